@@ -6,18 +6,21 @@ it. Batches from a pipe also end when ``batch_time`` has passed, so that rows do
 
 Text files that grow are read as ``tail -F`` does. Such a file is known by its name, its inode, and how many files bore
 the name before it: after a restart the feed goes on where it was, and starts over when the file under the name is
-another one or became shorter. Rows are known only by their number, so a file that was cut while nobody watched, and
-then grew longer than before, is taken for the old one.
+another one or became shorter. A file that was renamed is read on beside its successor until nothing was appended to it
+for a minute, and is looked for beside its successor after a restart. Rows are known only by their number, so a file
+that was cut while nobody watched, and then grew longer than before, is taken for the old one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Unpack
 
 from panstream.engine.feeds._ahead import read_ahead
@@ -36,6 +39,7 @@ from panstream.engine.feeds.streams import (
     TailBytes,
     TextReader,
     open_file,
+    refuse_special_file,
     text_bytes,
     unpacked,
 )
@@ -44,6 +48,8 @@ from panstream.errors import FeedError
 
 _ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
 _LEAST_BLOCK_BYTES = 1 << 15
+_GRACE = 60.0  # seconds without growth after which a renamed file is closed
+_PREDECESSORS = 2  # how many renamed files are looked for after a restart; they are read from their beginning
 
 
 class _Settings(Settings, total=False):
@@ -190,14 +196,19 @@ class FileFeed(_Paths):
 class FollowFeed(_Paths):
     """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
 
-    A file that does not exist yet is waited for. ``settings`` are those of ``FileFeed``.
+    A file that does not exist yet is waited for. One that is replaced or removed is read on until it is quiet, since
+    the program that writes may still have it open. ``settings`` are those of ``FileFeed``.
     """
 
     def __init__(self, inputs: Sequence[str], schema: RowSchema, **settings: Unpack[_Settings]) -> None:
         super().__init__(inputs, schema, **settings)
         if "-" in inputs:
             raise FeedError("standard input is always followed; drop --follow")
+        for file in expand(inputs, format=self._format, must_exist=False):
+            if file.path is not None and file.path.exists():
+                refuse_special_file(file.path, file.path.stat())
         self._tails: dict[str, _Tail] = {}
+        self._renamed: list[_Tail] = []
         self._met: set[str] = set()
 
     def batches(self) -> Iterator[Rows | None]:
@@ -205,23 +216,41 @@ class FollowFeed(_Paths):
         try:
             while not self._stopped:
                 self._discover()
-                quiet = True
+                yield from self._pump_renamed()
                 for name, tail in list(self._tails.items()):
                     yield from tail.reader.pump()
-                    quiet = quiet and tail.reader.idle
-                    behind = tail.reader.idle and tail.reader.rows_seen < tail.skip  # it was cut between two runs
-                    if tail.reader.ended or behind:  # a next file that is not there yet will be discovered
-                        tail.reader.close()
+                    is_replaced = tail.reader.idle and not tail.stream.is_current()
+                    if tail.reader.ended or tail.is_another() or is_replaced:
                         del self._tails[name]
-                        self._open(tail.file, fresh=True)
-                if quiet:
+                        if is_replaced and not tail.reader.ended and not tail.is_another():
+                            tail.quiet_since = self._clock()
+                            self._renamed.append(tail)
+                        else:
+                            tail.reader.close()
+                        self._open(tail.file, fresh=True)  # if it is not there yet, it will be discovered
+                tails = [*self._tails.values(), *self._renamed]
+                if all(tail.reader.idle for tail in tails):
                     yield None
-                    waits = [tail.reader.remaining() for tail in self._tails.values()]
+                    waits = [tail.reader.remaining() for tail in tails]
                     self._sleep(min([self._poll, *(wait for wait in waits if wait is not None)]))
         finally:
-            for tail in self._tails.values():
+            for tail in (*self._tails.values(), *self._renamed):
                 tail.reader.close()
             self._tails.clear()
+            self._renamed.clear()
+
+    def _pump_renamed(self) -> Iterator[Rows]:
+        """Read files that were renamed or removed; close those to which nothing was appended for a while."""
+        for tail in list(self._renamed):
+            yield from tail.reader.pump()
+            if not tail.reader.idle:
+                tail.quiet_since = self._clock()
+            elif self._clock() - tail.quiet_since >= _GRACE and not tail.reader.ended:
+                tail.stream.finish()
+                yield from tail.reader.pump()
+            if tail.reader.ended or tail.is_another():
+                tail.reader.close()
+                self._renamed.remove(tail)
 
     def _discover(self) -> None:
         for file in expand(self._inputs, format=self._format, must_exist=False):
@@ -244,10 +273,35 @@ class FollowFeed(_Paths):
         generation = 0 if last is None else int(last[1])
         if last is not None and (fresh or int(last[2], 16) != stream.inode):
             generation += 1
-        producer = f"{file.name}@{generation}-{stream.inode:x}"
+        if not fresh:
+            previous = [match for match in past if generation - _PREDECESSORS <= int(match[1]) < generation]
+            self._find_renamed(file, stream.inode, previous)
+        self._tails[file.name] = self._tail(file, stream, f"{file.name}@{generation}-{stream.inode:x}")
+
+    def _find_renamed(self, file: InputFile, inode: int, previous: list[re.Match[str]]) -> None:
+        """Look for files that an earlier run read under this name: rows may have been appended to them since.
+
+        An inode alone would not tell: once a file is removed, the file system may give its inode to any other.
+        """
+        assert file.path is not None
+        producers = {int(match[2], 16): match[0] for match in previous if int(match[2], 16) != inode}
+        whole_name = re.escape(file.path.name)
+        stem = re.escape(file.path.stem)
+        is_rotated = re.compile(rf"{whole_name}.+|{stem}[-._]\d.*", re.DOTALL).fullmatch
+        for entry in os.scandir(file.path.parent) if producers else ():
+            if entry.inode() not in producers or not is_rotated(entry.name):
+                continue
+            with contextlib.suppress(FeedError):
+                stream = TailBytes.open(Path(entry.path))
+                if stream is not None and stream.inode in producers and not stream.is_compressed():
+                    self._renamed.append(self._tail(file, stream, producers[stream.inode]))
+                elif stream is not None:
+                    stream.close()
+
+    def _tail(self, file: InputFile, stream: TailBytes, producer: str) -> _Tail:
         skip = self._applied.setdefault(producer, 0)
         reader = TextReader(stream, self._parser(file), self._coalescer(file, producer, live=True))
-        self._tails[file.name] = _Tail(file=file, reader=reader, skip=skip)
+        return _Tail(file=file, stream=stream, reader=reader, skip=skip, quiet_since=self._clock())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -255,8 +309,14 @@ class _Tail:
     """A file that is followed, and how many of its rows an earlier run applied."""
 
     file: InputFile
+    stream: TailBytes
     reader: TextReader
     skip: int
+    quiet_since: float
+
+    def is_another(self) -> bool:
+        """Tell whether the file ends before what an earlier run applied: it was cut, or is not the one it read."""
+        return self.reader.idle and self.reader.rows_seen < self.skip
 
 
 def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:
