@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ class _Interrupts:
     def __init__(self) -> None:
         self._asked = self._busy = False
         self._depth = 0
+        self._number: int = signal.SIGINT
+        self._process = 0
 
     @contextlib.contextmanager
     def caught(self, *signals: int) -> Iterator[_Interrupts]:
@@ -29,6 +32,7 @@ class _Interrupts:
         """
         main = threading.current_thread() is threading.main_thread()
         chosen = signals or _BOTH
+        self._process = os.getpid()
         old = {number: signal.signal(number, self._handle) for number in chosen} if main else {}
         self._depth += 1
         try:
@@ -60,11 +64,20 @@ class _Interrupts:
             self._asked = False
             raise KeyboardInterrupt
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that was interrupted: 128 and the number of the last signal."""
+        return 128 + self._number
+
     def forget(self) -> None:
         """Take note of what was asked for: it is not raised again."""
         self._asked = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked child, which its parent ends with a signal
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._number = number
         self._asked = True
         if not self._busy:
             raise KeyboardInterrupt

@@ -69,7 +69,9 @@ def test_groups_share_epsilon_and_rows_of_users_are_warned_of() -> None:
     rows = RUNNER.invoke(app, ["query", SQL, "--user=host", "--epsilon=1", "--no-ledger"])
     assert "warning: one row is protected, not all rows of one host" in rows.stderr
     for form in ("--csv", "--markdown"):
-        bounded = RUNNER.invoke(app, ["query", SQL, "--user=host", "--contributions=10", "--epsilon=1", "--no-ledger", form])
+        bounded = RUNNER.invoke(
+            app, ["query", SQL, "--user=host", "--contributions=10", "--epsilon=1", "--no-ledger", form]
+        )
         assert "warning" not in bounded.stderr
         assert "note: counting at most 10 rows per user" in bounded.stderr
 

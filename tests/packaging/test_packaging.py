@@ -42,6 +42,7 @@ def setting(name: str) -> list[str]:
         ("UMask", "0077", "nobody else reads new files"),
         ("DynamicUser", "yes", "the state belongs to nobody who logs in"),
         ("KillSignal", "SIGTERM", "which ends the server in order"),
+        ("SuccessExitStatus", "143", "which is the exit code then"),
     ],
 )
 def test_unit_rules(name: str, value: str, why: str) -> None:

@@ -5,11 +5,9 @@ a budget.
 from __future__ import annotations
 
 import math
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from panstream.cli.outcome import outcome
+from panstream.cli.outcome import StopSignal, outcome
 from panstream.configuration import toml_lines
 from panstream.errors import FederationStopped, InvalidParameter
 
@@ -96,14 +94,13 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
             raise InvalidParameter("[holder] must have certificate, key and authority")
         with given.open() as kept:
             server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)
-            stopped = threading.Event()
-            for each in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(each, lambda *_: stopped.set())
+            stop = StopSignal()
             server.start()
             typer.echo(f"{given.name} answers at {server.address}")
-            stopped.wait()
+            stop.wait()
             server.stop()
             typer.echo(f"{given.name} stopped; spent epsilon {kept.ledger.epsilon:.4g} of {given.epsilon:g}")
+        stop.exit()
 
 
 def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the signing key (PEM).")]) -> None:

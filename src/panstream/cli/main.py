@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from typing import NoReturn
 
@@ -12,7 +11,7 @@ from panstream.errors import MissingExtra
 from panstream.interrupts import INTERRUPTS
 from panstream.start import load
 
-_ABORTED = 1
+_ABORTED = (1, 130)  # typer's exit codes after Ctrl-C, whichever signal it was
 _HARDENED = ("query", "run", "serve", "share", "web", "worker")
 _LOADED = {  # what commands need that start large rooms
     **dict.fromkeys((*_HARDENED, "check", "explain", "statement"), "panstream.engine.run"),
@@ -22,9 +21,9 @@ _LOADED = {  # what commands need that start large rooms
 
 def main() -> NoReturn:
     """Run the command line; without the [cli] extra, say how to get it."""
-    with contextlib.suppress(KeyboardInterrupt), INTERRUPTS.caught(signal.SIGINT):
+    with contextlib.suppress(KeyboardInterrupt), INTERRUPTS.caught():
         _run()
-    raise SystemExit(130)
+    raise SystemExit(INTERRUPTS.exit_code)
 
 
 def _run() -> NoReturn:
@@ -43,7 +42,7 @@ def _run() -> NoReturn:
     try:
         app()
     except SystemExit as end:
-        if end.code == _ABORTED:
-            INTERRUPTS.check()  # typer ends like this after Ctrl-C, too
+        if end.code in _ABORTED:
+            INTERRUPTS.check()
         raise
     raise SystemExit(0)

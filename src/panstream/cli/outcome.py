@@ -6,19 +6,23 @@
     1    stopped: the input, the store or a row was at fault; what was committed is kept
     2    wrong usage or configuration; nothing was read
     3    the declared privacy budget does not allow it
-    130  interrupted; what was committed is kept
+    128 + n  stopped by signal n: 130 by Ctrl-C, 143 by SIGTERM; what was committed is kept
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, MissingExtra, PanstreamError, SqlRefused
+from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -66,11 +70,40 @@ def outcome(
     except PanstreamError as error:
         code, message = refused or _code(error), f"error: {error}"
     except KeyboardInterrupt:
-        code, message = 130, interrupted
+        code, message = INTERRUPTS.exit_code, interrupted
     else:
         return
     typer.echo(message, err=True)
     raise typer.Exit(code)
+
+
+class StopSignal:
+    """Wait for SIGTERM or Ctrl-C, the ordinary end of a command that serves.
+
+    Example:
+        >>> stop = StopSignal()  # doctest: +SKIP
+        >>> while not stop.wait(1.0):  # doctest: +SKIP
+        ...     work()
+        >>> stop.exit()  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self._received = threading.Event()
+        self._number = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._number = number
+        self._received.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Return whether a signal came, after so many seconds at most."""
+        return self._received.wait(seconds)
+
+    def exit(self) -> NoReturn:
+        """End the command with the exit code of the signal that came."""
+        raise typer.Exit(128 + self._number)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def query(
     """Answer one SELECT about a file privately: no configuration, no store.
 
     Format, columns and types are guessed from the first rows and shown. Bounds, groups and sizes are never read from
-    the rows. Exit codes: 0 done, 1 stopped, 2 wrong usage, 3 privacy budget exhausted, 130 interrupted.
+    the rows. Exit codes: 0 done, 1 stopped, 2 wrong usage, 3 privacy budget exhausted, 128 + n stopped by signal n.
     """
     if not no_hardening:
         harden()

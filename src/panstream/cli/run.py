@@ -65,7 +65,8 @@ def run(
 ) -> None:
     """Run the queries of CONFIG over the INPUT and print their answers.
 
-    Exit codes: 0 done, 1 stopped, 2 wrong usage or configuration, 3 privacy budget exhausted, 130 interrupted.
+    Exit codes: 0 done, 1 stopped, 2 wrong usage or configuration, 3 privacy budget exhausted, 128 + n
+    stopped by signal n.
     """
     if not no_hardening:
         harden()

@@ -114,6 +114,8 @@ def serve(
             server = make_server(loaded, settings, started=started, engine=engine, **options)
             stack.enter_context(sink_of(server.worker.engine, tell))
             server.run_until_stopped()
+        if server.signal is not None:
+            raise typer.Exit(128 + server.signal)
 
 
 def token(

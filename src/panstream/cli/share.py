@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from panstream.cli.hardening import harden, lock_memory
-from panstream.cli.outcome import KeyFile, NoHardening, operator_key, outcome
+from panstream.cli.outcome import KeyFile, NoHardening, StopSignal, operator_key, outcome
 
 _PATIENCE = 60.0  # seconds that a front end may take between two messages of a step
 _LOST = (
@@ -68,13 +66,11 @@ def share(
         machine = Machine(directory, first=role == "a", stream=stream, peer=other, operator_key=operator_key(key_file))
         names = (front,) if role == "a" else (front, peer_name)
         server = MachineServer(machine, identity, names, peer=other, host=host, port=int(port))
-        stopped = threading.Event()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, lambda *_: stopped.set())
+        stop = StopSignal()
         server.start()
         typer.echo(f"machine {role} of {stream} answers at {server.address}")
         asked, quiet = server.asked, 0.0
-        while not stopped.wait(seconds):
+        while not stop.wait(seconds):
             quiet, asked = 0.0 if server.asked != asked else quiet + seconds, server.asked
             if role == "a" and quiet >= (_PATIENCE if machine.reserved else seconds):
                 try:
@@ -83,3 +79,4 @@ def share(
                     typer.echo(f"not blinded anew: {error}", err=True)
         server.stop()
         machine.close()
+        stop.exit()

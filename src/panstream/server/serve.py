@@ -125,6 +125,7 @@ class _Server(uvicorn.Server):
         self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         self.worker = service.worker
         self._service, self._listening, self._started = service, listening, started
+        self.signal: int | None = None  # that stopped the server
 
     def run_until_stopped(self) -> None:
         """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close.
@@ -170,6 +171,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Note a signal; the second one does not wait."""
+        self.signal = sig
         self.force_exit = self.should_exit
         self.should_exit = True
 
