@@ -244,6 +244,16 @@ def test_stopping_at_a_bad_row_has_no_claim(here: Path) -> None:
     assert "budget" in run("check", "panstream.toml", code=3).stderr
 
 
+def test_check_refuses_an_epsilon_that_no_state_can_be_started_with(here: Path) -> None:
+    stream = 'name = "visits"\ncolumns = { visitor = "string" }\n'
+    query = 'name = "rows"\nsql = "SELECT COUNT(*) FROM visits"\nepsilon = 100000.0\nreleases = 1000\n'
+    Path("large.toml").write_text(f"[stream]\n{stream}[[query]]\n{query}")
+    refused = [
+        run(*command, code=2).stderr for command in (["check", "large.toml"], ["run", "large.toml", "visits.csv"])
+    ]
+    assert all("epsilon must be below" in stderr for stderr in refused)
+
+
 def test_check_rows_tells_what_is_bad_and_makes_nothing(here: Path) -> None:
     before = sorted(Path().iterdir())
     assert "every row can be used" in run("check", "panstream.toml", "--rows", "visits.csv").stdout

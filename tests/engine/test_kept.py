@@ -1,7 +1,12 @@
-"""What is stored with a state: its claim never gets stronger, whatever the configuration says later."""
+"""What is stored with a state: its claim never gets stronger, whatever the configuration says
+later, and the log of answers has them all.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import sqlite3
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +17,10 @@ from engine.streams import COUNT, config, question, rows
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.engine import Engine
 from panstream.engine.kept import _declared
-from panstream.errors import ConfigError, PanstreamError
+from panstream.errors import ConfigError, PanstreamError, StoreError
 from panstream.privacy.claim import Claim
 from panstream.randomness import SeededSource
+from panstream.store.releases import ReleaseLog
 
 QUESTIONS = (COUNT, question("windows", "SELECT COUNT(*) FROM s", window=10))
 
@@ -130,3 +136,70 @@ def test_every_key_of_a_query_is_stored() -> None:
     settings = config(COUNT)
     stored = _declared(settings.queries[0], settings)
     assert {each.name for each in fields(QueryConfig)} - {"name", "parsed"} <= stored.keys()
+
+
+GROUPED = question(
+    "grouped", "SELECT region, COUNT(*) FROM s GROUP BY region", groups={"region": ["a", "b"]}, releases=9
+)
+ASKED = question("asked", "SELECT COUNT(*) FROM s", releases=9)
+
+
+def ask(directory: Path, *names: str) -> int:
+    """Open a store, ask, and return how many answers are in the log."""
+    with Engine(config(ASKED, GROUPED, directory=directory)) as engine:
+        for name in names:
+            engine.release(name)
+        return sum(1 for _ in engine.log.history())
+
+
+def remove_log(directory: Path) -> None:
+    for path in directory.glob("releases.sqlite*"):
+        path.unlink()
+
+
+def empty_log(directory: Path) -> None:
+    remove_log(directory)
+    ReleaseLog(directory / "releases.sqlite").close()
+
+
+def cut_log(directory: Path) -> None:
+    """Remove one answer of one group, but not the last."""
+    with contextlib.closing(sqlite3.connect(directory / "releases.sqlite", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM releases WHERE query = 'grouped [region=b]' AND number = 1")
+
+
+def put_older_log(directory: Path) -> None:
+    remove_log(directory)
+    shutil.copy(directory / "older", directory / "releases.sqlite")
+
+
+@pytest.mark.parametrize("harm", [remove_log, empty_log, cut_log, put_older_log])
+def test_a_log_that_lacks_answers_is_noticed(tmp_path: Path, harm: Any) -> None:
+    """It was created anew without a word, and a state put back could then draw its answers twice."""
+    ask(tmp_path, "asked", "grouped")
+    shutil.copy(tmp_path / "releases.sqlite", tmp_path / "older")
+    assert ask(tmp_path, "asked", "grouped") == ask(tmp_path) == 6
+    harm(tmp_path)
+    with pytest.raises(StoreError, match=r"put the log back, or give the query a new name"):
+        ask(tmp_path)
+    renamed = [{**query, "name": f"new {query['name']}"} for query in (ASKED, GROUPED)]
+    with Engine(config(*renamed, directory=tmp_path)) as engine:
+        assert len(engine.ledger) == 4
+
+
+def test_answers_that_were_not_published_yet_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(tmp_path, "grouped")
+    published: list[Any] = []
+
+    def full(self: ReleaseLog, release: Any) -> bool:
+        published.append(release)
+        if len(published) == 4:  # the start publishes the last two again
+            raise StoreError("the disk is full")
+        return real(self, release)
+
+    real = ReleaseLog.publish
+    monkeypatch.setattr(ReleaseLog, "publish", full)
+    with pytest.raises(StoreError, match="full"):
+        ask(tmp_path, "grouped")
+    monkeypatch.undo()
+    assert ask(tmp_path) == 4

@@ -340,3 +340,42 @@ def test_the_largest_size_of_a_state_is_known_before_it_starts(query: dict[str, 
         monitor.refresh()
     stored = len(monitor.to_bytes())
     assert stored - 2048 < plan.most_bytes(0.0) <= stored, "all but the header"
+
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "count": ("SELECT COUNT(*) FROM s", {}),
+    "many counts": ("SELECT COUNT(*) FROM s", {"releases": 1000}),
+    "ticks": ("SELECT COUNT(*) FROM s", {"every": 10}),
+    "window": ("SELECT COUNT(*) FROM s", {"window": 10}),
+    "rows of a user": ("SELECT COUNT(*) FROM s", {"contributions": 3}),
+    "sum": ("SELECT SUM(value) FROM s", VALUE),
+    "mean": ("SELECT AVG(value) FROM s", VALUE),
+    "variance": ("SELECT VAR_POP(value) FROM s", VALUE),
+    "median": ("SELECT QUANTILE_CONT(value, 0.5) FROM s", VALUE),
+    "distinct": ("SELECT COUNT(DISTINCT user) FROM s", {"expected": 100, "releases": 100}),
+    "announced": ("SELECT COUNT(DISTINCT user) FROM s", {"expected": 100, "announced": 2}),
+    "distinct ticks": ("SELECT COUNT(DISTINCT user) FROM s", {"expected": 100, "every": 10, "horizon": 100}),
+    "distinct events": ("SELECT COUNT(DISTINCT user) FROM s", {"expected": 100, "every": 10, "unit": "event"}),
+    "density": ("SELECT DENSITY(user) FROM s", {"universe": 100, "releases": 100}),
+    "cropped": ("SELECT CROPPED_SUM(user, w, 50) FROM s", {"universe": 100}),
+    "heavy": ("SELECT HEAVY_HITTERS(user, w, 4) FROM s", {"universe": 100, "max_weight": 100}),
+    "names": ("SELECT name, COUNT(*) FROM s GROUP BY name", {"longest": 2, "memory": 300_000}),
+    "names, delta": ("SELECT name, COUNT(*) FROM s GROUP BY name", {"longest": 2, "memory": 300_000, "delta": 1e-6}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:epsilon")
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-20, 1e-9, 1.0, 1000.0, 3000.0, 1e5, 1e300])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_planned_can_be_started_and_answered(kind: str, epsilon: float) -> None:
+    """Epsilon 100,000 was found valid by ``check``, and refused by ``run`` when a state was started."""
+    sql, settings = KINDS[kind]
+    try:
+        (plan,) = plan_all(config(question("q", sql, **settings) | {"epsilon": epsilon}))
+    except ConfigError:
+        plan = None
+    if plan is None:
+        assert epsilon != 1.0
+        return
+    monitor = plan.algorithm.start()
+    _ = monitor.tick() if plan.continual else monitor.release()

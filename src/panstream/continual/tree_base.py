@@ -13,6 +13,7 @@ reading per meter and hour, one vote per ballot paper. Nothing about ``users`` i
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ __all__ = ["SLOT_TOTAL", "Arrays", "Tree", "TreeBatch", "TreeState"]
 _CHUNK = 1 << 12
 _INTEGER_BYTES = 8
 _SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
+_LARGEST_RATE = 1 << 10  # which DiscreteLaplace.at_most refuses
 SLOT_TOTAL = 1 << 40  # the largest total of a slot
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -88,6 +90,12 @@ class Tree(Ticker[TreeState]):
             raise InvalidParameter(
                 f"epsilon must be larger for items of {self.sensitivity} steps, or the resolution coarser, "
                 f"got epsilon={self.epsilon}"
+            )
+        first = self.engine.shape(0).rows
+        if _LARGEST_RATE <= tree_kappa(self.epsilon, first, self.sensitivity, self.contributions or 1) < math.inf:
+            most = _LARGEST_RATE * first * self.sensitivity * (self.contributions or 1)
+            raise InvalidParameter(
+                f"epsilon must be below {most:,} here: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
             )
 
     def _settle_shape(self) -> None:

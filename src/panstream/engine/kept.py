@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -72,7 +72,8 @@ class Kept:
     ) -> Kept:
         """Load what is stored into ``queries``, start what is new, and charge for it."""
         parts = store.load() if store is not None else None
-        if parts is None and next(log.history(), None) is not None:
+        published = log.counts()
+        if parts is None and published:
             raise StoreError(
                 "the release log has answers but the state is gone, so what was spent would be forgotten: use a new "
                 "directory"
@@ -86,7 +87,7 @@ class Kept:
                 kept.parked_states[label] = data
         for name, query in queries.items():
             _restore_query(query, config, stored.get(name), parts or {})
-            _check_not_behind(query, log)
+            _check_log(query, published, {(each.query, each.number) for each in kept.drawn})
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
             if charge not in {name for name, _ in kept.ledger}:
                 kept.ledger.charge(charge, query.plan.claim)
@@ -227,14 +228,27 @@ def _restore_query(
         query.schedule.step = meta["step"]
 
 
-def _check_not_behind(query: RunningQuery, log: ReleaseLog) -> None:
-    """Refuse a state that was rolled back: every answer is stored before it is published."""
-    for name in query.plan.series:
-        last = log.last(name)
-        if last is not None and last.number > query.before + query.made:
+def _check_log(
+    query: RunningQuery, published: Mapping[str, tuple[int, int]], drawn: Collection[tuple[str, int]]
+) -> None:
+    """Refuse a state that was rolled back, and a log that was removed, replaced by an older one or cut.
+
+    Every answer is stored before it is published, and those of the last commits may not have been: they are ``drawn``.
+    """
+    name, made = query.plan.config.name, query.before + query.made
+    for series in query.plan.series:
+        count, last = published.get(series, (0, 0))
+        if last > made:
             raise StoreError(
-                f"{query.plan.config.name!r} has published more answers than its state knows of, so the state was "
-                "rolled back and answers would be drawn twice: use a new directory"
+                f"{name!r} has published more answers than its state knows of, so the state was rolled back and "
+                "answers would be drawn twice: use a new directory"
+            )
+        waiting = sum((series, number) in drawn for number in range(last + 1, made + 1))
+        if count < last or last + waiting < made:
+            raise StoreError(
+                f"the release log (releases.sqlite) has {count} answers of {name!r}, which has published "
+                f"{made - waiting}, so the log was removed or replaced, and answers drawn twice would go unnoticed: "
+                "put the log back, or give the query a new name, which starts afresh and is charged on top"
             )
 
 

@@ -229,11 +229,12 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
         claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
         return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
 
-    return translated(
-        planned,
-        InvalidParameter,
-        lambda error: ConfigError(f"[[query]] {query.name}: {error}"),
-    )
+    def refused(error: Exception) -> ConfigError:
+        size = "large" if query.epsilon > 1 else "small"
+        why = error if isinstance(error, InvalidParameter) else f"epsilon={query.epsilon} is too {size} to compute with"
+        return ConfigError(f"[[query]] {query.name}: {why}")
+
+    return translated(planned, (InvalidParameter, ArithmeticError), refused)
 
 
 def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:

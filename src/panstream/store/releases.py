@@ -149,6 +149,11 @@ class ReleaseLog:
         """Return the latest release of a query."""
         return next(self._select("WHERE query = ? ORDER BY number DESC LIMIT 1", (query,)), None)
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return of every query how many releases are there, and the number of the latest."""
+        rows = self._connection.execute("SELECT query, COUNT(*), MAX(number) FROM releases GROUP BY query")
+        return {query: (count, last) for query, count, last in rows}
+
     def history(self, query: str | None = None, after: int = 0) -> Iterator[Release]:
         """Yield releases in order, of one query or of all."""
         if query is None:
