@@ -88,7 +88,7 @@ def simulated(ticks: SharedTicks, runs: int) -> float:
                     for share in shares
                 ]
                 rule.ring.add(parts[0], parts[1])
-                total += float(ticks.estimate(rule.ring.centred(parts[0]), tick + 1).value) ** 2
+                total += float(ticks.estimate(rule.ring.centred(parts[0]), tick + 1).unclipped) ** 2
     return total / runs / ticks.horizon
 
 

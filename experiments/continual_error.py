@@ -55,7 +55,7 @@ def measure(build: Build, slots: int, runs: int, seed: int) -> tuple[float, floa
         counter = build(slots)
         warm = slots if isinstance(counter, WindowedSum | DecayedSum) else 0
         answers = counter.ticks(counter.begin(source), np.zeros(warm + slots, np.int64), source)
-        squared.append(float((answers.value[warm:] ** 2).mean()))
+        squared.append(float((answers.unclipped[warm:] ** 2).mean()))
         predicted = float((answers.standard_error[warm:] ** 2).mean())
         source.close()
     return predicted * EPSILON**2, float(np.mean(squared)) * EPSILON**2

@@ -2,6 +2,7 @@
 
 import json
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_text_json_and_html() -> None:
 
 
 def test_columns() -> None:
-    columns = Estimates(value=np.array([1.0, 2.0]), standard_error=np.array([0.5, 0.25]), claim=CLAIM, name="count")
+    columns = Estimates(unclipped=np.array([1.0, 2.0]), standard_error=np.array([0.5, 0.25]), claim=CLAIM, name="count")
     assert len(columns) == 2
     assert columns[1].value == 2.0
     low, high = columns.interval(0.95)
@@ -101,3 +102,26 @@ def test_numbers_that_do_not_exist_are_null_in_json() -> None:
     nothing = Estimate(value=math.nan, standard_error=math.inf, claim=CLAIM, rule=lambda level: (-math.inf, math.inf))
     data = json.loads(json.dumps(nothing.to_json(), allow_nan=False))
     assert (data["value"], data["standard_error"], data["interval"]) == (None, None, [None, None])
+
+
+def test_an_interval_is_cut_at_what_is_possible_and_never_a_point_by_accident() -> None:
+    def answer(unclipped: float) -> Estimate:
+        return Estimate.clipped(unclipped, (0.0, 24.0), standard_error=1.0, claim=CLAIM)
+
+    reach = NormalDist().inv_cdf(0.975)
+    assert (answer(-1.0).value, answer(-1.0).unclipped) == (0.0, -1.0)
+    assert answer(-1.0).interval() == (0.0, pytest.approx(reach - 1.0))
+    assert answer(-9.0).interval() == (0.0, pytest.approx(reach))
+    assert answer(99.0).interval() == (pytest.approx(24.0 - reach), 24.0)
+    assert answer(5.0).interval() == (pytest.approx(5.0 - reach), pytest.approx(5.0 + reach))
+    assert Estimate.clipped(-9.0, (0.0, 24.0), standard_error=0.0, claim=CLAIM).interval() == (0.0, 0.0)
+    assert answer(-1.0).to_json()["unclipped"] == -1.0
+    assert answer(-1.0).within(0.5, 30.0).value == 0.5
+    assert answer(-1.0).within(0.5, 30.0).unclipped == -1.0
+    columns = Estimates(
+        unclipped=np.array([-9.0, -1.0, 99.0]), standard_error=np.ones(3), claim=CLAIM, support=(0.0, np.full(3, 24.0))
+    )
+    assert columns.value.tolist() == [0.0, 0.0, 24.0]
+    for at, unclipped in enumerate((-9.0, -1.0, 99.0)):
+        assert columns[at].interval() == pytest.approx(answer(unclipped).interval())
+        assert tuple(end[at] for end in columns.interval()) == pytest.approx(answer(unclipped).interval())

@@ -22,8 +22,9 @@ IntervalRule = Callable[[float], tuple[float, float]]
 class Estimate:
     """A private answer.
 
-    ``value`` lies within the values that are possible (``support``); ``unbiased`` is the same number before it was
-    moved there, for averaging many answers. Where only an interval is known, ``value`` and ``standard_error`` are NaN
+    ``value`` lies within the values that are possible by public bounds (``support``); ``unbiased`` is the same number
+    before it was moved there. Add up, average or compare ``unclipped`` numbers: clipped ones are biased at the bounds.
+    Where only an interval is known, ``value`` and ``standard_error`` are NaN
     (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies, ``beyond`` how
     many at most lie beyond the next edge, and ``said`` tells both in words. ``released`` are the noisy integers that
     everything else, intervals included, was computed from: nothing more of the state has left.
@@ -47,15 +48,37 @@ class Estimate:
         return cls(value=value, unbiased=unbiased, support=support, **rest)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return a confidence interval at ``level``, computed from the released numbers only."""
+        """Return a confidence interval at ``level``, computed from the released numbers only.
+
+        It is cut at the bounds of ``support``. If only a bound is left, although the answer has an error, the interval
+        reaches from there as far as the normal quantile times the standard error: none is empty, or as short as if
+        nothing were uncertain. What is cut off is impossible, so the coverage is at least that of the uncut interval.
+        """
         checks.probability(level=level)
         if self.rule is not None:
             low, high = self.rule(level)
         else:
-            centre = self.value if math.isnan(self.unbiased) else self.unbiased
             half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-            low, high = centre - half, centre + half
-        return max(min(low, self.support[1]), self.support[0]), min(max(high, self.support[0]), self.support[1])
+            low, high = self.unclipped - half, self.unclipped + half
+        low, high = self._cut(low), self._cut(high)
+        if low == high and self.standard_error > 0.0:
+            half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+            low, high = self._cut(self.value - half), self._cut(self.value + half)
+        return low, high
+
+    def _cut(self, number: float) -> float:
+        return max(min(number, self.support[1]), self.support[0])
+
+    @property
+    def unclipped(self) -> float:
+        """Return the estimate before it was moved into ``support``, for sums, means and differences of answers."""
+        return self.value if math.isnan(self.unbiased) else self.unbiased
+
+    def within(self, lower: float, upper: float) -> Estimate:
+        """Return the same answer where more is known of what is possible."""
+        support = max(self.support[0], lower), min(self.support[1], upper)
+        value = min(max(self.unclipped, support[0]), support[1])
+        return replace(self, value=value, unbiased=self.unclipped, support=support)
 
     def scaled(self, factor: float, name: str) -> Estimate:
         """Return the same answer in another unit (a density as a number of users, say)."""
@@ -86,6 +109,7 @@ class Estimate:
         return {
             "name": self.name,
             "value": _finite(self.value),
+            "unclipped": _finite(self.unclipped),
             "standard_error": _finite(self.standard_error),
             "interval": [_finite(end) for end in self.interval(level)],
             "level": level,
@@ -138,26 +162,39 @@ class Estimate:
 class Estimates:
     """One answer per tick, as columns."""
 
-    value: NDArray[np.float64]
+    unclipped: NDArray[np.float64]
     standard_error: NDArray[np.float64]
     claim: Claim
     name: str = "estimate"
+    support: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (-math.inf, math.inf)
+
+    @property
+    def value(self) -> NDArray[np.float64]:
+        """Return the answers, each moved into what is possible by public bounds after its tick (``support``)."""
+        return np.clip(self.unclipped, *self.support)
 
     def __len__(self) -> int:
-        return int(self.value.size)
+        return int(self.unclipped.size)
 
     def __getitem__(self, tick: int) -> Estimate:
-        return Estimate(
-            value=float(self.value[tick]),
+        lower, upper = (float(np.broadcast_to(ends, len(self))[tick]) for ends in self.support)
+        return Estimate.clipped(
+            float(self.unclipped[tick]),
+            (lower, upper),
             standard_error=float(self.standard_error[tick]),
             claim=self.claim,
             name=self.name,
         )
 
     def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the lower and upper ends at ``level``, tick by tick (each tick on its own, not jointly)."""
+        """Return the lower and upper ends at ``level``, tick by tick (each tick on its own, not jointly).
+
+        They are cut as those of :meth:`Estimate.interval`.
+        """
         half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-        return self.value - half, self.value + half
+        outside = np.abs(self.value - self.unclipped) >= half
+        centre = np.where(outside, self.value, self.unclipped)
+        return np.clip(centre - half, *self.support), np.clip(centre + half, *self.support)
 
 
 def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:

@@ -80,7 +80,7 @@ def test_every_form_goes_to_standard_output(folder: Path) -> None:
     command = ["query", SQL, "--epsilon=1", "--ledger=spent"]
     assert RUNNER.invoke(app, [*command, "--markdown"]).stdout.startswith("| estimate |")
     read = csv.read_csv(io.BytesIO(RUNNER.invoke(app, [*command, "--csv"]).stdout_bytes))
-    assert read.column_names == ["estimate", "low", "high", "standard_error"]
+    assert read.column_names == ["estimate", "low", "high", "standard_error", "unclipped"]
     told = json.loads(RUNNER.invoke(app, [*command, "--json"]).stdout)
     assert told["guessed"]["delimiter"] == ";"
     assert told["spent"][0]["epsilon"] == 3.0

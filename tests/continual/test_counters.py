@@ -77,13 +77,13 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
         if size == 0:
             for event in slots[at]:
                 monitor.update([event])
-            answers.append(monitor.tick().value)
+            answers.append(monitor.tick().unclipped)
             at += 1
         else:
-            answers += monitor.ticks(totals[at : at + size]).value.tolist()
+            answers += monitor.ticks(totals[at : at + size]).unclipped.tolist()
             at += size
     assert np.allclose(answers, truth(totals), rtol=1e-9, atol=1e-9)
-    assert monitor.release().value == answers[-1]
+    assert monitor.release().unclipped == answers[-1]
 
 
 @pytest.mark.slow
@@ -96,13 +96,13 @@ def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_tic
     whole = np.empty((runs, 6))
     single = np.empty(runs)
     for i in range(runs):
-        whole[i] = algorithm.ticks(algorithm.begin(source), [1, 0, 1, 1, 0, 1], source).value
+        whole[i] = algorithm.ticks(algorithm.begin(source), [1, 0, 1, 1, 0, 1], source).unclipped
     last = None
     for i in range(runs // 4):
         state = algorithm.begin(source)
         for value in (1, 0, 1, 1, 0, 1):
             last = algorithm.ticks(state, [value], source)
-        single[i] = last.value[-1]
+        single[i] = last.unclipped[-1]
     truth = TRUTH[name][2](np.array([1, 0, 1, 1, 0, 1]))
     errors = algorithm.ticks(algorithm.begin(source), [1, 0, 1, 1, 0, 1], source).standard_error
     assert last.standard_error[-1] == pytest.approx(errors[-1])
@@ -128,7 +128,7 @@ def test_the_promised_error_and_the_interval_hold(name):
         monitor.ticks(np.ones(22, np.int64))
         monitor.update([1])
         estimate = monitor.tick()
-        late += abs(estimate.value - truth) > at_time
+        late += abs(estimate.unclipped - truth) > at_time
         low, high = estimate.interval(0.9)
         covered += low <= truth <= high
     assert late <= beta * runs

@@ -32,9 +32,18 @@ def test_variance_is_the_sum_of_squared_weights(decay, rate, one_step_ticks):
     draws = 1 if one_step_ticks else 2
     exact = draws * np.cumsum(weights**2)
     assert np.allclose(errors**2, exact * algorithm.law.variance, rtol=1e-8)
-    for time in (1, 2, 100, 200):
-        assert algorithm._squared_weights(time) == pytest.approx(exact[time - 1] / draws)
-    assert algorithm._squared_weights(10**6) >= algorithm._squared_weights(5000)
+    assert algorithm._powered_weights(np.arange(1, 201), 2) == pytest.approx(exact / draws)
+    late, later = algorithm._powered_weights(np.array([5000, 10**6]), 2)
+    assert later >= late
+
+
+@pytest.mark.parametrize(("decay", "rate"), [("exponential", 0.8), ("polynomial", 0.7), ("polynomial", 1.0)])
+def test_a_decayed_sum_of_full_slots_is_possible_and_hardly_less_than_the_bound(decay, rate):
+    algorithm = DecayedSum(epsilon=math.inf, decay=decay, rate=rate, one_step_ticks=True, upper=3)
+    answers = algorithm.start().ticks(np.full(6000, 3))
+    assert np.array_equal(answers.value, answers.unclipped)
+    assert answers.support[0].max() == 0.0
+    assert answers.support[1] == pytest.approx(answers.value, rel=2e-4)
 
 
 def test_a_refresh_is_forgotten_like_everything_else():
@@ -53,7 +62,9 @@ def test_error_over_all_time():
         algorithm = DecayedSum(epsilon=1.0, decay=decay, rate=rate)
         bound = algorithm.error(beta=0.01)
         assert bound >= algorithm.error(beta=0.01, ticks=1000)
-        values = algorithm.ticks(algorithm.begin(SeededSource(5)), np.zeros(20_000, np.int64), SeededSource(6)).value
+        values = algorithm.ticks(
+            algorithm.begin(SeededSource(5)), np.zeros(20_000, np.int64), SeededSource(6)
+        ).unclipped
         assert float((np.abs(values) > bound).mean()) < 0.01
 
 

@@ -46,7 +46,7 @@ AMPLITUDE = 1 << 20  # decayed sums are rounded
 def weights(counter, single):
     """Return what every draw does to every answer, and the decay rates of the draws."""
     world = one_step(SLOTS) if single else several_steps(SLOTS)
-    value = lambda state, result: np.atleast_1d(np.asarray(result.value, float))  # noqa: E731
+    value = lambda state, result: np.atleast_1d(np.asarray(result.unclipped, float))  # noqa: E731
     (view,) = linear_views(counter, world, [], looks=[None], published=value, amplitude=AMPLITUDE)
     return view.matrix, view.kappas
 
@@ -123,7 +123,7 @@ def test_without_a_slot_the_bound_is_that_of_the_worst(name, single):
 @pytest.mark.parametrize("horizon", [1, 6, 13, 40])
 def test_the_least_squares_tree_knows_its_mean_and_worst_variance(horizon):
     counter = LeastSquaresTree(epsilon=0.8, horizon=horizon)
-    value = lambda state, result: np.atleast_1d(np.asarray(result.value, float))  # noqa: E731
+    value = lambda state, result: np.atleast_1d(np.asarray(result.unclipped, float))  # noqa: E731
     (view,) = linear_views(counter, one_step(horizon), [], looks=[None], published=value, amplitude=AMPLITUDE)
     exact = (view.matrix**2).sum(axis=1)
     mean, worst = counter.noise(horizon)

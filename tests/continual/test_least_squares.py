@@ -96,7 +96,7 @@ def test_mean_squared_error_is_near_the_best_known(log_horizon: int, target: flo
 
 def test_measured_error_is_the_formula() -> None:
     runs, tree, source = 500, LeastSquaresTree(epsilon=1.0, horizon=1024), SeededSource(7)
-    errors = np.array([Monitor(tree, source=source).ticks(np.zeros(1024, np.int64)).value for _ in range(runs)])
+    errors = np.array([Monitor(tree, source=source).ticks(np.zeros(1024, np.int64)).unclipped for _ in range(runs)])
     squares = (errors**2).mean(axis=1)
     expected = tree.noise(1024)[0] * tree.law.variance + 1 / 12
     z = (squares.mean() - expected) / (squares.std(ddof=1) / math.sqrt(runs))
@@ -121,7 +121,7 @@ def test_slots_of_several_steps_and_arrays_agree() -> None:
     for _ in range(3):
         singly.update([1])
         singly.tick()
-    assert singly.release().interval()[0] < singly.release().value
+    assert singly.release().rule(0.95)[0] < singly.release().unclipped
     assert len(first) == 3
     assert singly.state.total == at_once.state.total
     assert singly.state.digits.tolist() == at_once.state.digits.tolist()

@@ -262,7 +262,8 @@ def test_what_is_told_beside_a_moment_has_the_interval_of_its_own_noise(
     assert told.value == true
     assert told.standard_error == pytest.approx(math.sqrt(float(chances @ values**2)) * unit, rel=1e-6)
     for level in (0.5, 0.9, 0.99):
-        low, high = told.interval(level)
+        low, high = told.rule(level)
+        assert told.interval(level) == (max(low, 0.0), high)
         steps = (high - low) / 2 / unit
         assert chances[np.abs(values) <= steps].sum() >= level - 1e-3
         assert chances[np.abs(values) <= steps - 2].sum() < level
@@ -281,5 +282,5 @@ def test_a_mean_told_beside_a_moment_moves_with_its_parts(kind: type[Any]) -> No
     assert told.value == pytest.approx(np.mean(values), rel=1e-12)
     step, deviation = 1e-4, math.sqrt(2 * law.variance)  # a draw from the start and one from the end
     moved = [total + step * np.eye(total.size)[part] for part in range(tree.width)]
-    slopes = [(tree.from_totals(each, "mean", law).value - told.value) / step for each in moved]
+    slopes = [(tree.from_totals(each, "mean", law).unclipped - told.unclipped) / step for each in moved]
     assert told.standard_error == pytest.approx(deviation * math.hypot(*slopes), rel=1e-4)

@@ -37,7 +37,7 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
     state, twin_state = tree.begin(source), twin.begin(twin_source)
     got: list[float] = []
     for start, stop in ((0, 1), (1, 2), (2, 60), (60, 400)):
-        got += tree.ticks(state, values[start:stop], source).value.tolist()
+        got += tree.ticks(state, values[start:stop], source).unclipped.tolist()
         twin.ticks(twin_state, values[start:stop], twin_source)
         assert len(source.kappas) == len(twin_source.kappas)
     assert got == pytest.approx(twin.answers, abs=1e-6)
@@ -59,9 +59,9 @@ def test_slots_of_several_steps_agree_with_the_twin(horizon: int | None) -> None
             twin.refresh(twin_state, twin_source)
         estimate, expected = tree.tick(state, source), twin.tick(twin_state, twin_source)
         assert estimate.released == expected.released
-        assert estimate.value == pytest.approx(expected.value, abs=1e-6)
+        assert estimate.unclipped == pytest.approx(expected.value, abs=1e-6)
         assert estimate.standard_error == pytest.approx(expected.standard_error)
-        assert tree.release(state, source).value == estimate.value
+        assert tree.release(state, source).unclipped == estimate.unclipped
 
 
 def test_public_state_is_made_of_releases() -> None:
@@ -93,9 +93,9 @@ def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, r
     for _ in range(runs):
         monitor = Monitor(tree, source=source)
         if one_step_ticks:
-            error = monitor.ticks(np.zeros(horizon, np.int64)).value
+            error = monitor.ticks(np.zeros(horizon, np.int64)).unclipped
         else:
-            error = np.array([monitor.tick().value for _ in range(horizon)])
+            error = np.array([monitor.tick().unclipped for _ in range(horizon)])
         squares.append(float(np.mean(error**2)))
     expected = tree.engine.shape(0).noise(horizon).mean * tree.engine.law().variance
     z = (np.mean(squares) - expected) / (np.std(squares, ddof=1) / math.sqrt(len(squares)))
@@ -106,7 +106,7 @@ def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, r
 def test_standard_errors_and_intervals_are_calibrated() -> None:
     tree = KaryTree(epsilon=1.0, horizon=300, one_step_ticks=True)
     source = SeededSource(8)
-    errors = np.array([Monitor(tree, source=source).ticks(np.zeros(300, np.int64)).value for _ in range(1000)])
+    errors = np.array([Monitor(tree, source=source).ticks(np.zeros(300, np.int64)).unclipped for _ in range(1000)])
     claimed = Monitor(tree, source=source).ticks(np.zeros(300, np.int64)).standard_error
     ratio = (errors**2).mean(axis=0) / claimed**2
     assert ratio == pytest.approx(1.0, abs=0.4)

@@ -52,7 +52,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say_in_units_of_the_data(reso
     assert answer.value == 16.0
     assert answer.standard_error == pytest.approx(resolution * math.sqrt(float(chances @ values**2)), rel=1e-6)
     for level in (0.5, 0.9, 0.99):
-        low, high = answer.interval(level)
+        low, high = answer.rule(level)
+        assert answer.interval(level) == (max(low, 0.0), high)
         assert low + high == pytest.approx(32.0)
         steps = (high - low) / 2 / resolution
         assert chances[np.abs(values) <= steps].sum() >= level - 1e-3

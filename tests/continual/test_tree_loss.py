@@ -47,7 +47,7 @@ def test_joint_loss_is_the_claim(levels: int, slots: int, epsilon: float, one_st
 def test_joint_loss_of_the_answers_alone(one_step_ticks: bool) -> None:
     tree = KaryTree(epsilon=1.0, horizon=9, levels=2, one_step_ticks=one_step_ticks)
     world = one_step(9) if one_step_ticks else several_steps(9)
-    show_value = {"published": lambda state, result: np.atleast_1d(np.asarray(result.value, float))}
+    show_value = {"published": lambda state, result: np.atleast_1d(np.asarray(result.unclipped, float))}
     worst = joint_loss(tree, world, neighbours(world), **show_value)
     assert worst.loss == pytest.approx(1.0, abs=1e-9)
 

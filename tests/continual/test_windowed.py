@@ -42,7 +42,7 @@ def test_stated_draws_and_released_nodes_are_those_of_the_answer(window, one_ste
     for time in range(1, 3 * window + 2):
         row = algorithm.ticks(state, [1], source)
         again = algorithm.release(state, source)
-        assert again.value == row.value[0] == sum(again.released)
+        assert again.unclipped == row.unclipped[0] == sum(again.released)
         assert row.standard_error[0] ** 2 == pytest.approx(noise_variance(algorithm.answer_parts(time)))
         assert row.standard_error[0] == pytest.approx(again.standard_error)
         assert algorithm.error(beta=0.1, ticks=time) <= algorithm.error(beta=0.1) * (1 + 1e-9)
@@ -59,7 +59,7 @@ def test_memory_does_not_grow_with_the_stream():
 def test_error_stays_bounded_for_ever():
     algorithm = WindowedSum(epsilon=1.0, window=50)
     answers = algorithm.ticks(algorithm.begin(SeededSource(1)), np.ones(20_000, np.int64), SeededSource(2))
-    late = np.abs(answers.value[50:] - 50)
+    late = np.abs(answers.unclipped[50:] - 50)
     assert float((late > algorithm.error(beta=0.01)).mean()) < 0.01
     assert answers.standard_error[50:].max() < 2 * answers.standard_error[:50].max()
 

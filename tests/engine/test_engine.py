@@ -50,6 +50,20 @@ def test_answers_without_noise_are_the_true_ones() -> None:
         assert all(release.record["epsilon"] == "inf" for release in engine.log.history())
 
 
+def test_counts_of_nothing_are_shown_as_possible_ones() -> None:
+    """Forty answers about no rows: about half of the unclipped ones are negative, and none that is shown."""
+    shown, unclipped = [], []
+    for _ in range(40):
+        with Engine(config(COUNT)) as engine:
+            engine.finish()
+            record = next(iter(engine.log.history("count"))).record
+        assert 0.0 <= record["interval"][0] <= record["value"] <= record["interval"][1]
+        shown.append(record["value"])
+        unclipped.append(record["unclipped"])
+    assert min(unclipped) < 0.0 < max(unclipped)  # fails once in 10^12
+    assert shown == [max(value, 0.0) for value in unclipped]
+
+
 def test_a_batch_is_applied_once() -> None:
     with exact(COUNT) as engine:
         batch = rows(["count"], np.arange(10), producer="p", sequence=4)

@@ -149,6 +149,21 @@ def test_intervals_of_formulas(formula: Formula, ends: tuple[float, float]) -> N
     assert answer(formula, found.__getitem__, "it").interval() == pytest.approx(ends)
 
 
+def test_formulas_are_computed_from_unclipped_numbers() -> None:
+    """Two counts of 0, each clipped: their sum is unbiased, and only what is printed of it is moved to 0."""
+    found = {
+        name: Estimate.clipped(value, (0.0, math.inf), standard_error=1.0, claim=CLAIM)
+        for name, value in {"a": -3.0, "b": 1.0, "c": 2.0}.items()
+    }
+    both = answer(Arithmetic("+", Read("a"), Read("b")), found.__getitem__, "sum")
+    assert (both.value, both.unclipped) == (0.0, -2.0)
+    assert (both.standard_error, both.interval()[0]) == (pytest.approx(2.0), 0.0)
+    ratio = answer(Arithmetic("/", Read("a"), Read("c")), found.__getitem__, "ratio")
+    assert (ratio.value, ratio.unclipped) == (0.0, -1.5)
+    difference = answer(Arithmetic("-", Read("a"), Read("b")), found.__getitem__, "difference")
+    assert difference.value == difference.unclipped == -4.0
+
+
 def test_levels_are_split_between_the_numbers_that_are_read() -> None:
     asked: list[float] = []
 

@@ -64,7 +64,7 @@ def test_mean_squared_error_as_derived(horizon, figure):
     algorithm = BinaryMechanism(epsilon=0.01, horizon=horizon)
     errors = algorithm.ticks(algorithm.begin(SeededSource(1)), np.zeros(horizon, np.int64), SeededSource(2))
     assert float((errors.standard_error**2).mean()) * 0.01**2 == pytest.approx(figure, rel=0.01)
-    drawn = float((errors.value**2).mean()) * 0.01**2
+    drawn = float((errors.unclipped**2).mean()) * 0.01**2
     assert 0.2 * figure < drawn < 4 * figure
 
 
@@ -73,5 +73,5 @@ def test_long_streams_may_be_given_in_any_pieces():
     values = np.random.default_rng(4).integers(0, 2, 100_000)
     monitor = algorithm.start()
     pieces = np.split(values, [1, 3, 16_384, 16_385, 40_000, 99_999])
-    answers = np.concatenate([monitor.ticks(piece).value for piece in pieces])
+    answers = np.concatenate([monitor.ticks(piece).unclipped for piece in pieces])
     assert np.array_equal(answers, np.cumsum(values))

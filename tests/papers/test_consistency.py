@@ -34,8 +34,8 @@ def test_answers_are_followed_one_by_one():
     noisy = monitor.ticks([3, 0, 1] * 21)
     single = ConsistentCount(most=3)
     one_by_one = [single.follow(noisy[i]) for i in range(len(noisy))]
-    assert [e.value for e in one_by_one] == _consistent(noisy.value, 3).tolist()
-    assert one_by_one[5].unbiased == noisy.value[5]
+    assert [e.value for e in one_by_one] == _consistent(noisy.unclipped, 3).tolist()
+    assert one_by_one[5].unbiased == noisy.unclipped[5]
     assert one_by_one[5].interval(0.9) == pytest.approx(noisy[5].interval(0.9))
     assert one_by_one[5].claim == noisy.claim  # post-processing is free
 

@@ -167,7 +167,7 @@ def test_answers_hold_the_draws_that_their_errors_say_and_no_others(one_step_tic
     weights = np.zeros((11, len(source.kappas)))
     for draw in range(len(source.kappas)):
         with ScriptedSource({draw: 1}) as source:
-            weights[:, draw] = algorithm.ticks(algorithm.begin(source), [0] * 11, source).value
+            weights[:, draw] = algorithm.ticks(algorithm.begin(source), [0] * 11, source).unclipped
     blocks, slots = np.divmod(np.arange(1, 12), 4)
     held = 2 * blocks + (slots if one_step_ticks else 2 * slots)  # one draw at the start of a sum and one at its end
     assert (weights != 0).sum(axis=1).tolist() == held.tolist()

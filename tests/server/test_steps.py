@@ -70,7 +70,7 @@ NEIGHBOURS: dict[str, list[list[Post]]] = {
     "three hundred posts": [BASE[0], [(lines(1, at), "json") for at in range(300)], *BASE[2:]],
     "nothing at all": [[] for _ in BASE],
 }
-NOISED = ("value", "standard_error", "interval")
+NOISED = ("value", "unclipped", "standard_error", "interval")
 
 
 class ByHand:

@@ -73,7 +73,7 @@ class History:
         return self.now
 
     def publish(self, release: Release) -> None:
-        value = release.record["value"]
+        value = release.record["unclipped"]
         if self.seen.setdefault((release.query, release.number), value) != value:
             self.wrong(f"answer {release.number} of {release.query} was drawn twice")
         if "window" in release.record:
@@ -169,7 +169,7 @@ class History:
                 last = self.engine.last_sequence(producer)
                 if not self.acknowledged[producer] <= last <= self.sent[producer]:
                     self.wrong(f"{producer} had {self.acknowledged[producer]} acknowledged, and {last} are there")
-            log = {(each.query, each.number): each.record["value"] for each in self.engine.log.history()}
+            log = {(each.query, each.number): each.record["unclipped"] for each in self.engine.log.history()}
             if not self.seen.items() <= log.items():
                 self.wrong("an answer that was published is not in the log")
         return self.engine

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.codec import FieldLayout, noise, noised, public
-from panstream.continual.grid import Grid, Outside, Protects, Steps
+from panstream.continual.grid import Bounds, Grid, Outside, Protects, Steps
 from panstream.continual.noise_sum import NoiseParts, error_bound, law_at, noise_variance
 from panstream.continual.ticker import Ticker
 from panstream.errors import InvalidParameter
@@ -284,14 +284,28 @@ class SlotCounter(Ticker[TickState]):
         finally:
             steps.wipe()
         error = np.sqrt(variances) * self.scale
-        return Estimates(value=answers * self.scale, standard_error=error, claim=self.claim(), name=self.label)
+        return Estimates(
+            unclipped=answers * self.scale,
+            standard_error=error,
+            claim=self.claim(),
+            name=self.label,
+            support=self.bounds(state.time - len(steps) + np.arange(1, len(steps) + 1)),
+        )
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return what the sum of so many slots lies between: of one value each where ``ticks`` alone fills them."""
+        return self.grid.bounds(self.weight_of(slots) * self.most_events if self.one_step_ticks else None)
+
+    def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the total weight of all slots in the answer after so many."""
+        return slots.astype(np.float64)
 
     def release(self, state: TickState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
         self.need_a_tick(state.time)
         found = self.answer(state)
         error = math.sqrt(noise_variance(found.parts)) * self.scale
-        return self.described(found.value * self.scale, error, found.parts, found.released)
+        return self.described(found.value * self.scale, error, found.parts, found.released, state.time)
 
     @property
     def label(self) -> str:

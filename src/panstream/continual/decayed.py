@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from panstream._kernels.psums import decayed_slots
 from panstream.codec import FieldLayout, public, published
 from panstream.continual.counter import Answer, Shape, SlotCounter, Slots, TickState
+from panstream.continual.grid import Bounds
 from panstream.continual.noise_sum import NoiseParts, error_bound
 from panstream.errors import InvalidParameter
 from panstream.randomness import Source
 
 _PRECISION = 1e-10
+_EXACT_WEIGHTS = 4096  # polynomial weights added up one by one; an integral bounds those of older slots
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ class DecayedSum(SlotCounter):
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the squared weights of all draws."""
-        return ((self.slot_draws * self._squared_weights(time), self.law),)
+        return ((self.slot_draws * float(self._powered_weights(np.array([time]), 2)[0]), self.law),)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that is exceeded with probability at most ``beta``, at slot ``ticks`` or at any slot."""
@@ -109,17 +111,28 @@ class DecayedSum(SlotCounter):
             return math.inf
         return error_bound(beta, self.answer_parts(self.most_slots)) * self.scale
 
-    def _squared_weights(self, time: int) -> float:
-        """Return the sum of squared weights of ``time`` slots, or a number just above it."""
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return what the decayed sum lies between; the weights are known up to rounding only."""
+        lower, upper = SlotCounter.bounds(self, slots)
+        return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
+
+    def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return numbers just above the sums of the weights of so many slots."""
+        return (1.0 + 1e-6) * self._powered_weights(slots, 1)
+
+    def _powered_weights(self, slots: NDArray[np.int64], power: int) -> NDArray[np.float64]:
+        """Return the sums of the weights of so many slots, each to a power, or numbers just above them."""
+        time = slots.astype(np.float64)
         if self.decay == "exponential":
-            square = self.rate**2
-            return -math.expm1(time * math.log(square)) / (1.0 - square)
-        exponent, exact = 2.0 * self.rate, min(time, 4096)
-        head = float((np.arange(1, exact + 1) ** -exponent).sum())
+            factor = self.rate**power
+            return np.asarray(-np.expm1(time * math.log(factor)) / (1.0 - factor))
+        exponent = power * self.rate
+        exact = np.minimum(slots, _EXACT_WEIGHTS)
+        head = np.cumsum(np.arange(1, int(exact.max(initial=1)) + 1) ** -exponent)[exact - 1]
         if exponent == 1.0:
-            return head + math.log(time / exact)
-        power = 1.0 - exponent
-        return head + (math.pow(time, power) - math.pow(exact, power)) / power
+            return np.asarray(head + np.log(time / exact))
+        above = 1.0 - exponent
+        return np.asarray(head + (time**above - exact**above) / above)
 
     def enter(self, state: TickState, source: Source) -> None:
         """Open the first slot."""

@@ -22,6 +22,7 @@ from panstream.scratch import wipe
 Outside = Literal["clip", "refuse"]
 Protects = Literal["event", "slot"]
 MOST_STEPS = 1 << 40
+Bounds = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +111,19 @@ class Grid:
         """Return how many steps one unit moves a sum: an event is added or removed, a slot's content exchanged."""
         low, high = self.low, self.high
         return max(high, 0) - min(low, 0) if unit == "slot" else max(abs(low), abs(high))
+
+    def bounds(self, events: NDArray[np.float64] | None) -> Bounds:
+        """Return the least and the largest sum of so many values, or of any number of them."""
+        if events is not None:
+            return events * self.low * self.step, events * self.high * self.step
+        return (0.0 if self.low >= 0 else -math.inf), (0.0 if self.high <= 0 else math.inf)
+
+    def read_totals(self, data: Any, most: int) -> Steps:
+        """Return whole totals of any number of values, up to ``most`` of the signs that values have."""
+        rows, copied = integers(
+            data, name="values", lower=0 if self.low >= 0 else -most, upper=0 if self.high <= 0 else most
+        )
+        return Steps(rows, (rows,) if copied else ())
 
     def read(self, data: Any, times: int = 1) -> Steps:
         """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels.least_squares import advance, draws_needed, open_below, sampled_noise
 from panstream.codec import FieldLayout, noise, noised, public, published
-from panstream.continual.grid import MOST_STEPS, Grid, Steps
+from panstream.continual.grid import MOST_STEPS, Bounds, Grid, Steps
 from panstream.continual.noise_sum import error_bound
 from panstream.continual.shapes import node_draws
 from panstream.continual.ticker import Ticker
@@ -158,20 +158,29 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     def ticks(self, state: _LeastSquaresState, values: Any, source: Source) -> Estimates:
         """Take the total of every slot, close each, and return all estimates."""
-        totals = Steps.integers(values, name="values", most=MOST_STEPS)
+        totals = self.grid.read_totals(values, MOST_STEPS)
         try:
             self.need_slots(state.ticks, len(totals))
             outputs, draws = self._close(state, totals.rows, source)
         finally:
             totals.wipe()
         error = np.sqrt(draws * self.law.variance)
-        return Estimates(value=outputs.astype(np.float64), standard_error=error, claim=self.claim(), name="sum")
+        support = self.grid.bounds(None)
+        return Estimates(
+            unclipped=outputs.astype(np.float64), standard_error=error, claim=self.claim(), name="sum", support=support
+        )
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return the bound that values of one sign give."""
+        return self.grid.bounds(None)
 
     def release(self, state: _LeastSquaresState, source: Source) -> Estimate:
         """Return the estimate of the last tick again."""
         self.need_a_tick(state.ticks)
         value, draws = int(state.last[0]), float(state.last.view(np.float64)[1])
-        return self.described(float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,))
+        return self.described(
+            float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,), state.ticks
+        )
 
     def refresh(self, state: _LeastSquaresState, source: Source) -> None:
         """Refuse: a state that was seen has given everything away."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.continual.grid import MOST_STEPS, Grid, Outside
+from panstream.continual.grid import MOST_STEPS, Bounds, Grid, Outside
 from panstream.continual.noise_sum import half_width
 from panstream.continual.tree_base import Arrays, Tree, TreeState
 from panstream.errors import InvalidParameter, NotSupported
@@ -151,9 +152,9 @@ class _Moments(Tree):
             half = half_width(level, ((draws, law),)) * largest / unit
             return value - half, value + half
 
-        return Estimate(
-            value=value,
-            unbiased=value,
+        return Estimate.clipped(
+            value,
+            (0.0 if weights.min() >= 0.0 else -math.inf, 0.0 if weights.max() <= 0.0 else math.inf),
             standard_error=math.sqrt(variance * float((weights**2).sum())) / unit,
             claim=self.claim(),
             name=what,
@@ -171,9 +172,15 @@ class _Moments(Tree):
         value = (sums / size) @ self.marks
         spread = np.sqrt(((self.marks - value[:, np.newaxis]) ** 2).sum(axis=1))
         error = spread * np.sqrt(variances) / size[:, 0]
-        return np.clip(value, self.lower, self.upper), np.where(np.isnan(size[:, 0]), np.inf, error)
+        return value, np.where(np.isnan(size[:, 0]), np.inf, error)
 
-    def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return the least and the largest possible answer."""
+        return self.support
+
+    def describe(
+        self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
+    ) -> Estimate:
         """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
         return self._told(self.label, self.support, value, error, released)
 
@@ -181,14 +188,20 @@ class _Moments(Tree):
         self, label: str, support: tuple[float, float], value: float, error: float, released: tuple[int, ...]
     ) -> Estimate:
         empty = math.isnan(value)
-        return Estimate(
-            value=value,
+        inside = min(max(value, support[0]), support[1])
+
+        def rule(level: float) -> tuple[float, float]:
+            half = NormalDist().inv_cdf((1 + level) / 2) * error
+            return support if empty else (inside - half, inside + half)
+
+        return Estimate.clipped(
+            value,
+            support,
             standard_error=error,
             claim=self.claim(),
             name=f"{label} (no data)" if empty else label,
-            support=support,
             released=released,
-            rule=(lambda level: support) if empty else None,
+            rule=rule,
         )
 
 
@@ -240,7 +253,7 @@ class ContinualMean(_Moments):
         place = sums[:, -1] / steps
         weight = 1.0 if self.replaces else place**2 + (1.0 - place) ** 2
         error = span * np.sqrt(weight * variances) / steps
-        return self.lower + span * np.clip(place, 0.0, 1.0), np.where(np.isnan(count), np.inf, error)
+        return self.lower + span * place, np.where(np.isnan(count), np.inf, error)
 
     def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the mean of ``events`` values that is exceeded with probability at most ``beta``.
@@ -299,7 +312,7 @@ class ContinualVariance(_Moments):
             return _Moments.from_totals(self, total, what, law)
         twin = replace(self, population=what == "var_pop")
         value, error = twin.decode(total[np.newaxis, :-1], total[-1:], np.zeros(1, np.int64))
-        return twin.describe(float(value[0]), float(error[0]), law, ())
+        return twin._told(twin.label, twin.support, float(value[0]), float(error[0]), ())
 
     @property
     def support(self) -> tuple[float, float]:
@@ -322,7 +335,7 @@ class ContinualVariance(_Moments):
                 weight += (squared - square - 2.0 * mean * (y - mean)) ** 2
         unit = ((self.upper - self.lower) / 2.0) ** 2 * (1.0 if self.population else count / (count - 1.0))
         error = unit * np.sqrt(weight * variances) / steps
-        return np.clip(unit * (square - mean**2), *self.support), np.where(np.isnan(count), np.inf, error)
+        return unit * (square - mean**2), np.where(np.isnan(count), np.inf, error)
 
     def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the variance of ``events`` values that is exceeded with probability at most ``beta``.

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from panstream.continual.grid import Grid, Outside, Protects, Steps
+from panstream.continual.grid import Bounds, Grid, Outside, Protects, Steps
 from panstream.continual.tree_base import SLOT_TOTAL, Tree, TreeBatch
 from panstream.errors import InvalidBatch
 
@@ -111,6 +112,10 @@ class ContinualSum(Tree):
         """Return the length of a step."""
         return self.grid.step
 
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return what a sum lies between: of one value a slot, or of any number of values."""
+        return self.grid.bounds(slots.astype(np.float64) if self.one_step_ticks else None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KaryTree(Tree):
@@ -166,4 +171,8 @@ class KaryTree(Tree):
 
     def read_slots(self, values: Any) -> Steps:
         """Return the totals of whole slots: of one value each if the unit is the slot, else of any number of events."""
-        return self.read(values) if self.unit == "slot" else Steps.integers(values, name="values", most=SLOT_TOTAL)
+        return self.read(values) if self.unit == "slot" else self.grid.read_totals(values, SLOT_TOTAL)
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return what a sum lies between: of one value a slot, or of any number of events."""
+        return self.grid.bounds(slots.astype(np.float64) if self.unit == "slot" else None)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.algorithm import Algorithm
-from panstream.continual.grid import Outside
+from panstream.continual.grid import Bounds, Outside
 from panstream.continual.noise_sum import NoiseParts, half_width
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
@@ -154,16 +155,23 @@ class Ticker(Algorithm[StateT]):
         found: StateT = self.state_type(**values)
         return found
 
-    def described(self, value: float, error: float, parts: NoiseParts, released: tuple[int, ...]) -> Estimate:
-        """Return an answer that holds these draws, with its interval."""
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return the least and the largest answer that is possible after so many slots, by public parameters alone."""
+        return -math.inf, math.inf
+
+    def described(
+        self, value: float, error: float, parts: NoiseParts, released: tuple[int, ...], slots: int
+    ) -> Estimate:
+        """Return an answer after so many slots that holds these draws, with its interval."""
 
         def rule(level: float) -> tuple[float, float]:
             half = self.scale * half_width(level, parts)
             return value - half, value + half
 
-        return Estimate(
-            value=value,
-            unbiased=value,
+        lower, upper = (float(np.max(end)) for end in self.bounds(np.array([slots])))
+        return Estimate.clipped(
+            value,
+            (lower, upper),
             standard_error=error,
             claim=self.claim(),
             name=self.label,

@@ -213,17 +213,19 @@ class Tree(Ticker[TreeState]):
         steps = self.read_slots(values)
         try:
             self.need_slots(state.ticks, len(steps))
-            before, rows = state.events, steps.rows
+            before = state.events
 
             def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
-                self.spread(rows[start:stop], out)
+                self.spread(steps.rows[start:stop], out)
 
             sums, variances, _ = self.engine.close(state, len(steps), leaves, source)
         finally:
             steps.wipe()
         state.events += len(steps) if self.counts_events else 0
-        value, error = self.decode(sums, variances, before + np.arange(1, len(steps) + 1))
-        return Estimates(value=value, standard_error=error, claim=self.claim(), name=self.label)
+        closed = np.arange(1, len(steps) + 1)
+        value, error = self.decode(sums, variances, before + closed)
+        support = self.bounds(state.ticks - len(steps) + closed)
+        return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
 
     def release(self, state: TreeState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
@@ -241,7 +243,7 @@ class Tree(Ticker[TreeState]):
     def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
         total = self.engine.totals(state)
         value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([state.events]))
-        return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released)
+        return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released, state.ticks)
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
@@ -249,7 +251,7 @@ class Tree(Ticker[TreeState]):
         """
         total = self.foreseen_totals(ticks, rows)
         value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([round(rows)]))
-        return self.describe(float(value[0]), float(error[0]), self.engine.law(), ())
+        return self.describe(float(value[0]), float(error[0]), self.engine.law(), (), ticks)
 
     def foreseen_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
         """Return the sums of all parts in that case, and their variance last."""
@@ -263,10 +265,12 @@ class Tree(Ticker[TreeState]):
         """Return values and standard errors, slot by slot, from the estimated sums of all parts."""
         return sums[:, 0] * self.scale, np.sqrt(variances) * self.scale
 
-    def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
-        """Return the estimate with its interval."""
+    def describe(
+        self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
+    ) -> Estimate:
+        """Return the estimate after so many slots with its interval."""
         draws = (error / self.scale) ** 2 / law.variance if law.variance else 0.0
-        return self.described(value, error, ((draws, law),), released)
+        return self.described(value, error, ((draws, law),), released, slots)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that any single answer up to ``ticks`` exceeds with probability at most ``beta``.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.psums import most_window_nodes, window_draws, window_node, window_slots
@@ -70,6 +71,10 @@ class WindowedSum(SlotCounter):
         lengths = [stop - start for _, start, stop in _cover(time, self.window)]
         bare = sum(length == 1 for length in lengths) if self.one_step_ticks else 0
         return ((2 * len(lengths) - bare, self.law),)
+
+    def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how many slots the window holds."""
+        return np.minimum(slots, self.window).astype(np.float64)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that is exceeded with probability at most ``beta``, at slot ``ticks`` or at any slot."""

@@ -281,8 +281,9 @@ class OnesTicker(Ticker[OnesState]):
         finally:
             for batch in batches:
                 batch.wipe()
-        value, error = (np.array([getattr(each, name) for each in found]) for name in ("value", "standard_error"))
-        return Estimates(value=value, standard_error=error, claim=self.claim(), name=self.label)
+        value, error = (np.array([getattr(each, name) for each in found]) for name in ("unclipped", "standard_error"))
+        support = found[0].support if found else (-math.inf, math.inf)
+        return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
 
     def release(self, state: OnesState, source: Source) -> Estimate:
         """Return the estimate of the last tick again, which is public; a single answer needs no tick and is given

@@ -77,7 +77,10 @@ def computed(formula: Formula, value_of: Callable[[What], float]) -> float:
 
 
 def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Estimate:
-    """Return the estimate with its interval; ``name`` is what it is called where it is computed."""
+    """Return the estimate with its interval; ``name`` is what it is called where it is computed.
+
+    It is computed from unclipped numbers, whose errors cancel on average, and then moved into what is possible.
+    """
     if isinstance(formula, Read):
         return read(formula.what)
     if isinstance(formula, Root) and isinstance(formula.of, Read):
@@ -90,11 +93,11 @@ def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Est
         each = 1 - (1 - level) / len(found)
         return _ends(formula, {what: estimate.interval(each) for what, estimate in found.items()})
 
-    value = computed(formula, lambda what: found[what].value)
+    value = computed(formula, lambda what: found[what].unclipped)
     return replace(
         first,
-        value=value,
-        unbiased=math.nan,
+        value=min(max(value, support[0]), support[1]),
+        unbiased=value,
         standard_error=math.inf if math.isnan(value) else _error(formula, found, value),
         name=name,
         support=support,
@@ -143,7 +146,7 @@ def _error(formula: Formula, found: dict[What, Estimate], value: float) -> float
         if not error or not math.isfinite(error):
             total += error
             continue
-        moved = {**{each: other.value for each, other in found.items()}, what: estimate.value + _STEP * error}
+        moved = {**{each: other.unclipped for each, other in found.items()}, what: estimate.unclipped + _STEP * error}
         total += abs(computed(formula, moved.__getitem__) - value) / _STEP
     return total
 

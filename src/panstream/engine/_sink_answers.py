@@ -18,7 +18,9 @@ COLUMNS = {
     "time": "TIME",
     "period_from": "TIME",
     "period_until": "TIME",
-    **dict.fromkeys(("value", "low", "high", "level", "standard_error", "epsilon", "delta"), "DOUBLE PRECISION"),
+    **dict.fromkeys(
+        ("value", "low", "high", "level", "standard_error", "unclipped", "epsilon", "delta"), "DOUBLE PRECISION"
+    ),
     "unit": "TEXT",
     "statement": "TEXT",
     "too_uncertain": "BOOLEAN",
@@ -31,7 +33,7 @@ def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
     for each in (*listed_names(release), release):
         record, claim = each.record, each.record["claim"]
         period = record.get("window", [None, record.get("until")])
-        figures = (record["value"], *record["interval"], record["level"], record["standard_error"])
+        figures = (record["value"], *record["interval"], record["level"], record["standard_error"], record["unclipped"])
         yield (
             *(stream, *key_of(each), each.number, each.time, *period, *figures),
             *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("statement")),

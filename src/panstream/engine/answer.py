@@ -17,7 +17,7 @@ from panstream.privacy.ledger import Ledger
 from panstream.store.ledger_file import Spent
 from panstream.store.releases import Release
 
-_FIGURES = ("estimate", "low", "high", "standard_error")
+_FIGURES = ("estimate", "low", "high", "standard_error", "unclipped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -181,6 +181,7 @@ def answer_row(release: Release, name: str | None) -> dict[str, Any]:
     elif "until" in record:
         row["until"] = record["until"]
     row |= {"estimate": record["value"], "low": low, "high": high, "standard_error": record["standard_error"]}
+    row["unclipped"] = record["unclipped"]
     return row | {key: record[key] for key in ("statement", "too_uncertain", "help") if key in record}
 
 

@@ -105,7 +105,7 @@ def listed_names(release: Release, view: View = _ALL) -> list[Release]:
     shared = {name: value for name, value in release.record.items() if name not in ("items", "listed_from", "key")}
     key, found = release.record["key"], []
     for item in shown_items(release.record, view):
-        own = {"value": item["count"], "unbiased": item["count"], "group": {key: item["name"]}}
+        own = {"value": item["count"], "unclipped": item["count"], "group": {key: item["name"]}}
         own |= {"standard_error": item["standard_error"], "interval": item["interval"]}
         name = f"{release.query} [{key}={printable(str(item['name']))}]"
         found.append(replace(release, query=name, record={**shared, **own}))

@@ -54,6 +54,7 @@ def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[s
         if "window" in release.record:
             row["window"] = release.record["window"]
         row |= {"key": release.record["key"], "name": points.shown(name), "value": estimate.value}
+        row["unclipped"] = estimate.unclipped
         row |= {"standard_error": estimate.standard_error, "interval": list(estimate.interval()), "level": 0.95}
         found.append(row)
     return found

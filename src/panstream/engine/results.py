@@ -31,7 +31,7 @@ EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "he
 """Fields of a record that only some answers have."""
 _COLUMNS = (
     *("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit"),
-    *("beyond", "statement", "too_uncertain"),
+    *("beyond", "statement", "too_uncertain", "unclipped"),
 )
 
 
@@ -128,7 +128,7 @@ def notes(engine: Engine) -> Iterator[tuple[str, str]]:
 def _as_answer(release: Release) -> dict[str, Any]:
     """Return a release as one flat object."""
     record = release.record
-    figures = {key: record[key] for key in ("value", "standard_error", "interval", "epsilon")}
+    figures = {key: record[key] for key in ("value", "unclipped", "standard_error", "interval", "epsilon")}
     extra = {key: record[key] for key in EXTRA if key in record}
     about = {"number": release.number, "time": release.time}
     return {"name": release.query, **figures, **about, **extra, "claim": record["claim"]}
@@ -177,6 +177,7 @@ def _row(release: Release) -> list[Any]:
     epsilon = float(record["epsilon"])
     figures = [record["value"], record["standard_error"], low, high, epsilon]
     more = [record["claim"]["unit"], record.get("beyond"), record.get("statement"), record.get("too_uncertain", False)]
+    more.append(record["unclipped"])
     return [release.query, release.number, release.time, window, record.get("until"), *figures, *more]
 
 

@@ -83,14 +83,14 @@ class _Database:
         query, group = key_of(newest) if newest is not None else (series, "{}")
         where = " AND ".join(f"{name} = {self._mark}" for name in WHOLE[:3])
         rows = database.execute(
-            f"SELECT number, value, low FROM {self._table} WHERE {where} ORDER BY number DESC LIMIT 1",
+            f"SELECT number, unclipped, high FROM {self._table} WHERE {where} ORDER BY number DESC LIMIT 1",
             (self._stream, query, group),
         ).fetchall()
         if not rows:
             return 0
         number = int(rows[0][0])
         same = next((each for each in self._log.history(series, after=number - 1)), None)
-        if same is None or [same.record["value"], same.record["interval"][0]] != list(rows[0][1:]):
+        if same is None or [same.record["unclipped"], same.record["interval"][1]] != list(rows[0][1:]):
             raise SinkError(
                 f"[sink] table {self._table} has answers of {series!r} that are not of this store: name another table"
             )

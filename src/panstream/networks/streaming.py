@@ -268,7 +268,7 @@ class StreamingTables(Tree):
             with Source() as fresh:
                 return self.model(state, fresh)
         tables = self.tables(state)
-        records = round(self._answer(state, ()).value)
+        records = round(self._answer(state, ()).unclipped)
         if records < 1:
             raise InvalidParameter("the tables hold nothing but noise: wait for more records")
         network = model_of_pairs(self.domain, records, tables, source)

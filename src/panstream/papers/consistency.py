@@ -36,8 +36,8 @@ def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArra
 class ConsistentCount:
     """The same for answers that come one by one.
 
-    A raised answer is biased, so it has no standard error of its own: that of the noisy answer is passed on, and the
-    interval stays the noisy answer's.
+    A raised answer is biased, so it has no standard error of its own: that of the noisy answer is passed on. The
+    interval is the noisy answer's, extended to the raised answer where that lies outside.
 
     Parameters
         most: by how much the count can rise in one slot.
@@ -59,7 +59,12 @@ class ConsistentCount:
 
     def follow(self, estimate: Estimate) -> Estimate:
         """Return ``estimate`` with a consistent value; ``unbiased`` keeps the noisy one."""
-        noisy = estimate.value
+        noisy = estimate.unclipped
         self.last = int(_consistent(np.array([noisy]), self.most, self.last)[0])
-        rule = estimate.interval
-        return replace(estimate, value=float(self.last), unbiased=noisy, rule=rule, name=f"consistent {estimate.name}")
+        value = float(self.last)
+
+        def rule(level: float) -> tuple[float, float]:
+            low, high = estimate.interval(level)
+            return min(low, value), max(high, value)
+
+        return replace(estimate, value=value, unbiased=noisy, rule=rule, name=f"consistent {estimate.name}")

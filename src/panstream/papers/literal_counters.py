@@ -133,7 +133,7 @@ class _LiteralCounter(Algorithm[_ClearState]):
             state.slot[0] += checked[row]
             answers[row] = self.tick(state, source).value
         return Estimates(
-            value=answers, standard_error=np.full(answers.size, math.nan), claim=self.claim(), name="published"
+            unclipped=answers, standard_error=np.full(answers.size, math.nan), claim=self.claim(), name="published"
         )
 
     def release(self, state: _ClearState, source: Source) -> Estimate:

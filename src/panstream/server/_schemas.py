@@ -46,6 +46,11 @@ _RELEASE = {
         "description": "Null if there are no data, or only an interval is known. Of MIN and MAX the edge beyond which "
         "some value lies.",
     },
+    "unclipped": {
+        **_maybe("number"),
+        "description": "The estimate before it was moved into what is possible by public bounds: for sums and means of "
+        "answers.",
+    },
     "standard_error": {**_maybe("number"), "description": "Null where there is none."},
     "interval": {**_list(_maybe("number"), "Low and high end; null is open."), "minItems": 2, "maxItems": 2},
     "level": {**_NUMBER, "description": "Coverage of the interval: 0.95."},
@@ -202,7 +207,10 @@ SCHEMAS: dict[str, Any] = {
                         **{field: _RELEASE[field] for field in ("query", "number", "time", "window")},
                         "key": _NAMES["key"],
                         "name": {**_TEXT, "description": "With … if only its beginning counts."},
-                        **{field: _RELEASE[field] for field in ("value", "standard_error", "interval", "level")},
+                        **{
+                            field: _RELEASE[field]
+                            for field in ("value", "unclipped", "standard_error", "interval", "level")
+                        },
                     },
                     optional=("window",),
                 )

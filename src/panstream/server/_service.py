@@ -187,7 +187,7 @@ def release_json(published: Release, config: Config) -> dict[str, Any]:
         "series": published.query,
         "number": published.number,
         "time": published.time,
-        **{key: record[key] for key in ("value", "standard_error", "interval", "level", "epsilon")},
+        **{key: record[key] for key in ("value", "unclipped", "standard_error", "interval", "level", "epsilon")},
         "unit": record["claim"]["unit"],
         **extra,
     }

@@ -116,7 +116,7 @@ class SharedTicks(SharedStatistic):
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
         """Return the answer after ``number`` ticks."""
-        return self._own(self.totals(opened, number), tuple(opened))
+        return self._own(self.totals(opened, number), tuple(opened), number)
 
     def totals(self, opened: Sequence[int], number: int) -> NDArray[np.float64]:
         """Return the noisy totals after ``number`` ticks, and their variance last."""
@@ -138,17 +138,17 @@ class SharedTicks(SharedStatistic):
         found: Estimate = self.reader.from_totals(total, what, self.law)
         return replace(found, claim=self.claim())
 
-    def _own(self, total: NDArray[np.float64], released: tuple[int, ...]) -> Estimate:
+    def _own(self, total: NDArray[np.float64], released: tuple[int, ...], slots: int) -> Estimate:
         reader = self.reader
         if isinstance(reader, RangeHistogram):
             return replace(self.from_totals(total, reader.quantile), released=released)
         value, error = reader.decode(total[np.newaxis, :-1], total[-1:], np.zeros(1, np.int64))
-        found = reader.describe(float(value[0]), float(error[0]), self.law, released)
+        found = reader.describe(float(value[0]), float(error[0]), self.law, released, slots)
         return replace(found, claim=self.claim())
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots where ``rows`` values lie evenly and no noise moved it."""
-        return self._own(self.foreseen_totals(ticks, rows), ())
+        return self._own(self.foreseen_totals(ticks, rows), (), ticks)
 
     def foreseen_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
         """Return the totals in that case, and their variance last."""

@@ -61,8 +61,8 @@ class _Run:
 def published_numbers(state: Any, result: Any) -> Numbers:
     """Return what a release shows: its noisy integers where it names them, else its value."""
     if isinstance(result, Estimates):
-        return result.value.copy()
-    return np.array(result.released if result.released else [result.value], np.float64)
+        return result.unclipped.copy()
+    return np.array(result.released if result.released else [result.unclipped], np.float64)
 
 
 def linear_views(

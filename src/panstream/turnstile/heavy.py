@@ -241,7 +241,15 @@ class HeavyHitterCount(ModularCounter):
             share = heavy / users
             return noise + missing * share * (1 - share)
 
-        return Linear(support=(0.0, float(users)), variance=variance, kappa=law.noise.kappa / scale, step=scale)
+        return Linear(support=(0.0, self._most_heavy), variance=variance, kappa=law.noise.kappa / scale, step=scale)
+
+    @property
+    def _most_heavy(self) -> float:
+        """Return how many can be heavy: all, or as many as share the public total weight where none is negative."""
+        users = self.cells if self.placement.open else self.placement.population
+        if self.total_weight is None or (self.least or 0) < 0:
+            return float(users)
+        return float(min(users, self.total_weight // self.heavy))
 
     def collision_bias(self, total_weight: int | None = None) -> float:
         """Return a bound on the expected error from loads that share a bucket, up or down, for weights that end ≥ 0.

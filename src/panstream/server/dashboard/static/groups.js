@@ -19,6 +19,7 @@ function nameOf(query, series, release) {
 const asAnswer = (release, { count, interval, standard_error }) => ({
   ...release,
   value: count,
+  unclipped: count,
   interval,
   standard_error,
 });

@@ -34,13 +34,15 @@ const latest = (releases, until) => releases.findLast((release) => ends(release)
 
 const least = (...releases) => 1 - releases.reduce((sum, release) => sum + 1 - release.level, 0);
 
-/** The difference of two answers, or an answer by itself, per second if `time` is given. */
+/** The difference of two answers, or an answer by itself, per second if `time` is given; `unclipped` is for sums. */
 function part(upper, lower, time = 1) {
   const [low, high] = upper.interval,
     [below, above] = lower ? lower.interval : [0, 0];
   const known = (end, other, open) => (end === null || other === null ? open : (end - other) / time);
+  const unclipped = (upper.unclipped - (lower?.unclipped ?? 0)) / time;
   return {
-    value: (upper.value - (lower?.value ?? 0)) / time,
+    value: lower ? unclipped : upper.value / time,
+    unclipped,
     low: known(low, above, -Infinity),
     high: known(high, below, Infinity),
   };
@@ -95,7 +97,7 @@ function compared(now, before, made, since) {
   const low = now.low - before.high,
     high = now.high - before.low;
   const sure = low > 0 ? "up" : high < 0 ? "down" : "";
-  const change = { value: now.value - before.value, low, high };
+  const change = { value: now.unclipped - before.unclipped, low, high };
   // A quotient has ends only where what it is divided by is surely positive.
   const ratio =
     before.low > 0 && before.value > 0 && now.low >= 0
