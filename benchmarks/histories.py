@@ -9,7 +9,7 @@ counted twice, no answer was drawn twice, and states that were rolled back were 
 
 Of ten histories six are of one process, in one of them with batches that overtake each other, two of two machines and
 two of a cluster. A history that goes wrong is printed with its seed: ``python benchmarks/histories.py 1 SEED`` replays
-it.
+it. In the end a mistake is planted, machines that open an answer before its step is decided, and must be caught.
 """
 
 from __future__ import annotations
@@ -61,7 +61,24 @@ def main(histories: int, first: int) -> int:
     print(f"{events['noticed']:,} states rolled back and noticed, {events['set back']:,} clocks set back")
     for name, count in lived.items():
         verdict(f"{name}: lost, doubled or drawn twice, of {count:,}", f"{wrong[name]}", "0", not wrong[name])
-    return int(bool(wrong))
+    caught = catch_control()
+    figure = "missed" if caught is None else f"seed {caught}"
+    verdict("control: answers opened before the step is decided", figure, "caught", caught is not None)
+    return int(bool(wrong) or caught is None)
+
+
+def catch_control() -> int | None:
+    """Return the first seed of two machines whose history shows the planted mistake, None if none of 500 does."""
+    from simulated.two_machines import TwoMachines, open_before_commit
+
+    for seed in range(500):
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory, open_before_commit():
+            try:
+                TwoMachines(seed, Path(directory)).run()
+            except AssertionError as error:
+                if "machine a opened answer" in str(error):
+                    return seed
+    return None
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() 
     for prepared in query.prepare(batch, batch.queries["g"], np.ones(3, bool), np.array([1.0, 2.0, 12.0])):
         query.apply(prepared, drawn.append)
     assert sorted(query.monitors) == [(1, 0), (1, 1)]
-    assert [(each.window, each.group, each.estimate.value) for each in drawn] == [(0, 0, 1), (0, 1, 0)]
+    assert [(each.window, each.group, each.estimate().value) for each in drawn] == [(0, 0, 1), (0, 1, 0)]
 
 
 def test_preparing_touches_nothing() -> None:

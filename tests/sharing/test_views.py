@@ -75,11 +75,12 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
 
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
     controls = [case for case in cases_of("sharing") if case.kind == "control"]
-    assert len(controls) == 15
+    assert len(controls) == 17
     found = {case.name: case.exact().loss for case in controls if case.exact is not None}
     finite = {name: loss for name, loss in found.items() if math.isfinite(loss)}
     assert finite == {
         "Answers without a common mask": pytest.approx(2 * ONE, abs=1e-9),
+        "Release drawn again after a crash, two machines": pytest.approx(2 * math.log(5 / 4), abs=1e-9),
         "Half of the noise from each machine": pytest.approx(1.6751386, abs=1e-6),
     }
 
@@ -89,3 +90,12 @@ def test_noisy_cells_cover_both_machines_once() -> None:
     case = next(each for each in cases_of("sharing") if "noisy cells, both once" in each.name)
     assert case.exact is not None
     assert case.exact().loss == pytest.approx(1.417066019786, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a step taken again", "a tick taken again"])
+def test_a_step_that_is_given_up_and_taken_again_loses_nothing(name: str) -> None:
+    """Whatever rows the first try had, and whoever is seen: at A, at B, or at one and then at the other."""
+    case = next(each for each in cases_of("sharing") if each.name == f"Two machines, {name}")
+    assert case.exact is not None
+    assert case.exact().loss == pytest.approx(math.log(5 / 4), abs=1e-9)

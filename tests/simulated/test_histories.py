@@ -17,7 +17,7 @@ from simulated import history
 from simulated.history import BACK, History, Wrong
 from simulated.reordered import Reordered
 from simulated.shards import Shards
-from simulated.two_machines import TwoMachines
+from simulated.two_machines import TwoMachines, open_before_commit
 
 KINDS: dict[type[History], int] = {History: 150, TwoMachines: 50, Shards: 50, Reordered: 60}
 
@@ -46,10 +46,10 @@ def test_a_seed_replays_its_history(kind: type[History], tmp_path: Path) -> None
     assert first.told != other.told
 
 
-def caught(kind: type[History], root: Path, most: int, words: str) -> None:
+def caught(kind: type[History], root: Path, most: int, words: str, first: int = 0) -> None:
     """Some of the first histories are wrong, and say how."""
     with pytest.raises(Wrong, match=words):
-        for seed in range(most):
+        for seed in range(first, most):
             live(kind, seed, root)
 
 
@@ -96,9 +96,15 @@ def test_a_front_end_that_asks_again_is_caught(tmp_path: Path, monkeypatch: pyte
     caught(TwoMachines, tmp_path, 200, "the machines gave answer")
 
 
+def test_machines_that_open_an_answer_before_they_commit_are_caught(tmp_path: Path) -> None:
+    """A front end that dies in between has it drawn again."""
+    with open_before_commit():
+        caught(TwoMachines, tmp_path, 200, "machine a opened answer .* twice", first=15)
+
+
 def test_an_engine_that_publishes_before_it_commits_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(self: Engine, **options: Any) -> None:
-        for release in self._drawn:
+        for release in [made() for made in self._drawn]:
             if self.log.publish(release):
                 self._publish(release)
         real(self, **options)

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
 from panstream.errors import MachineError, PanstreamError, StoreError
+from panstream.machines._rounds import Work, prepared_answers, reconstruct
 from panstream.machines.backend import Line, SharedBackend
 from panstream.machines.machine import Machine
+from panstream.machines.wire import pack, unpack
 from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, Wrong, on
 
@@ -27,6 +31,7 @@ class TwoMachines(History):
         self.machines: dict[bool, Machine] = {}
         self.lose_in: int | None = None
         self.failed = False
+        self.seen_at_first: dict[tuple[str, int], list[int]] = {}  # by state and number, what machine a opened
 
     def settings(self) -> Config:
         names = {"asked": {"releases": 40}, "ticks": {"every": 10, "horizon": 500}}
@@ -60,8 +65,18 @@ class TwoMachines(History):
             self.told.append(f"{'a' if first else 'b'}: {self.disks[first].ending}")
             self._stop(first)
             raise MachineError("it cannot be reached") from None
+        if first:
+            self._watch(unpack(found)[0])
         self._carry()
         return found
+
+    def _watch(self, reply: dict[str, Any]) -> None:
+        """Compare what machine a opened with what it opened before, be it in a step that was never decided."""
+        for known in (reply.get("opened", {}), reply.get("answers", {})):
+            for name, entries in known.items():
+                for number, numbers in entries:
+                    if self.seen_at_first.setdefault((name, number), numbers) != numbers:
+                        self.wrong(f"machine a opened answer {number} of {name} twice, with other numbers")
 
     def _carry(self) -> None:
         if self.lose_in is not None:
@@ -173,3 +188,27 @@ class TwoMachines(History):
             self._running().commit()
         except Wrong:
             raise
+
+
+@contextlib.contextmanager
+def open_before_commit() -> Iterator[None]:
+    """Plant a mistake: machine a opens an answer in the round that prepares it, before the step is decided."""
+    exchange, do_exchange = Machine._exchange, Machine._do_exchange
+    shown = [np.empty(0, np.uint8)]
+
+    def show(self: Machine, header: dict[str, Any], body: Any) -> bytearray:
+        reply = do_exchange(self, header, body)
+        shares = {} if self._work is None else self._work.party.shares
+        parts = [shares[name].answers[number] for name, number in prepared_answers(shares)]
+        shown[0] = np.concatenate([np.empty(0, np.uint8), *(part.reshape(-1).view(np.uint8) for part in parts)])
+        return reply
+
+    def hasty(self: Machine, header: dict[str, Any], work: Work) -> bytearray:
+        reply, _ = unpack(exchange(self, header, work))
+        if reply["prepared"]:
+            opened = reconstruct(work.party.shares, shown[0])
+            reply["opened"] = {name: [[number, numbers]] for (name, number), numbers in opened.items()}
+        return pack(reply)
+
+    with mock.patch.object(Machine, "_exchange", hasty), mock.patch.object(Machine, "_do_exchange", show):
+        yield

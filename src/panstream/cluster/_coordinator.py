@@ -240,7 +240,7 @@ class ClusterEngine(Engine):
         found: list[Drawn] = []
         with self._all_or_nothing():
             query.draw_now(found.append)
-        return found[0].estimate
+        return found[0].estimate()
 
     def _drop_left_over(self, held: set[str]) -> None:
         """Drop windows that were over before the coordinator could say so."""

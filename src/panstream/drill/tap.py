@@ -128,6 +128,8 @@ def _tap_shares(tap: _Tap) -> None:
         for step, shares in kept:
             for share in shares.values():
                 tap.tell("share", share.cells, step=step)
+                for part in share.answers.values():
+                    tap.tell("share", part, step=step)
         commit(self)
 
     def idled(self: machine.Machine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,6 +43,28 @@ class Elsewhere:
 _LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
 
 
+@dataclass(frozen=True, slots=True)
+class PendingAnswer:
+    """An answer whose numbers can be read once its step is durable: of a state that two machines hold.
+
+    ``opened`` returns them; it raises KeyError before that.
+    """
+
+    algorithm: Any
+    number: int
+    opened: Callable[[], list[int]]
+
+    def estimate(self) -> Estimate:
+        """Return the state's own answer."""
+        estimate: Estimate = self.algorithm.estimate(self.opened(), self.number)
+        return estimate
+
+    def at(self, what: Any) -> Estimate:
+        """Return another answer that is made of the same numbers."""
+        estimate: Estimate = self.algorithm.at((self.opened(), self.number), what)
+        return estimate
+
+
 class Held(Protocol):
     """A running state as the engine sees it; :class:`panstream.algorithm.Monitor` is one."""
 
@@ -53,11 +75,11 @@ class Held(Protocol):
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it."""
 
-    def release(self) -> Estimate:
-        """Publish an estimate."""
+    def release(self) -> Estimate | PendingAnswer:
+        """Draw an answer."""
 
-    def tick(self) -> Estimate:
-        """Close the current slot of a continual algorithm and publish."""
+    def tick(self) -> Estimate | PendingAnswer:
+        """Close the current slot of a continual algorithm and draw its answer."""
 
     def refresh(self) -> None:
         """Make the state safe again after an announced intrusion."""
@@ -82,7 +104,9 @@ class Backend(Protocol):
         """Hear that the micro-batch is complete."""
 
     def flush(self) -> None:
-        """Make durable what was applied, wherever it is held: the engine is about to commit."""
+        """Make durable what was applied, wherever it is held, and let pending answers be read: the engine is about to
+        commit.
+        """
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
         """Hear that states are no longer needed and that this is durable."""

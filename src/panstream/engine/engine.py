@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import cache, partial
 from typing import Self
 
 import numpy as np
@@ -76,7 +77,7 @@ class Engine:
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
         self._queries = {plan.config.name: RunningQuery(plan, self._backend, lateness=lateness) for plan in self.plans}
         self._stream_clock = StreamClock()
-        self._drawn: list[Release] = []
+        self._drawn: list[Callable[[], Release]] = []  # records of answers, to be had once the backend has flushed
         self.broken = self._uncommitted = False  # whether a step failed half-way: then it must be opened again
         self._files = contextlib.ExitStack()
         try:
@@ -91,7 +92,8 @@ class Engine:
             self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
             self._restored()
             self._publish_facts()
-            self._stream_clock.newest, self._drawn = self._kept.newest, self._kept.drawn
+            self._stream_clock.newest = self._kept.newest
+            self._drawn = [partial(_identity, release) for release in self._kept.drawn]
             self._follow_clock(start=True)
             self._committed, self._slots = self._clock(), self._held()
             self.commit()
@@ -327,7 +329,7 @@ class Engine:
             query.draw_now(self._drawer(query))
             drawn = self._drawn[before:]
             self.commit()
-        return drawn
+        return [made() for made in drawn]
 
     def publish_names(self, *, wait: bool = True) -> None:
         """Publish the names that were read; with ``wait``, all of them."""
@@ -349,16 +351,16 @@ class Engine:
         """
         self._kept.newest = self._stream_clock.newest
         self._backend.flush()
+        drawn = [made() for made in self._drawn]
         if self._store is not None:
             told = {} if durable is None else {"durable": durable}
-            drawn = [*self.spelling.unread, *self._drawn]
-            self._store.commit(self._kept.parts(self._queries, drawn), **told)
+            self._store.commit(self._kept.parts(self._queries, [*self.spelling.unread, *drawn]), **told)
         elif durable is not None:
             durable()
         before, self._slots = self._slots, self._held()
         self._backend.drop(before - self._slots)
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
-        drawn, self._drawn = self._drawn, []
+        self._drawn = []
         for release in drawn:
             if release.unread:
                 self.spelling.begin(release)
@@ -381,7 +383,7 @@ class Engine:
 
     def _drawer(self, query: RunningQuery) -> Callable[[Drawn], None]:
         stamp = stamp_of(self._clock())
-        return lambda drawn: self._drawn.append(record(query.plan, drawn, stamp))
+        return lambda drawn: self._drawn.append(cache(partial(record, query.plan, drawn, stamp)))
 
     def _check_whole(self) -> None:
         if self.broken:
@@ -396,3 +398,7 @@ class Engine:
         except BaseException:
             self.broken = True  # what is on disk is the last whole state
             raise
+
+
+def _identity(release: Release) -> Release:
+    return release

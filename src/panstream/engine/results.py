@@ -37,8 +37,8 @@ _COLUMNS = (
 
 def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
     """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
-    claim = plan.claim.to_json()
-    fields: dict[str, Any] = {**Estimate.to_json(drawn.estimate), "claim": claim, "epsilon": claim["epsilon"]}
+    claim, estimate = plan.claim.to_json(), drawn.estimate()
+    fields: dict[str, Any] = {**Estimate.to_json(estimate), "claim": claim, "epsilon": claim["epsilon"]}
     group = plan.groups[drawn.group]
     if group:
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
@@ -47,12 +47,12 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
         fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
     if drawn.until is not None:
         fields["until"] = iso(drawn.until)
-    if too_uncertain(plan, drawn.estimate, plan.outputs[drawn.output]):
+    if too_uncertain(plan, estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
     name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
-    if isinstance(drawn.estimate, ItemEstimates):
-        fields |= {"key": plan.config.names, "listed_from": drawn.estimate.listed_from}
-        table = drawn.estimate.held.tables.to_bytes()
+    if isinstance(estimate, ItemEstimates):
+        fields |= {"key": plan.config.names, "listed_from": estimate.listed_from}
+        table = estimate.held.tables.to_bytes()
     return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields), table=table, unread=bool(table))
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from panstream.engine._badrows import IdCheck
 from panstream.engine._clocks import UNKNOWN, Schedule
 from panstream.engine._memory import shares, wipe_array
-from panstream.engine._sql import Aggregate
+from panstream.engine._sql import Aggregate, Output
 from panstream.engine.arrow import arrow_mask
-from panstream.engine.backend import Backend, Held, LocalBackend, Slot
+from panstream.engine.backend import Backend, Held, LocalBackend, PendingAnswer, Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BudgetExhausted, NotSupported
@@ -31,13 +31,15 @@ Mask = NDArray[np.bool_]
 class Drawn:
     """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds.
 
+    ``estimate`` may be called once the backend has flushed; on one machine, at any time.
+
     It counts the rows that came before the stream's time reached ``until``, so none of a later time; the last answer of
     a window counts the rows of the window that came before the stream's time, less the lateness, reached its end.
     """
 
     group: int
     number: int
-    estimate: Estimate
+    estimate: Callable[[], Estimate]
     window: int | None = None
     until: float | None = None
     output: int = 0
@@ -313,12 +315,19 @@ class RunningQuery:
     def _draw(self, window: int, draw: Callable[[Drawn], None], until: float | None = None) -> None:
         self.made += 1
         for group in range(len(self.plan.groups)):
-            monitor: Any = self.monitors[window, group]
+            monitor = self.monitors[window, group]
             own = monitor.tick() if self.plan.continual else monitor.release()
-            read = partial(_read_off, monitor)  # from numbers that this tick has made public
             for at, output in enumerate(self.plan.outputs):
-                estimate, number = self.plan.answer(output, own, read), self.before + self.made
+                estimate, number = self._estimate(output, monitor, own), self.before + self.made
                 draw(Drawn(group, number, estimate, window if self.windowed else None, until, at))
+
+    def _estimate(self, output: Output, monitor: Any, own: Estimate | PendingAnswer) -> Callable[[], Estimate]:
+        """Return how to have an answer; one that is not pending is read at once, before the state changes again."""
+        if isinstance(own, PendingAnswer):
+            return lambda: self.plan.answer(output, own.estimate(), own.at)
+        read = partial(_read_off, monitor)  # from numbers that this tick has made public
+        estimate = self.plan.answer(output, own, read)
+        return lambda: estimate
 
     def refresh(self) -> dict[Slot, bool]:
         """Make every state safe again that can be after an announced intrusion; return of each whether it was."""

@@ -1,4 +1,4 @@
-"""What one machine keeps on its disk, beside its shares: all of it public."""
+"""What one machine keeps on its disk: its shares, and public facts beside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from panstream.errors import StoreDamaged
 from panstream.sharing.party import Share
 from panstream.sharing.sums import find_rule
 
-_FORMAT = 1
+_FORMAT = 2
 
 Answers = dict[str, list[tuple[int, list[int], int]]]
 """By state: of every answer that the front end may ask for again its number, the numbers opened, and the step."""
@@ -35,7 +35,10 @@ class Held:
 
 def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any]) -> dict[str, bytes | memoryview]:
     """Return shares, where they lie, and what belongs to them as the named parts of a commit."""
-    states = {state: [held.kinds[state], share.rule.parameters(), share.released] for state, share in shares.items()}
+    states = {
+        state: [held.kinds[state], share.rule.parameters(), share.released, sorted(share.answers)]
+        for state, share in shares.items()
+    }
     meta = {
         "format": _FORMAT,
         "step": held.step,
@@ -47,7 +50,12 @@ def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any
         **about,
     }
     cells = {f"{name}/{state}": share.cells.data for state, share in shares.items()}
-    return {name: json.dumps(meta).encode(), **cells}
+    answers = {
+        f"{name} {number}/{state}": part.data.cast("B")
+        for state, share in shares.items()
+        for number, part in share.answers.items()
+    }
+    return {name: json.dumps(meta).encode(), **cells, **answers}
 
 
 def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held, dict[str, Share]]:
@@ -56,11 +64,12 @@ def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held,
     if meta["format"] != _FORMAT:
         raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")
     kinds, shares = {}, {}
-    for state, (kind, parameters, released) in meta["states"].items():
+    for state, (kind, parameters, released, numbers) in meta["states"].items():
         rule, cells = find_rule(kind, parameters), np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
         if cells.size != rule.size:
             raise ValueError(state)
-        kinds[state], shares[state] = kind, Share(rule, cells, released)
+        prepared = {number: rule.ring.from_bytes(parts[f"{name} {number}/{state}"]) for number in numbers}
+        kinds[state], shares[state] = kind, Share(rule, cells, released, prepared)
     origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
     answers = {state: _entries(each) for state, each in meta["answers"].items()}
     known = frozenset(meta.get("known", ()))

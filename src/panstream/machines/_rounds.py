@@ -1,10 +1,12 @@
-"""One round of a step, as a machine has it in hand: what it was dealt, what it asks the other, what both open."""
+"""One round of a step, as a machine has it in hand: what it was dealt and what it asks the other; and how committed
+answers are opened.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
@@ -13,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import MachineError
-from panstream.machines._kept import Answers
 from panstream.machines.wire import overwrite, unpack
 from panstream.randomness import Source
-from panstream.scratch import wipe
-from panstream.sharing.party import After, Party, Task
+from panstream.sharing.party import Party, Share, Task
 from panstream.sharing.rules import Dealt
 
 _GRID = 0.005  # seconds
@@ -37,7 +37,6 @@ class Work:
     round: int = 0
     source: Source = field(default_factory=Source)  # of the round: what was dealt and drawn lives until it is over
     sent: NDArray[np.uint8] | None = None
-    answers: Answers = field(default_factory=dict)
 
     def held_kinds(self) -> dict[str, str]:
         """Return the kinds of the states that there are."""
@@ -91,17 +90,21 @@ def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDAr
         overwrite(reply)
 
 
-def opened_with(after: After, body: NDArray[np.uint8]) -> dict[str, list[int]]:
-    """Return the opened numbers, from this machine's parts and the other's."""
-    names = sorted(after.answers)
-    sizes = [after.answers[name].nbytes for name in names]
-    parts = _cut(body, sizes, "the other machine sent something that does not belong to this step")
-    found = {}
-    for name, given in zip(names, parts, strict=True):
-        ring, total = after.shares[name].rule.ring, after.answers[name]
-        other = np.empty_like(total)
-        other.reshape(-1).view(np.uint8)[:] = given
-        ring.add(total, other)
-        wipe(other)
-        found[name] = ring.centred(total)
-    return found
+def prepared_answers(shares: Mapping[str, Share]) -> list[tuple[str, int]]:
+    """Return the state and the number of every answer that is prepared and not opened, in the order of messages."""
+    return [(name, number) for name in sorted(shares) for number in sorted(shares[name].answers)]
+
+
+def reconstruct(shares: Mapping[str, Share], body: NDArray[np.uint8]) -> dict[tuple[str, int], list[int]]:
+    """Return the numbers of every prepared answer, from this machine's shares and the other's."""
+    answers = prepared_answers(shares)
+    own_parts = [shares[name].answers[number] for name, number in answers]
+    refused = "the other machine sent something that does not belong to this step"
+    other_parts = _cut(body, [part.nbytes for part in own_parts], refused)
+    opened = {}
+    for (name, number), own, data in zip(answers, own_parts, other_parts, strict=True):
+        ring = shares[name].rule.ring
+        total = ring.from_bytes(data)
+        ring.add(total, own)
+        opened[name, number] = ring.centred(total)
+    return opened

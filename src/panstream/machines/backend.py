@@ -1,8 +1,10 @@
 """The front end's side: the engine's states on two machines. Rows become dense changes here, and nothing is kept.
 
-All that the engine does between two commits is one step of both machines, in rounds. They commit first, the engine
-afterwards. If it dies in between, the machines are one step ahead: batches of that step that come again are left out,
-and its answers, which the first machine keeps until the engine has them, are given again and not drawn again.
+All that the engine does between two commits is one step of both machines, in rounds. They commit first, then they open
+the step's answers, and the engine commits afterwards. If it dies before the machines have committed, nothing of the
+step was opened, and it is taken again from the start. If it dies later, the machines are one step ahead: batches of
+that step that come again are left out, and its answers, which the machines keep until the engine has them, are given
+again and not drawn again.
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import codec
-from panstream.engine.backend import Elsewhere, Held, Slot, label
+from panstream.engine.backend import Elsewhere, Held, PendingAnswer, Slot, label
 from panstream.errors import MachineError, NotSupported, StoreError
-from panstream.estimate import Estimate
 from panstream.machines.wire import overwrite, pack, told, unpack
 from panstream.randomness import Source
 from panstream.randomness.entropy import system_entropy
@@ -62,7 +63,7 @@ class SharedBackend:
         self.step = self.committed = self._least = 0
         self._attempt = 0
         self._ahead: dict[str, int] = {}
-        self._answers: dict[str, dict[int, list[int]]] = {}  # by state and number: opened, and perhaps not taken yet
+        self._answers: dict[str, dict[int, list[int]]] = {}  # by state and number: opened, not committed by the engine
         self._states: dict[str, _SharedState] = {}
         self._place = (0, 0)
         self._stored: set[str] = set()
@@ -75,15 +76,17 @@ class SharedBackend:
         with self._link.line() as line:
             first = self._caught_up(line)
         self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
-        self._answers = {
-            name: {int(number): list(opened) for number, opened in entries}
-            for name, entries in first["answers"].items()
-        }
+        self._note_answers(first["answers"])
         for name, (kind, parameters) in first["states"].items():
             self._rules[name], self._kinds[name] = find_rule(kind, parameters), kind
         self._stored = set(self._rules)
         self._unclaimed = set(self._rules)
         self._known = set(first["known"])
+
+    def _note_answers(self, opened: Mapping[str, Any]) -> None:
+        for name, entries in opened.items():
+            known = self._answers.setdefault(name, {})
+            known |= {int(number): list(numbers) for number, numbers in entries}
 
     def _caught_up(self, line: Line, *, begins: bool = False) -> dict[str, Any]:
         """Follow steps that the machines took by themselves, to blind their shares; return what the first one says.
@@ -165,11 +168,12 @@ class SharedBackend:
         self._skipping = False
 
     def flush(self) -> None:
-        """End the step on both machines: with rows or without, it is the same to see."""
+        """End the step on both machines, with rows or without, and take the answers that they opened afterwards."""
         try:
-            self._turn("rows", last=True)
+            reply = self._turn("rows", last=True)
         finally:
             self._hang_up()
+        self._note_answers(reply["opened"])
         self.step += 1
         self._place = self.step, self._attempt
         self._stored = self._stored.union(self._started).difference(self._dropped)
@@ -184,7 +188,10 @@ class SharedBackend:
         a front end did not live to commit. They stay while batches of that step may come again. Answers that an
         earlier front end did not live to take stay, too, until this one has taken and committed them.
         """
-        if not any(max(self._answers.get(name, {}), default=0) > each.released for name, each in self._states.items()):
+        for name, state in self._states.items():
+            numbers = self._answers.pop(name, {})
+            self._answers[name] = {number: opened for number, opened in numbers.items() if number > state.released}
+        if not any(self._answers[name] for name in self._states):
             self.committed = self.step
         over = {label(query, slot) for query, slot in gone}
         if not self._ahead:
@@ -194,6 +201,7 @@ class SharedBackend:
             self._unclaimed.discard(name)
             _wipe_all([self._changes.pop(name, (None, ()))[1]])
             self._states.pop(name, None)
+            self._answers.pop(name, None)
             del self._rules[name], self._kinds[name]
 
     # What its states ask.
@@ -205,19 +213,21 @@ class SharedBackend:
             with Scratch() as scratch:
                 statistic.gather(change, batch, scratch)
 
-    def answer(self, name: str, number: int) -> list[int]:
-        """Return the numbers that the ``number``-th answer of a state opens; drawn once, however often asked."""
+    def prepare_answer(self, name: str, number: int) -> None:
+        """Have the ``number``-th answer of a state drawn in this step, unless an earlier step has committed it."""
         known = self._answers.get(name, {})
         if number in known:
-            return known[number]
+            return
         if known and max(known) > number:
             raise StoreError("the machines have given more answers than the front end knows of")
         self._turn("rows")
-        reply = self._turn("answers", answered=[name])
-        made, opened = reply["opened"][name]
-        if made != number:
-            raise StoreError(f"the machines gave answer {made} where answer {number} was asked for")
-        return list(opened)
+        prepared = self._turn("answers", answered=[name])["prepared"][name]
+        if prepared != number:
+            raise StoreError(f"the machines gave answer {prepared} where answer {number} was asked for")
+
+    def opened(self, name: str) -> dict[int, list[int]]:
+        """Return the numbers of the answers of a state that were opened and that the engine has not committed."""
+        return self._answers.get(name, {})
 
     @leaves_nothing
     def _turn(self, kind: Kind, *, last: bool = False, answered: Collection[str] = ()) -> dict[str, Any]:
@@ -295,12 +305,11 @@ class SharedBackend:
 class _SharedState:
     """A state whose shares are with the machines."""
 
-    __slots__ = ("_backend", "_name", "algorithm", "released", "state")
+    __slots__ = ("_backend", "_name", "algorithm", "released")
 
     def __init__(self, backend: SharedBackend, name: str, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
         self._backend, self._name, self.released = backend, name, released
-        self.state: tuple[list[int], int] = ([], 0)  # the last answer: published numbers
 
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it."""
@@ -309,16 +318,15 @@ class _SharedState:
         finally:
             batch.wipe()
 
-    def release(self) -> Estimate:
-        """Open an answer."""
-        opened = self._backend.answer(self._name, self.released + 1)
-        self.released += 1
-        self.state = opened, self.released
-        found: Estimate = self.algorithm.estimate(opened, self.released)
-        return found
+    def release(self) -> PendingAnswer:
+        """Have an answer drawn; its numbers are known once the step has ended."""
+        number = self.released + 1
+        self._backend.prepare_answer(self._name, number)
+        self.released = number
+        return PendingAnswer(self.algorithm, number, lambda: self._backend.opened(self._name)[number])
 
-    def tick(self) -> Estimate:
-        """Close the slot, and open its answer."""
+    def tick(self) -> PendingAnswer:
+        """Close the slot, and have its answer drawn."""
         return self.release()
 
     def refresh(self) -> None:

@@ -5,7 +5,12 @@ first, then the first, which exchanges with the second. With the last round the 
 beside the old ones; then the first replaces its own on disk, and **that decides**: the second is told, and gives one of
 the two up. Whatever dies in between, the first machine's step and try say which shares count.
 
-A look at the second machine while it has both counts for both epochs.
+A round with answers opens nothing. It leaves each machine with a share of every noised answer, which is part of its
+share of the state. Only when the step is decided does the first machine ask for the second's shares of them, and adds
+its own. A step that is not decided has therefore shown no answer, and one that is decided shows the same numbers
+however often they are asked for: a retry can neither draw an answer again nor use its noise with other rows.
+
+A look at the second machine while it has both shares counts for both epochs.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import MachineError, PanstreamError, StoreDamaged
 from panstream.machines._kept import Held, loaded, stored
-from panstream.machines._rounds import Peer, Work, asked, dealt_to, leave_on_grid, opened_with
+from panstream.machines._rounds import Peer, Work, asked, dealt_to, leave_on_grid, prepared_answers, reconstruct
 from panstream.machines.agreement import Agreement
 from panstream.machines.wire import pack, task_of, unpack
 from panstream.randomness.entropy import random_id
@@ -65,7 +70,7 @@ class Machine:
         self._abandon()
         self._store.close()
         for share in self._party.shares.values():
-            wipe(share.cells)
+            share.wipe()
 
     @property
     def step(self) -> int:
@@ -102,6 +107,7 @@ class Machine:
 
     def _do_status(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Say how far this machine came; nothing of it depends on what rows hold."""
+        self._open_answers()
         held = self._held
         self.reserved = bool(header.get("begins"))
         return pack(
@@ -112,7 +118,7 @@ class Machine:
                 "attempt": held.attempt,
                 "tried": max(held.attempt, *self._tries()),
                 "origins": {producer: sequence for producer, (sequence, _) in held.origins.items()},
-                "answers": {name: [each[:2] for each in entries] for name, entries in held.answers.items()},
+                "answers": self._answers_since(0),
                 "states": {
                     name: [held.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
                 },
@@ -150,6 +156,12 @@ class Machine:
         self._settle(int(header["step"]), int(header["attempt"]))
         return pack({"step": self._held.step, "attempt": self._held.attempt})
 
+    def _do_open(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
+        """Settle, and give the first machine this one's shares of the answers that the step prepared."""
+        self._settle(int(header["step"]), int(header["attempt"]))
+        shares = self._party.shares
+        return pack({}, [shares[name].answers[number] for name, number in prepared_answers(shares)])
+
     def idle(self) -> None:
         """Blind all shares anew, without the front end: for the first machine, when no step came for a while."""
         self._tell_decision()
@@ -178,17 +190,23 @@ class Machine:
         with asked(self._peer, message) as (reply, body):
             key = own.key(reply["public"], own.public + reply["public"], self._about(work))
             try:
-                mine = reply["sent"]
-                after = work.party.close(body[:mine], Keystream(key, work.source.scratch))
+                after = work.party.close(body, Keystream(key, work.source.scratch))
             finally:
                 wipe(key)
                 wipe(work.sent)
-            parts = opened_with(after, body[mine:])
-        self._next_round(work, after, parts)
+        self._next_round(work, after)
+        prepared = {name: after.shares[name].released for name in after.answers}
+        opened: dict[str, list[Any]] = {}
         if last:
             self._decide(header, work)
-        opened = {name: work.answers[name][-1][:2] for name in parts}
-        return pack({"step": work.step, "opened": opened})
+            opened = self._answers_since(work.step)
+        return pack({"step": work.step, "prepared": prepared, "opened": opened})
+
+    def _answers_since(self, step: int) -> dict[str, list[Any]]:
+        """Return number and numbers of the answers that this step and later ones opened, by state."""
+        answers = self._held.answers.items()
+        found = {name: [entry[:2] for entry in entries if entry[2] >= step] for name, entries in answers}
+        return {name: entries for name, entries in found.items() if entries}
 
     def _do_exchange(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Answer the first machine with this one's masked shares, once the new shares are on disk if they are the
@@ -204,14 +222,11 @@ class Machine:
             key = own.key(header["public"], header["public"] + own.public, self._about(work))
             try:
                 after = work.party.close(body, Keystream(key, work.source.scratch))
-                parts = [after.answers[name] for name in sorted(after.answers)]
-                message = pack({"public": own.public, "sent": work.sent.size}, [work.sent, *parts])
-                for part in parts:
-                    wipe(part)
+                message = pack({"public": own.public}, [work.sent])
             finally:
                 wipe(key)
                 wipe(work.sent)
-            self._next_round(work, after, {})
+            self._next_round(work, after)
             if header["last"]:
                 held = Held(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
                 self._pending = held, work.party.shares
@@ -219,24 +234,23 @@ class Machine:
                 self._work = None
             return message
 
-    def _next_round(self, work: Work, after: After, parts: dict[str, list[int]]) -> None:
+    def _next_round(self, work: Work, after: After) -> None:
         before, work.party.shares = work.party.shares, after.shares
         if work.round:
             for share in before.values():
-                wipe(share.cells)
-        for name, numbers in parts.items():
-            work.answers.setdefault(name, []).append((after.shares[name].released, numbers, work.step))
+                share.wipe()
         work.round, work.sent = work.round + 1, None
         work.source.close()
 
     def _decide(self, header: dict[str, Any], work: Work) -> None:
-        """Replace this machine's shares on disk, and tell the other: from here on the step is taken."""
+        """Replace this machine's shares on disk, and tell the other: from here on the step is taken.
+
+        Then, and not before, the answers that it prepared are opened.
+        """
         committed, old = int(header["committed"]), self._held
         origins = {name: entry for name, entry in old.origins.items() if entry[1] > committed}
         origins |= {str(name): (int(sequence), work.step) for name, sequence in header["origins"].items()}
         answers = {name: [each for each in entries if each[2] > committed] for name, entries in old.answers.items()}
-        for name, entries in work.answers.items():
-            answers[name] = answers.get(name, []) + entries
         kinds = work.held_kinds()
         known = frozenset(old.kinds if committed >= old.step else old.known) & kinds.keys()
         answers = {name: entries for name, entries in answers.items() if entries}
@@ -245,16 +259,37 @@ class Machine:
         self._work, self.reserved = None, False
         self._commit()
         for share in before.values():
-            wipe(share.cells)
+            share.wipe()
+        if prepared_answers(self._party.shares):
+            self._open_answers()
+            return
         with contextlib.suppress(PanstreamError):  # it hears of it with the next step, if not now
             self._tell_decision()
 
     def _tell_decision(self) -> None:
         """Let the second machine know which of its shares count."""
+        with self._ask_other("settle"):
+            pass
+
+    def _open_answers(self) -> None:
+        """Open the answers that the last step prepared, if the second machine's shares of them are not known yet.
+
+        Both machines have theirs on disk from the step's commit to the next one, which holds what was opened.
+        """
+        if not self.first or not prepared_answers(self._party.shares):
+            return
+        with self._ask_other("open") as (_, body):
+            opened = reconstruct(self._party.shares, body)
+        for (name, number), numbers in opened.items():
+            self._held.answers.setdefault(name, []).append((number, numbers, self._held.step))
+        for share in self._party.shares.values():
+            share.wipe_answers()
+
+    def _ask_other(self, verb: str) -> contextlib.AbstractContextManager[tuple[dict[str, Any], NDArray[np.uint8]]]:
+        """Tell the second machine which of its shares count, and ask it for something."""
         assert self._peer is not None
         place = {"step": self._held.step, "attempt": self._held.attempt}
-        with asked(self._peer, pack({"verb": "settle", "stream": self.stream, **place})):
-            pass
+        return asked(self._peer, pack({"verb": verb, "stream": self.stream, **place}))
 
     def _settle(self, step: int, attempt: int) -> None:
         if self._pending is not None:
@@ -263,7 +298,7 @@ class Machine:
                 shares, self._party.shares, self._held = self._party.shares, shares, held
             self._commit()
             for share in shares.values():
-                wipe(share.cells)
+                share.wipe()
         if (self._held.step, self._held.attempt) != (step, attempt):
             raise MachineError(
                 f"the machines do not fit: this one is at step {self._held.step}, the other at step {step}; one of "
@@ -281,8 +316,11 @@ class Machine:
         if attempt <= max(self._held.attempt, *self._tries()):
             raise MachineError(f"try {attempt} of step {step} is not newer than what this machine has")
         self._abandon()
+        self._open_answers()
         party = Party(first=self.first)
-        party.shares = dict(self._party.shares)
+        party.shares = {
+            name: Share(share.rule, share.cells, share.released) for name, share in self._party.shares.items()
+        }
         self._work = Work(step, attempt, party, dict(self._held.kinds))
         return self._work
 
@@ -300,7 +338,7 @@ class Machine:
             if work.sent is not None:
                 wipe(work.sent)
             for share in work.party.shares.values() if work.round else ():
-                wipe(share.cells)
+                share.wipe()
 
     @contextlib.contextmanager
     def _or_nothing(self) -> Iterator[None]:
@@ -335,6 +373,7 @@ class Machine:
         pending = {} if self._pending is None else self._pending[1]
         for share in (*self._party.shares.values(), *pending.values()):
             share.cells = settled(share.cells)
+            share.answers = {number: settled(part) for number, part in share.answers.items()}
 
     def _load(self) -> None:
         parts = self._store.load()

@@ -11,9 +11,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-from panstream.errors import BudgetExhausted, InvalidParameter
+from panstream.engine.backend import label
+from panstream.errors import BudgetExhausted, InvalidParameter, MachineError
 from panstream.estimate import Estimate
 from panstream.machines.backend import Link, SharedBackend
 from panstream.sharing.statistic import SharedStatistic
@@ -32,19 +35,29 @@ class SharedMonitor:
     Parameters
         statistic: what is asked, with its public parameters. link: how the machines are reached. stream: their
         ``--stream``. A monitor that is made again, here or elsewhere, goes on where the last one was: the machines keep
-        how many answers were opened and ``sequence``, the number of the last update, -1 if none was numbered.
+        the opened ``answers`` and ``sequence``, the number of the last update, -1 if none was numbered. After an error
+        in a step a monitor must be made again, since the step may count or not.
     """
 
     def __init__(self, statistic: SharedStatistic, link: Link, *, stream: str) -> None:
         self.statistic = statistic
         self._backend = SharedBackend(link, stream, {_NAME: statistic})
         self._state, self.sequence = self._backend.resume(_NAME, _SLOT, statistic, _PRODUCER)
-        self._backend.flush()
+        self._failed = False
+        with self._step():
+            pass
+
+    @property
+    def answers(self) -> list[Estimate]:
+        """Return every answer so far, in order, whichever monitor asked for it."""
+        opened = self._backend.opened(label(_NAME, _SLOT))
+        return [self.statistic.estimate(opened[number], number) for number in sorted(opened)]
 
     def update(self, *rows: Any, sequence: int | None = None, **options: Any) -> None:
         """Take rows as the statistic's ``batch`` does; when this returns, both machines have them on disk.
 
-        An update that failed may count or not. With rising ``sequence`` numbers it can be sent again, and counts once.
+        An update that failed may count or not. With rising ``sequence`` numbers a monitor that is made again can send
+        it again, and it counts once.
         """
         if sequence is not None and sequence < 0:
             raise InvalidParameter(f"sequence must be at least 0, got sequence={sequence}")
@@ -52,15 +65,33 @@ class SharedMonitor:
         if sequence is not None and sequence <= self.sequence:
             batch.wipe()
             return
-        self._backend.begin(None if sequence is None else _PRODUCER, sequence or 0)
-        self._state.apply(batch)
-        self._backend.flush()
+        with self._step():
+            self._backend.begin(None if sequence is None else _PRODUCER, sequence or 0)
+            self._state.apply(batch)
         self.sequence = self.sequence if sequence is None else sequence
 
     def release(self) -> Estimate:
-        """Open an answer; raises BudgetExhausted when all declared ones were opened."""
+        """Open an answer; raises BudgetExhausted when all declared ones were opened.
+
+        If this fails, the answer may have been drawn: then it is the last of the ``answers`` of the monitor that is
+        made next.
+        """
+        self._check_whole()
         if self._state.released >= self.statistic.rule.releases:
             raise BudgetExhausted(f"no declared release is left (releases={self.statistic.rule.releases})")
-        found = self._state.release()
+        with self._step():
+            answer = self._state.release()
+        return answer.estimate()
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        """End a step of both machines after the block, and refuse any other step once one has failed."""
+        self._check_whole()
+        self._failed = True
+        yield
         self._backend.flush()
-        return found
+        self._failed = False
+
+    def _check_whole(self) -> None:
+        if self._failed:
+            raise MachineError("a step of this monitor failed half-way: make the monitor again")

@@ -56,6 +56,11 @@ class Ring:
         """Return so many zeros."""
         return np.zeros((size, 2) if self.wide else size, np.uint64)
 
+    def from_bytes(self, data: bytes | NDArray[np.uint8]) -> Numbers:
+        """Return a copy of the numbers whose memory is given; raise ValueError if it has no such size."""
+        words = np.frombuffer(data, np.uint64).copy()
+        return words.reshape(-1, 2) if self.wide else words
+
     def add(self, into: Numbers, other: NDArray[Any]) -> None:
         """Add in place."""
         if not self.small:

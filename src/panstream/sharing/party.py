@@ -1,4 +1,4 @@
-"""One machine's part of a step: from what it was dealt to its new shares and its part of an answer. No disk, no wire.
+"""One machine's part of a step: from what it was dealt to its new shares and its share of an answer. No disk, no wire.
 
 A step is taken in two halves. :meth:`Party.open` draws noise, masks shares and returns what goes to the other machine;
 :meth:`Party.close` takes what came back and returns the new shares beside the old ones, which stay until the caller
@@ -28,15 +28,32 @@ Change = Mapping[str, Dealt]
 
 @dataclass(slots=True)
 class Share:
-    """One machine's share of a state, and how many answers were opened of it, which is public."""
+    """One machine's share of a state, and how many answers were prepared of it, which is public.
+
+    ``answers`` are its shares of the noised answers that the last step prepared, by number. They are committed with
+    the cells and opened afterwards, so that whoever opens them, however often, opens the same numbers.
+    """
 
     rule: Rule
     cells: Bits
     released: int = 0
+    answers: dict[int, Numbers] = field(default_factory=dict)
 
     def copy(self) -> Share:
         """Return a share of its own."""
-        return Share(self.rule, self.cells.copy(), self.released)
+        answers = {number: part.copy() for number, part in self.answers.items()}
+        return Share(self.rule, self.cells.copy(), self.released, answers)
+
+    def wipe(self) -> None:
+        """Overwrite cells and answers."""
+        wipe(self.cells)
+        self.wipe_answers()
+
+    def wipe_answers(self) -> None:
+        """Overwrite the answers, and forget them."""
+        for part in self.answers.values():
+            wipe(part)
+        self.answers.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +68,7 @@ class Task:
 
 @dataclass(slots=True)
 class After:
-    """What a step leaves: the shares of the next epoch, and this machine's part of the answers."""
+    """What a step leaves: the shares of the next epoch, and which of their answers the step prepared."""
 
     shares: dict[str, Share]
     answers: dict[str, Numbers]
@@ -59,7 +76,7 @@ class After:
     def wipe(self) -> None:
         """Overwrite the shares, if they are not to be."""
         for share in self.shares.values():
-            wipe(share.cells)
+            share.wipe()
 
 
 @dataclass(slots=True)
@@ -115,7 +132,7 @@ class Party:
             else:
                 found = share.rule.answer(share.cells, sent, part, step.held[name], first=self.first)
                 share.released += 1
-                answers[name] = found
+                share.answers[share.released] = answers[name] = found
         for name in sorted(step.shares):
             step.shares[name].rule.blind(step.shares[name].cells, common, first=self.first)
         for name, found in answers.items():
@@ -128,13 +145,13 @@ class Party:
         step, self._open = self._open, None
         if step is not None:
             for share in step.shares.values():
-                wipe(share.cells)
+                share.wipe()
 
     def settle(self, after: After) -> None:
         """Let the new shares count, and overwrite the old ones."""
         before, self.shares = self.shares, after.shares
         for share in before.values():
-            wipe(share.cells)
+            share.wipe()
 
 
 def deal(task: Task, rules: Mapping[str, Rule], change: Change, first: Expander, second: Expander) -> dict[str, Dealt]:

@@ -1,8 +1,9 @@
 """Exact losses of two machines and a front end, each seen at other times: every outcome of the shipped steps.
 
-A *look* is (who, "epoch" or "step", number) for who in "A", "B", "F". A look at a machine in an epoch shows its share;
-in a step it shows all it handles there, and its shares before and after. Answers are public. Between two looks only
-what they leave undecided counts: views after which all worlds and states have the same odds are followed together.
+A *look* is (who, "epoch" or "step", number) for who in "A", "B", "F". A look at a machine in an epoch shows its share,
+and after a step with an answer its share of that, which it keeps until the next step. A look in a step shows all that
+is handled there, and a machine's shares before and after. Answers are public. Between two looks only what they leave
+undecided counts: views after which all worlds and states have the same odds are followed together.
 """
 
 from __future__ import annotations
@@ -88,12 +89,19 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """One outcome of a step: how likely, both shares after it, what was opened, and what everybody handled."""
+    """One outcome of a step: how likely, both shares after it, what was opened, and what everybody handled.
+
+    ``handled`` also has the machines' shares of the answer that they keep, as "A keeps" and "B keeps".
+    """
 
     chance: Fraction
     after: Key
     opened: Key
     handled: dict[str, Key]
+
+    def share(self, who: str) -> Key:
+        """Return what a machine holds in the epoch after the step."""
+        return self.after["AB".index(who)], self.handled.get(f"{who} keeps", ())
 
 
 class SharedViews:
@@ -164,7 +172,7 @@ class SharedViews:
         if key not in self._seen:
             found: dict[tuple[int, Key], Fraction] = {}
             for move in self._moved(state, kind, number, change, what):
-                view = (move.opened, *(move.after["AB".index(who)] if at else move.handled[who] for at, who in visible))
+                view = (move.opened, *(move.share(who) if at else move.handled[who] for at, who in visible))
                 place = self._views.setdefault(view, len(self._views)), move.after
                 found[place] = found.get(place, Fraction(0)) + move.chance
             whole = math.lcm(*(chance.denominator for chance in found.values()))
@@ -224,6 +232,8 @@ class SharedViews:
             "A": (tapes[0], sent[1].tobytes(), shown, tuple(noises[0].drawn), parts[0]),
             "B": (tapes[1], extra, sent[0].tobytes(), shown, tuple(noises[1].drawn), parts[1]),
             "F": (tapes, extra, *changes.get(_NAME, ()), parts) if kind != "idle" else (),
+            "A keeps": parts[0],
+            "B keeps": parts[1],
         }
         handled["F"] = _plain(handled["F"])
         cells = [found.shares[_NAME].cells.tobytes() for found in after]

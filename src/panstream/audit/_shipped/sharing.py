@@ -138,6 +138,68 @@ class _DrawnOnce(_Noisy):
         return _Noisy.drawn(self, change, source, released, memory) if memory is None else change
 
 
+class _Retried(SharedViews):
+    """The first step, rows and an answer, is given up before it is decided, and taken again, perhaps with other rows.
+
+    Both rounds count as steps of the program here, and leave the shares as they were before.
+    """
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Do one round; after the first answer go back to the shares before the first rows."""
+        memory = state[3]
+        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        if kind == "rows" and memory is None:
+            return (*after[:3], state[:3]), opened, handled
+        if kind == "answers" and not isinstance(memory, str):
+            return self.given_up(memory, opened, handled)
+        return after, opened, handled
+
+    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+        """Return the shares of before; the front end gets neither machine's share of the answer."""
+        return (*before, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
+
+
+class _DrawnAgain(_Retried):
+    """The first machine opens an answer before the step is decided, and the retry draws it again."""
+
+    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+        """Show the first machine what it opened."""
+        after, _, seen = super().given_up(before, opened, handled)
+        return after, (), {**seen, "A": (*seen["A"], opened)}
+
+
+class _NoiseAgain(SharedViews):
+    """Every answer has the noise of the first one: as if a retry used it with the rows that it has."""
+
+    noise: tuple[Key, Key] | None = None
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Remember both machines' noise."""
+        self.noise = state[3] if kind == "answers" else None
+        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
+        return (*after[:3], noise), opened, handled
+
+    def drawing(self, source: Source, *, first: bool) -> Any:
+        """Let a machine draw what it drew before."""
+        return Drawing(source) if self.noise is None else _Replayed(source, self.noise[0 if first else 1])
+
+
+class _Replayed(Drawing):
+    def __init__(self, source: Source, noise: Key) -> None:
+        super().__init__(source)
+        self._noise = noise
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add the noise of before."""
+        values += self._noise
+        self.drawn += self._noise
+
+
 @dataclass(frozen=True)
 class _Measure:
     """The largest loss over some sets of looks at one program."""
@@ -172,8 +234,8 @@ def _of(rule: Rule, form: type[SharedViews] = SharedViews, width: int = 1) -> Ca
     return lambda: form(rule, width=width)
 
 
-def _bits(form: type[SharedViews] = SharedViews, releases: int = 1) -> Callable[[], SharedViews]:
-    return _of(Overwritten(cells=1, noise=_NOISE, releases=releases, ring=Ring(3)), form)
+def _bits(form: type[SharedViews] = SharedViews, releases: int = 1, modulus: int = 3) -> Callable[[], SharedViews]:
+    return _of(Overwritten(cells=1, noise=_NOISE, releases=releases, ring=Ring(modulus)), form)
 
 
 def _lasting(steps: int) -> list[list[Look]]:
@@ -183,6 +245,18 @@ def _lasting(steps: int) -> list[list[Look]]:
         always: list[Look] = [(who, place, number) for place in ("epoch", "step") for number in range(steps + 1)]
         found += [[*always, (other, "epoch", at)]] if other != who else []
     return found
+
+
+_RETRY: tuple[Kind, ...] = ("rows", "answers", "rows", "answers")
+
+
+def _around_a_retry() -> list[frozenset[Look]]:
+    """Return the covered looks at a program whose first two rounds are given up: they end no epoch."""
+    return [
+        looks
+        for looks in covered_looks(len(_RETRY))
+        if len({who for who, place, number in looks if place == "epoch" and number <= 2}) == 1
+    ]
 
 
 def _sum(ticks: int, modulus: int = 3) -> Summed:
@@ -201,6 +275,8 @@ def _sound() -> Iterator[Case]:
         ("two answers", 2 * _ONE, _Measure(_bits(releases=2), ("rows", "answers", "answers"), here, twice)),
         ("thermometers", _CAPPED, _Measure(_of(moved, width=2), ("rows", "answers"), _ARRIVES)),
         ("sums", _CAPPED, _Measure(_of(_sum(1, 2)), ("rows", "idle", "answers"), _ADDED)),
+        ("a step taken again", _CAPPED, _Measure(_bits(_Retried, modulus=2), _RETRY, here, _around_a_retry())),
+        ("a tick taken again", _CAPPED, _Measure(_of(_sum(1, 2), _Retried), _RETRY, _ADDED, _around_a_retry())),
         ("sums, two ticks", _CAPPED, _Measure(_of(_sum(2, 2)), ("rows", "answers", "answers"), _ADDED)),
     ):
         yield Case(name=f"Two machines, {name}", kind="production", claimed=claimed, exact=measure)
@@ -212,10 +288,18 @@ def _mistakes() -> Iterator[Case]:
     here, a, b = (_NOBODY, _COMES), "A", "B"
     first_only = ((a, "epoch", 1), (b, "epoch", 2))
 
-    def case(name: str, stands_for: str, views: Any, steps: str, looks: Iterable[Look], claimed: float = 0.0) -> Case:
+    def case(
+        name: str,
+        stands_for: str,
+        views: Any,
+        steps: str,
+        looks: Iterable[Look],
+        claimed: float = 0.0,
+        most: int | None = 1,
+    ) -> Case:
         program: Any = tuple(steps.split("-"))
         actions = _ADDED if views is sums else here
-        measure = _Measure(views, program, actions, [looks], most=1)
+        measure = _Measure(views, program, actions, [looks], most=most)
         return Case(name=name, kind="control", claimed=claimed, exact=measure, stands_for=stands_for)
 
     sums = _of(_sum(1), _Unblinded)
@@ -267,6 +351,15 @@ def _mistakes() -> Iterator[Case]:
     yield case(
         "Kept noise in clear", "a tree whose nodes' noise is not kept as shares", sums, "rows-idle-answers",
         [(a, "epoch", 1), (b, "epoch", 2)], claimed=_ONE,
+    )  # fmt: skip
+    watched = [(a, place, number) for place in ("epoch", "step") for number in range(5)]
+    yield case(
+        "Release drawn again after a crash, two machines", "a machine that opens an answer before the step is decided",
+        _bits(_DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED, most=None,
+    )  # fmt: skip
+    yield case(
+        "Noise used again for other rows", "a retry that draws no noise and has other rows",
+        _bits(_NoiseAgain, 2, 2), "rows-answers-rows-answers", watched, claimed=2 * _CAPPED,
     )  # fmt: skip
     yield case(
         "Noisy cells, both machines twice", "two epochs in which both machines are seen", _bits(_Noisy), "rows-rows",

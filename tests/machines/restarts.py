@@ -1,0 +1,80 @@
+"""What somebody who watches machine a learns from one declared answer when the front end dies and starts again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from panstream.audit.case import Trial
+from panstream.machines.backend import SharedBackend
+from panstream.machines.local import LocalLink
+from panstream.machines.wire import unpack
+from panstream.sharing import rules
+from panstream.sharing.bits import SharedDensity
+
+STATISTIC = SharedDensity(universe=4, epsilon=1.0, count=True)
+_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+class _Observer(LocalLink):
+    """Notes what machine a draws and what it opens: whoever watches it knows the opened numbers less its own noise."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "s")
+        self.drawn: list[int] = []
+        self.seen: list[int] = []
+
+    def ask(self, first: bool, message: bytearray) -> bytearray:
+        if not first:
+            return super().ask(first, message)
+        with mock.patch.object(rules, "draw_noise", self._draw):
+            reply = super().ask(first, message)
+        for entries in unpack(reply)[0].get("opened", {}).values():
+            self.seen += [opened - self.drawn[-1] for _, (opened,) in entries]
+        return reply
+
+    def _draw(self, *arguments: Any) -> Any:
+        noise = _DRAW(*arguments)
+        self.drawn += noise.tolist()
+        return noise
+
+
+_DRAW = rules.draw_noise
+
+
+def observe(comes: bool, restarts: int) -> list[int]:
+    """Return what is seen of the answer at machine a: a user who comes, or does not, and one draw of machine b's noise.
+
+    The front end dies ``restarts`` times after the answer's round and before the step's last round, and then not.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=_MEMORY) as folder,
+        mock.patch("panstream.machines.machine.leave_on_grid"),  # only to save time
+    ):
+        link = _Observer(Path(folder))
+        for _ in range(restarts):
+            _answer(link, comes)
+        _answer(link, comes).flush()
+        link.close()
+    return link.seen
+
+
+def _answer(link: LocalLink, comes: bool) -> SharedBackend:
+    backend = SharedBackend(link, "s", {"q": STATISTIC})
+    state: Any = backend.start("q", (0, 0), STATISTIC)
+    state.apply(STATISTIC.batch([0] if comes else []))
+    state.release()
+    return backend
+
+
+def likelihood_trial(restarts: int) -> Trial:
+    """Return the likelihood test of a user's presence: each number that is seen counts as it is 1 or more, or not."""
+
+    def happens(comes: bool) -> bool:
+        seen = observe(comes, restarts)
+        return 2 * sum(number >= 1 for number in seen) > len(seen)
+
+    return Trial(event="most of what machine a saw is 1 or more", happens=happens)
