@@ -62,6 +62,7 @@ class Algorithm(Protocol[StateT]):
     """
 
     state_type: ClassVar[type[Any]]
+    proof: ClassVar[str] = ""  # the page of docs/proofs that proves the claim; none of known mistakes
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

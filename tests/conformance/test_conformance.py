@@ -3,21 +3,25 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from conformance.specimens import specimens
+from panstream.algorithm import find
 from panstream.catalogue import ALGORITHMS
 from panstream.density import OptBern
 from panstream.density.presence import Presence, PresenceBatch
 from panstream.noisy_bits import BitState
 from panstream.randomness import Source
+from panstream.sharing import bits, capped, ticks
 from panstream.testing import checks
 from panstream.testing.checks import CHECKS, Specimen
 
 SPECIMENS = specimens()
+PROOFS = Path(__file__).parents[2] / "docs" / "proofs"
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.strip("_"))
@@ -28,6 +32,13 @@ def test_conformance(specimen: Specimen, check: Callable[[Specimen], None]) -> N
 
 def test_every_algorithm_of_the_catalogue_has_a_specimen() -> None:
     assert {type(specimen.algorithm).__name__ for specimen in SPECIMENS} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, "SharedDistinct", "SharedEdges", "SharedCropped", "SharedTicks"])
+def test_every_algorithm_names_a_proof_that_exists(name: str) -> None:
+    shared = {"SharedDistinct": bits, "SharedEdges": bits, "SharedCropped": capped, "SharedTicks": ticks}
+    algorithm = getattr(shared[name], name) if name in shared else find(name)
+    assert (PROOFS / algorithm.proof).is_file()
 
 
 @dataclass(slots=True)

@@ -121,3 +121,33 @@ def test_it_says_where_the_state_is(tmp_path: Path) -> None:
     assert "its disk, or both at the same time" in stored(directory="state")
     assert "memory (not its disk)" in stored(directory="state", durability="interval")
     assert str(tmp_path) not in stored(directory="state")
+
+
+@pytest.mark.parametrize(
+    ("cells", "together"),
+    [
+        ("exact", "both together are the exact state"),
+        ("noisy", "both together are a noisy state, of which one copy is covered and a second is not"),
+    ],
+)
+def test_two_machines_have_a_page_that_says_what_both_show(cells: str, together: str, tmp_path: Path) -> None:
+    config = read_config(
+        {
+            "stream": {"name": "s", "columns": {"who": "int"}, "user": "who", "machines": ["https://a", "https://b"]},
+            "machines": {
+                "names": ["a", "b"],
+                "certificate": "f.pem",
+                "key": "f.key",
+                "authority": "authority.pem",
+                "cells": cells,
+            },
+            "store": {"directory": str(tmp_path)},
+            "query": [{"name": "q", "sql": "SELECT COUNT(DISTINCT who) FROM s", "epsilon": 1.0}],
+        }
+    )
+    text = words(page_of(config))
+    assert text.count(together) == 3
+    assert "SharedDistinct: docs/proofs/two-machines.md" in text
+    assert "What the proofs assume: AES-256-CTR, X25519, TLS 1.3" in text
+    for sentence in ("A second copy that nobody noticed", "Repeated looks at the memory", "A noisy state for each"):
+        assert sentence not in text

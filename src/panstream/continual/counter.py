@@ -110,6 +110,7 @@ class SlotCounter(Ticker[TickState]):
     """
 
     state_type: ClassVar[type[Any]] = TickState
+    proof: ClassVar[str] = "continual-papers.md"
     needs_horizon: ClassVar[bool] = False
     most_slots: ClassVar[int] = 1 << 62
 

@@ -77,6 +77,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     """
 
     state_type: ClassVar[type[Any]] = _LeastSquaresState
+    proof: ClassVar[str] = "continual-tree.md"
     most_slots: ClassVar[int] = 1 << 40
 
     horizon: int

@@ -76,6 +76,7 @@ class Tree(Ticker[TreeState]):
     """
 
     state_type: ClassVar[type[Any]] = TreeState
+    proof: ClassVar[str] = "continual-tree.md"
 
     one_step_ticks: bool = False
     contributions: int | None = None

@@ -87,6 +87,7 @@ class OnesTicker(Ticker[OnesState]):
     """
 
     state_type: ClassVar[type[Any]] = OnesState
+    proof: ClassVar[str] = "continual-users.md"
 
     unit: Protected = "event"
     window: int | None = None

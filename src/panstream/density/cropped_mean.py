@@ -67,6 +67,7 @@ class CroppedMean(Divisible[Any]):
     """
 
     state_type: ClassVar[type[Any]] = CroppedState
+    proof: ClassVar[str] = "joint-loss.md"
 
     universe: Members
     epsilon: float

@@ -76,6 +76,7 @@ class HeavyFraction(Divisible[_HeavyState]):
     """
 
     state_type: ClassVar[type[Any]] = _HeavyState
+    proof: ClassVar[str] = "joint-loss.md"
 
     universe: Members
     epsilon: float

@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,8 @@ class PresenceBatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence(CoinCells):
     """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
+
+    proof: ClassVar[str] = "joint-loss.md"
 
     universe: Members
     epsilon: float

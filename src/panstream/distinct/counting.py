@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ def _moments(law: BitLaw, buckets: int, levels: int, phases: int) -> LevelMoment
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellCounter(CoinCells):
     """Base of the bitmaps. Subclasses give ``law``, ``claim`` and ``batch``."""
+
+    proof: ClassVar[str] = "bitmap.md"
 
     buckets: int = 4096
     levels: int = 24

@@ -93,7 +93,7 @@ class Engine:
             self._restored()
             self._publish_facts()
             self._stream_clock.newest = self._kept.newest
-            self._drawn = [partial(_identity, release) for release in self._kept.drawn]
+            self._drawn = [partial(replace, release) for release in self._kept.drawn]
             self._follow_clock(start=True)
             self._committed, self._slots = self._clock(), self._held()
             self.commit()
@@ -398,7 +398,3 @@ class Engine:
         except BaseException:
             self.broken = True  # what is on disk is the last whole state
             raise
-
-
-def _identity(release: Release) -> Release:
-    return release

@@ -19,14 +19,6 @@ from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
 from panstream.engine.statement_page import PAGE
 from panstream.privacy.claim import Claim, Unit
 
-_PROOFS = {  # by the room of the algorithm
-    "density": "joint-loss.md",
-    "distinct": "bitmap.md",
-    "turnstile": "turnstile.md",
-    "continual": "continual-tree.md",
-    "frequent": "names.md",
-    "continual_users": "continual-users.md",
-}
 _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
 _ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
 _GLUE = "\N{NO-BREAK SPACE}"
@@ -47,7 +39,7 @@ def statement(config: Config, *, source: str, digest: str, today: date) -> str:
     sections = [
         ("In short", _in_short(config, plans)),
         ("What is collected", _collected(config)),
-        ("What is kept", _kept(config, told)),
+        ("What is kept", _kept(config, plans, told)),
         ("What a thief would see", _thief(config, plans, found.step)),
         ("What is published, and how often", _published(plans, told)),
         ("The numbers", _numbers(config, plans)),
@@ -64,14 +56,18 @@ def statement(config: Config, *, source: str, digest: str, today: date) -> str:
 
 def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
     worst = max(plan.claim.epsilon for plan in plans)
+    kept = "is a set of numbers that carry random noise from the start"
+    often = "once"
+    if config.machines is not None:
+        kept = "is divided between two machines, and what either of them holds is random"
+        often = "as often as she likes, but never both machines between the same two steps,"
     yield listed(
         [
-            "Rows are counted and then forgotten. What remains is a set of numbers that carry random noise from the "
-            "start.",
+            f"Rows are counted and then forgotten. What remains {kept}.",
             f"Every published answer carries noise, too. {_many(len(config.statements), 'question')} "
             f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
-            f"Someone who copies {_places(config, plans)} once and reads every answer can improve her odds of a right "
-            f"guess about one protected person or row by a factor of at most {_factor(worst)} per question. “The "
+            f"Someone who copies {_places(config, plans)} {often} and reads every answer can improve her odds of a "
+            f"right guess about one protected person or row by a factor of at most {_factor(worst)} per question. “The "
             "numbers” says what each question protects, and what all of them add up to.",
             "That limit is proven, and holds whatever she already knows. What it does not cover is listed under “What "
             "is not protected”.",
@@ -103,12 +99,21 @@ def _collected(config: Config) -> Iterable[str]:
         yield _text(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
 
 
-def _kept(config: Config, told: dict[str, Any]) -> Iterable[str]:
+def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
     total = sum(query["state_bytes"] for query in told["queries"])
-    kept = [
+    states = (
         f"A noisy state for each question, {total:,} bytes in all (questions with windows have one for each open "
         "window). It holds neither rows nor identifiers, and is random from the start, so that neither presence nor "
-        "absence can be read off it with certainty.",
+        "absence can be read off it with certainty."
+    )
+    if config.machines is not None:
+        states = (
+            f"A state for each question, as a share of {total:,} bytes in all on each of two machines (questions with "
+            "windows have one for each open window). One share tells nothing, whatever rows came; "
+            f"{_both_shares(plans)}. Both shares are made anew in every step."
+        )
+    kept = [
+        states,
         "The published answers, the budget spent, this configuration, and how far the input was read.",
     ]
     yield listed(kept)
@@ -126,14 +131,22 @@ def _kept(config: Config, told: dict[str, Any]) -> Iterable[str]:
 
 def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
     flight = f"for up to {say_duration(step)} and the time it takes to store them" if step else "until they are stored"
+    states = "noisy states"
+    second = "A second copy that nobody noticed is not covered, by this or by any program that remembers anything."
+    if config.machines is not None:
+        states = "machine's shares of the states"
+        second = (
+            "Further copies, of either machine, tell no more, unless both are copied between the same two steps: "
+            f"{_both_shares(plans)}."
+        )
     yield listed(
         [
-            f"Someone who copies {_places(config, plans)} at a moment of her choice gets the noisy states, this "
+            f"Someone who copies {_places(config, plans)} at a moment of her choice gets the {states}, this "
             "configuration and the published answers. What she learns about one protected person or row is "
             "limited by the numbers below, whatever else she knows.",
             f"Rows that have just arrived are readable while they are being counted (live rows {flight}); then they "
             "are overwritten. Those rows are not protected from a copy made at that very moment.",
-            "A second copy that nobody noticed is not covered, by this or by any program that remembers anything.",
+            second,
         ]
     )
 
@@ -189,10 +202,16 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
     queries = [plan.config for plan in plans]
     rowwise = [plan.config.name for plan in plans if plan.claim.unit == "event"]
     windowed = [plan.config.name for plan in plans if plan.claim.unit == "user-window"]
+    looks = "Repeated looks at the memory, including by the operator"
+    if config.machines is not None:
+        looks = (
+            f"Looks at both machines between the same two steps, including by their operators: {_both_shares(plans)}; "
+            "an intruder who acts with a stolen certificate"
+        )
     found = [
         "What is true of many people: that is what the answers are for, and anyone may draw conclusions from it.",
         "Rows elsewhere: at their sender, on their way here, in the files that they are read from, in other copies.",
-        "Repeated looks at the memory, including by the operator; swap, hibernation images, backups and snapshots of "
+        f"{looks}; swap, hibernation images, backups and snapshots of "
         "the stored state; anyone who controls the operating system while rows arrive.",
         "Past rows, if the program was started with --no-hardening or does not run on Linux: parts of them may stay in "
         "freed memory for a while.",
@@ -240,9 +259,8 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
 def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
     rows: dict[str, list[str]] = {}
     for plan in plans:
-        kind = type(plan.algorithm)
-        page = "docs/proofs/" + _PROOFS[kind.__module__.split(".")[1]]
-        rows.setdefault(f"{kind.__name__}: {page}", []).append(plan.config.name)
+        page = f"docs/proofs/{plan.algorithm.proof}"
+        rows.setdefault(f"{type(plan.algorithm).__name__}: {page}", []).append(plan.config.name)
     yield listed(
         [
             "Proofs, in the documentation of this version: "
@@ -252,6 +270,11 @@ def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
                 "; rows that depend on answers: docs/proofs/adaptive.md."
                 if any(plan.claim.inputs == "adaptive" for plan in plans)
                 else "."
+            ),
+            *(
+                f"What the proofs assume: {assumption}."
+                for assumption in dict.fromkeys(plan.claim.assumption for plan in plans)
+                if assumption
             ),
             *(
                 f"“{plan.config.name}”: the proof holds for rows that do not depend on earlier answers."
@@ -268,7 +291,16 @@ def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
     )
 
 
+def _both_shares(plans: Sequence[QueryPlan]) -> str:
+    """Return what the shares of both machines are together."""
+    if all(plan.claim.intrusions.together for plan in plans):
+        return "both together are a noisy state, of which one copy is covered and a second is not"
+    return "both together are the exact state"
+
+
 def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
+    if config.machines is not None:
+        return "the memory and disk of one of the two machines"
     if "disk" in plans[0].claim.places:
         return "the machine's memory, its disk, or both at the same time,"
     return "the machine's memory" if config.directory is None else "the machine's memory (not its disk)"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
     """
 
     state_type = FrequentState
+    proof: ClassVar[str] = "names.md"
 
     epsilon: float
     delta: float = 0.0

@@ -26,6 +26,7 @@ class SharedStatistic(Protocol):
     """Public parameters and the rules of one statistic whose state two machines hold as shares."""
 
     kind: ClassVar[str]  # of the rule
+    proof: ClassVar[str] = "two-machines.md"
 
     @abstractmethod
     def claim(self) -> Claim:

@@ -117,6 +117,7 @@ class ModularCounter(Divisible[_CounterState]):
     """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
 
     state_type: ClassVar[type[Any]] = _CounterState
+    proof: ClassVar[str] = "turnstile.md"
 
     epsilon: float
     universe: int | None = None

@@ -82,6 +82,7 @@ class SignedSketch(Algorithm[SketchState]):
     """
 
     state_type: ClassVar[type[Any]] = SketchState
+    proof: ClassVar[str] = "turnstile.md"
     streams: ClassVar[int] = 1
 
     epsilon: float
