@@ -16,7 +16,7 @@ from engine.streams import good
 from panstream.engine.feeds import Dialect, FileFeed, FollowFeed, RedisFeed, open_feed
 from panstream.engine.feeds.files import _tell
 from panstream.engine.feeds.inputs import expand, format_of
-from panstream.engine.feeds.streams import _compression_of
+from panstream.engine.feeds.streams import compression_of
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError, InvalidParameter
 
@@ -199,9 +199,9 @@ def test_compressed_arrow(tmp_path: Path, codec: str) -> None:
 
 
 def test_what_looks_compressed() -> None:
-    assert _compression_of(b"BZhello,x\n") is None
-    assert [_compression_of(pack(b"x")[:10]) for pack in CODECS.values()] == ["gzip", "bz2", "xz", "zstd"]
-    assert _compression_of(b"") is None
+    assert compression_of(b"BZhello,x\n") is None
+    assert [compression_of(pack(b"x")[:10]) for pack in CODECS.values()] == ["gzip", "bz2", "xz", "zstd"]
+    assert compression_of(b"") is None
 
 
 # --- pipes ------------------------------------------------------------------------------------------------------------

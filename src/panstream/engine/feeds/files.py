@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from panstream.engine.feeds._ahead import read_ahead
+from panstream.engine.feeds._tail import TailBytes, refuse_special_file
 from panstream.engine.feeds.access_log import CaddyParser, LogParser
 from panstream.engine.feeds.arrow_ipc import ArrowInput
 from panstream.engine.feeds.coalesce import Coalescer
@@ -36,10 +37,8 @@ from panstream.engine.feeds.streams import (
     BLOCK_BYTES,
     PipeBytes,
     RecordParser,
-    TailBytes,
     TextReader,
     open_file,
-    refuse_special_file,
     text_bytes,
     unpacked,
 )

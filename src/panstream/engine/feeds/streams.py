@@ -1,5 +1,4 @@
-"""Where bytes come from (files, pipes, either of them compressed, and files that grow), and text read from them block
-by block.
+"""Where bytes come from (files and pipes, either of them compressed), and text read from them block by block.
 
 The block lives in one buffer that is reused and overwritten. Blocks end where a record ends, so that a record that does
 not parse spoils no other.
@@ -10,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import lzma
-import os
 import re
 import select
-import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +23,11 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.rows import ENDLESS, Rows
-from panstream.errors import FeedError
 from panstream.scratch import wipe
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES = 1 << 24  # a longer record is a bad row
 SPARE_BYTES = 1 << 16
-_NEWLINE = 0x0A
 
 
 class _ByteStream(Protocol):
@@ -164,7 +159,7 @@ class TextReader:
         self._end = left
 
 
-_HEAD_BYTES = 10
+HEAD_BYTES = 10
 _CODECS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bz2": re.compile(rb"BZh[1-9]1AY&SY"),
@@ -173,10 +168,10 @@ _CODECS = {
 }
 
 
-def _compression_of(head: bytes | bytearray) -> str | None:
+def compression_of(head: bytes | bytearray) -> str | None:
     """Return the codec that the first bytes of an input tell of: gzip, bz2, xz, zstd or ``None``.
 
-    >>> _compression_of(bytes([0x1f, 0x8b, 8]))
+    >>> compression_of(bytes([0x1f, 0x8b, 8]))
     'gzip'
     """
     return next((codec for codec, magic in _CODECS.items() if magic.match(head)), None)
@@ -185,9 +180,9 @@ def _compression_of(head: bytes | bytearray) -> str | None:
 def open_file(path: Path) -> tuple[io.FileIO, str | None]:
     """Open a file and tell how it is compressed."""
     raw = guarded(lambda: io.FileIO(path), place=path.name, what="a file")
-    head = guarded(lambda: raw.read(_HEAD_BYTES), place=path.name, what="a file") or b""
+    head = guarded(lambda: raw.read(HEAD_BYTES), place=path.name, what="a file") or b""
     raw.seek(0)
-    return raw, _compression_of(head)
+    return raw, compression_of(head)
 
 
 def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, place: str) -> _ByteStream:
@@ -266,7 +261,7 @@ class PipeBytes:
 
     def compression(self) -> str | None:
         """Tell from its first bytes how the input is compressed, waiting for them but not using them up."""
-        return _compression_of(self.head(_HEAD_BYTES))
+        return compression_of(self.head(HEAD_BYTES))
 
     def head(self, size: int) -> bytearray:
         """Return the first bytes, waiting for them but not using them up."""
@@ -313,98 +308,3 @@ class _Blocking(io.RawIOBase):
                 break
             filled += count or 0
         return filled
-
-
-class TailBytes:
-    """A regular file that another program appends to. It ends when it is cut, or at its end after :meth:`finish`."""
-
-    def __init__(self, path: Path, raw: io.FileIO) -> None:
-        status = os.fstat(raw.fileno())
-        self._path = path
-        self._raw = raw
-        self._device = status.st_dev
-        self.inode = status.st_ino
-        self.was_cut = False
-        self._is_finished = False
-        self._may_be_cut = False  # its end was reached since the last read
-        self._line_end = 0  # a position behind a newline that was read
-
-    @classmethod
-    def open(cls, path: Path) -> TailBytes | None:
-        """Open a file, or return ``None`` if it is not there (any more)."""
-        try:
-            raw = io.FileIO(path, opener=_open_without_waiting)
-        except FileNotFoundError:
-            return None
-        except OSError:
-            raise FeedError(f"{path.name} may not be read") from None
-        try:
-            refuse_special_file(path, os.fstat(raw.fileno()))
-        except FeedError:
-            raw.close()
-            raise
-        return cls(path, raw)
-
-    def is_compressed(self) -> bool:
-        """Tell whether the file begins as a compressed one does."""
-        head = self._raw.read(_HEAD_BYTES) or b""
-        self._raw.seek(0)
-        return _compression_of(head) is not None
-
-    def is_current(self) -> bool:
-        """Tell whether the path still leads to this file."""
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return False
-        return (status.st_dev, status.st_ino) == (self._device, self.inode)
-
-    def finish(self) -> None:
-        """Let the file end where it ends now."""
-        self._is_finished = True
-
-    def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Read what was appended; 0 once the file became shorter, also if it has grown again by now."""
-        if self._may_be_cut and self._is_cut():
-            self.was_cut = True
-            return 0
-        count = guarded(lambda: self._raw.readinto(view), place=self._path.name, what="a file")
-        self._may_be_cut = not count
-        if count:
-            if view[count - 1] == _NEWLINE:
-                self._line_end = self._raw.tell()
-            return count
-        return 0 if self._is_finished else None
-
-    def close(self) -> None:
-        """Close the file."""
-        self._raw.close()
-
-    def _is_cut(self) -> bool:
-        """Tell whether the file is shorter than what was read, or has something else where a line ended.
-
-        That a newline stood there is all that is remembered of the file: its text, or a hash of it, would tell of rows.
-        A hole is what a program leaves that writes on at its old position after a cut.
-        """
-        position = self._raw.tell()
-        if os.fstat(self._raw.fileno()).st_size < position:
-            return True
-        if self._line_end == 0:
-            return False
-        self._raw.seek(self._line_end - 1)
-        byte = guarded(lambda: self._raw.read(1), place=self._path.name, what="a file")
-        self._raw.seek(position)
-        return byte not in (b"\n", b"\0")
-
-
-def refuse_special_file(path: Path, status: os.stat_result) -> None:
-    """Raise FeedError for pipes, devices and sockets: they have no position to go on from."""
-    if not stat.S_ISREG(status.st_mode):
-        raise FeedError(
-            f'{path.name} is not a regular file, and only those can be followed; pipe its rows to "-" instead'
-        )
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file as it is: a pipe that nobody writes to would keep the thread waiting."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
