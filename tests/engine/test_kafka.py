@@ -11,19 +11,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from engine.kafka_broker import CONFIG, REAL, Broker
 from engine.kafka_child import USERS, counting
 from engine.streams import good
+from panstream.cli.app import app
 from panstream.engine._kafka_address import PASSWORD, KafkaAddress
-from panstream.engine.config import load_config
+from panstream.engine.config import load_config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import KafkaFeed, open_feed
 from panstream.engine.feeds._kafka_marks import MOST, Marks
+from panstream.engine.feeds.kafka import gzip_warning
 from panstream.engine.intake import intakes_of
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra
@@ -443,6 +447,7 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = KafkaAddress.parse("kafka://a:1,b:2/t.x_y-z?group=g&begin=newest")
     assert (found.servers, found.topic, found.group, found.oldest) == ("a:1,b:2", "t.x_y-z", "g", False)
     wrong = ["kafka://host", "kafka:///t", "kafka://host/t/u", "kafka://host/t?colour=red", "kafka://host/t?begin=now"]
+    wrong.append("kafka://host/t?gzip=yes")
     for url in (*wrong, "kafka://me:secret@host/t"):
         with pytest.raises(InvalidParameter) as caught:
             open_feed([url], NUMBERS)
@@ -451,6 +456,8 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(FeedError):
             open_feed(inputs, NUMBERS, **more)
     assert intakes_of(["kafka://host/t"]) == ("kafka",)
+    assert intakes_of(["kafka://host/t?group=g&gzip=allow"]) == ("kafka with gzip",)
+    assert KafkaAddress.parse("kafka://host/t?gzip=allow").allows_gzip and not found.allows_gzip
     file = tmp_path / "client.properties"
     file.write_text("# how to connect\n\nsecurity.protocol = SASL_SSL\nsasl.username=me\n")
     monkeypatch.setenv(PASSWORD, "secret")
@@ -476,6 +483,90 @@ def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingExtra, match=r"-m pip install '(panstream\[kafka\]|confluent-kafka)"):
         KafkaFeed("kafka://host/t", NUMBERS)
+
+
+def answer_compression(monkeypatch: pytest.MonkeyPatch, compression: str | None) -> None:
+    """Have every broker say this of every topic, or that it may not say."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigEntry
+
+    def describe(_: Any, resources: list[Any], **options: Any) -> dict[Any, Future[Any]]:
+        assert options["broker"] == 1 and options["request_timeout"] <= 5.0
+        answer: Future[Any] = Future()
+        if compression is None:
+            answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+        else:
+            answer.set_result({"compression.type": ConfigEntry("compression.type", compression)})
+        return dict.fromkeys(resources, answer)
+
+    monkeypatch.setattr(AdminClient, "describe_configs", describe)
+
+
+@pytest.mark.skipif(REAL is not None, reason="what the broker says is made up")
+def test_a_topic_with_gzip_is_refused(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = broker.topic()
+    broker.publish(topic, ['{"n": 1}'])
+    answer_compression(monkeypatch, "gzip")
+    with pytest.raises(FeedError, match=f"topic '{topic}' is compressed with gzip .*add gzip=allow to the address"):
+        next(source(broker.url(topic)).batches())
+    with pytest.raises(FeedError, match="is compressed with gzip"):
+        gzip_warning(broker.url(topic))
+    assert numbers(take(source(broker.url(topic, "gzip=allow")).batches(), 1)) == [1]
+    assert "no copy of memory is covered" in str(gzip_warning(broker.url(topic, "gzip=allow")))
+
+
+@pytest.mark.skipif(REAL is not None, reason="what the broker says is made up")
+@pytest.mark.parametrize(
+    ("compression", "warning"),
+    [("producer", "producers compress as they like"), (None, "the Kafka broker does not tell"), ("zstd", None)],
+)
+def test_what_a_broker_leaves_open_is_a_warning(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, compression: str | None, warning: str | None
+) -> None:
+    topic = broker.topic()
+    broker.publish(topic, ['{"n": 1}'])
+    answer_compression(monkeypatch, compression)
+    text = gzip_warning(broker.url(topic))
+    assert (
+        text is None if warning is None else warning in str(text) and "set compression.type of the topic" in str(text)
+    )
+    assert numbers(take(source(broker.url(topic)).batches(), 1)) == [1]
+
+
+@pytest.mark.skipif(REAL is not None, reason="a newer broker does tell")
+def test_a_broker_that_cannot_tell_how_topics_are_compressed(broker: Broker, tmp_path: Path) -> None:
+    """As the one in the client library, and those before 0.11: ``check`` and ``explain`` say so and go on."""
+    config = tmp_path / "panstream.toml"
+    config.write_text(
+        '[stream]\nname = "s"\ncolumns = { n = "int" }\n'
+        '[[query]]\nname = "q"\nsql = "SELECT COUNT(*) FROM s WHERE n > 1"\nepsilon = 1.0\n'
+    )
+    for command in ("check", "explain"):
+        result = CliRunner().invoke(app, [command, str(config), "--source", broker.url(broker.topic())])
+        assert result.exit_code == 0, result.output
+        assert "the Kafka broker does not tell how producers compress" in result.output
+    assert "the claim assumes that no Kafka producer compresses with gzip" in result.output
+
+
+def test_claims_of_kafka_depend_on_producers_without_gzip() -> None:
+    settings = read_config(
+        {
+            "stream": {"name": "s", "columns": {"n": "int"}},
+            "query": [{"name": "q", "sql": "SELECT COUNT(*) FROM s WHERE n > 1", "epsilon": 1.0}],
+        }
+    )
+    with Engine(settings) as engine:
+        engine.declare("kafka")
+        (plan,) = engine.plans
+        assert plan.claim.assumption == "no Kafka producer compresses with gzip"
+        assert plan.claim.places == ("memory",) and "gzip" not in str(plan.claim.public)
+        engine.declare("kafka")
+        assert engine.plans[0].claim.assumption == plan.claim.assumption
+    with Engine(settings) as engine:
+        engine.declare("kafka with gzip")
+        claim = engine.plans[0].claim
+        assert (claim.places, claim.intrusions.unannounced, claim.assumption) == ((), 0, "")
+        assert "512 bytes" in claim.note and claim.is_private
 
 
 READER = """

@@ -18,6 +18,11 @@ _PUBLIC = """\
 on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;
 of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected"""
 
+Source = Annotated[
+    list[str] | None,
+    typer.Option(help="Also ask the broker of this Kafka topic (kafka://host:port/topic) about gzip. May be repeated."),
+]
+
 
 def explain(
     config: ConfigFile,
@@ -25,6 +30,7 @@ def explain(
     shards: Annotated[
         int | None, typer.Option(help="Also say where a cluster of this many shards keeps the states, and why.", min=1)
     ] = None,
+    source: Source = None,
 ) -> None:
     """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
     with outcome():
@@ -34,13 +40,17 @@ def explain(
 
         found = explained(load_checked(config))
         memory = str(secret_memory.would_get())
+        warnings = _source_warnings(source)
         told = {**found.to_json(), "memory": memory}
+        told["warnings"] += warnings
         if shards is not None:
             from panstream.cluster.explain import places
 
             told["cluster"] = places(found.plans, shards)
         typer.echo(json.dumps(told, indent=2) if as_json else found.text())
         if not as_json:
+            for text in warnings:
+                typer.echo(f"\nwarning: {text}")
             typer.echo(f"\nOn this machine states are kept in {memory}.")
         if shards is not None and not as_json:
             typer.echo(f"\non a cluster of {shards} shards")
@@ -58,6 +68,7 @@ def check(
         ),
     ] = None,
     format: Format = None,
+    source: Source = None,
 ) -> None:
     """Check a configuration: every key, every query, and the budget.
 
@@ -71,13 +82,23 @@ def check(
 
         loaded = load_checked(config)
         found = explained(loaded)
+        warnings = [*found.uncertain(), *found.strict_windows(), *_source_warnings(source)]
         names = ", ".join(plan.config.name for plan in found.plans)
         count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
         typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")
-        for text in [*found.uncertain(), *found.strict_windows()]:
+        for text in warnings:
             typer.echo(f"warning: {text}", err=True)
         if rows and _report(loaded, rows, format):
             raise typer.Exit(1)
+
+
+def _source_warnings(addresses: list[str] | None) -> list[str]:
+    """Return what the brokers of Kafka topics leave open; raise an error for a topic that ``run`` would refuse."""
+    if not addresses:
+        return []
+    from panstream.engine.feeds.kafka import gzip_warning
+
+    return [warning for address in addresses if (warning := gzip_warning(address)) is not None]
 
 
 def _report(config: Config, inputs: list[str], format: str | None) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from panstream.errors import FeedError, InvalidParameter, needed, translated
 
 PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # the variable that may hold it
-_OPTIONS = ("config", "group", "begin")
+_OPTIONS = ("config", "group", "begin", "gzip")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # Everything else decides what is read or written, and how often, or loads or logs what it should not.
 _ALLOWED = (
@@ -24,12 +24,16 @@ _NAMED = re.compile(r'property:? "?([a-z0-9._]+)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaAddress:
-    """A topic of a cluster, under which name we keep marks there, and whether we begin with its oldest message."""
+    """A topic of a cluster, under which name we keep marks there, and whether we begin with its oldest message.
+
+    ``allows_gzip`` is set where the owner of the stream gives up the promise about copies of memory.
+    """
 
     servers: str
     topic: str
     group: str
     oldest: bool
+    allows_gzip: bool
     config: str | None
 
     @classmethod
@@ -49,11 +53,14 @@ class KafkaAddress:
             raise InvalidParameter(f"a Kafka address has the options {', '.join(_OPTIONS)}; got {unknown[0]}")
         if (begin := options.get("begin", "oldest")) not in ("oldest", "newest"):
             raise InvalidParameter('begin must be "oldest" or "newest"')
+        if options.get("gzip", "allow") != "allow":
+            raise InvalidParameter('gzip must be "allow", or not be given')
         return cls(
             servers=parts.netloc,
             topic=topic,
             group=options.get("group", "panstream"),
             oldest=begin == "oldest",
+            allows_gzip="gzip" in options,
             config=options.get("config"),
         )
 
@@ -86,8 +93,28 @@ def _read(path: str) -> dict[str, str]:
     return found
 
 
-def make_client(kind: str, settings: dict[str, Any]) -> Any:
-    """Return a ``Consumer`` or ``Producer``; an error names the setting that is wrong, and not its value."""
+def topic_compression(address: KafkaAddress, consumer: Any, timeout: float) -> str | None:
+    """Return ``compression.type`` of a topic, as its broker tells it; ``None`` if it does not.
+
+    Any broker can tell. Without one, the client would wait for the controller, which not every cluster has.
+    """
+    kafka = needed("confluent_kafka", "Kafka", "kafka")
+    admin = needed("confluent_kafka.admin", "Kafka", "kafka")
+    topic = admin.ConfigResource(admin.ResourceType.TOPIC, address.topic)
+    client = make_client("AdminClient", address.settings(), admin)
+    try:
+        broker = next(iter(consumer.list_topics(address.topic, timeout=timeout).brokers))
+        (answer,) = client.describe_configs([topic], request_timeout=timeout, broker=broker).values()
+        setting = answer.result().get("compression.type")
+    except kafka.KafkaException:
+        return None
+    return None if setting is None else str(setting.value)
+
+
+def make_client(kind: str, settings: dict[str, Any], module: Any = None) -> Any:
+    """Return a ``Consumer``, a ``Producer`` or another client of ``module``; an error names the setting that is wrong,
+    and not its value.
+    """
     kafka = needed("confluent_kafka", "Kafka", "kafka")
 
     def told(error: Exception) -> FeedError:
@@ -95,4 +122,4 @@ def make_client(kind: str, settings: dict[str, Any]) -> Any:
         setting = named[1] if named else "a setting"
         return FeedError(f"config of the Kafka address: {setting} cannot be used as it is given")
 
-    return translated(lambda: getattr(kafka, kind)(settings), kafka.KafkaException, told)
+    return translated(lambda: getattr(module or kafka, kind)(settings), kafka.KafkaException, told)

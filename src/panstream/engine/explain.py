@@ -12,7 +12,7 @@ from panstream.engine._shared_plan import machines_text
 from panstream.engine._sql import Aggregate
 from panstream.engine.certainty import doubt, expected_errors
 from panstream.engine.config import Config, QueryConfig, StreamConfig
-from panstream.engine.intake import INTAKES, Intake, step_length, with_facts
+from panstream.engine.intake import CONDITIONS, INTAKES, KAFKA, Intake, step_length, with_facts
 from panstream.engine.names import having_text, listed_text, question_of
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.errors import ConfigError
@@ -152,6 +152,7 @@ class _Explained:
             "totals": self.totals(),
             "step": self.step,
             "intakes": self.intakes(),
+            "conditions": CONDITIONS,
             "warnings": [*self.warnings(), *self.uncertain(), *self.strict_windows()],
         }
 
@@ -184,7 +185,10 @@ class _Explained:
         if self.config.stream.machines:
             lines += ["", *machines_text(self.plans, self.config.stream.lateness, self.config.stream.cells)]
         lines += ["", "how rows arrive, and what else that makes public"]
-        lines += [f"  {intake:<13} {'; '.join(facts) or 'nothing'}" for intake, facts in self.intakes().items()]
+        for intake in INTAKES:
+            condition = CONDITIONS.get(intake)
+            texts = [*self.intakes()[intake], *([condition] if condition else [])]
+            lines.append(f"  {intake:<15} {'; '.join(texts) or 'nothing'}")
         when = f"every {say_duration(self.step)}, whether or not any arrived" if self.step else ""
         lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
         lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile")
@@ -243,7 +247,7 @@ def _revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | N
         return "how many rows were read of a file is public, and so is this count of all rows"
     if intake == "calls" or not by_clock:
         return "the number of batches is public: if each brings one row, so is this count"
-    if intake == "kafka":
+    if intake in KAFKA:
         return "a copy of memory tells how many messages there were, and so this count of all rows"
     if intake == "http":
         return (

@@ -11,15 +11,24 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
+from urllib.parse import parse_qs, urlsplit
 
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 
 if TYPE_CHECKING:
     from panstream.engine.plan import QueryPlan
 
-Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "kafka", "http"]
+Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "kafka", "kafka with gzip", "http"]
 INTAKES: tuple[Intake, ...] = get_args(Intake)
-LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", "kafka", "http"})
+KAFKA: frozenset[Intake] = frozenset({"kafka", "kafka with gzip"})
+LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", *KAFKA, "http"})
+CONDITIONS: dict[Intake, str] = {
+    "kafka": "the claim assumes that no Kafka producer compresses with gzip",
+    "kafka with gzip": "no copy of memory is covered",
+}
+"""What else a way in does to a claim. The client library unpacks gzip on the stack of a thread of its own, where up to
+512 bytes of the last messages stay, and does not tell how a message came.
+"""
 
 _SCHEMES: dict[str, Intake] = {
     **dict.fromkeys(("redis", "rediss", "unix"), "redis"),
@@ -28,10 +37,10 @@ _SCHEMES: dict[str, Intake] = {
 }
 _LEAST = 0.200  # seconds of a step
 _WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
-# What is in the Kafka client's memory while it reads; nothing of it is stored.
-_OFFSETS = (
-    "from a copy of memory: how many messages each Kafka partition has had, and the last 512 bytes sent with gzip"
-)
+# What is in the Kafka client's memory while it reads; it is not stored.
+_OFFSETS = "from a copy of memory: how many messages each Kafka partition has had"
+_NO_GZIP = "no Kafka producer compresses with gzip"
+_GZIP = "messages from Kafka may be compressed with gzip, of which a copy of memory may hold the last 512 bytes"
 _IN_FLIGHT = "rows in flight are not covered: over HTTP also those of a batch that waits for an earlier one"
 _NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
 
@@ -46,6 +55,8 @@ def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, 
     for given in inputs:
         scheme, mark, _ = given.partition("://")
         known = "pipe" if given == "-" else _SCHEMES.get(scheme) if mark else None
+        if known == "kafka" and "gzip" in parse_qs(urlsplit(given).query):
+            known = "kafka with gzip"
         found.add(known or ("growing files" if follow else "files"))
     return tuple(each for each in INTAKES if each in found)
 
@@ -65,7 +76,7 @@ def public_facts(
         "how far every file was read": {"files", "growing files"} & found,
         _NUMBERED: "http" in found,
         "the id of the last entry that was read": "redis" in found,
-        _OFFSETS: "kafka" in found,
+        _OFFSETS: KAFKA & found,
     }
     return tuple(fact for fact, holds in facts.items() if holds)
 
@@ -73,7 +84,7 @@ def public_facts(
 def with_facts(
     plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[QueryPlan, ...]:
-    """Return plans whose claims name what the intakes make public and what waits in memory, besides what they say."""
+    """Return plans whose claims name what the intakes make public, depend on, or leave in memory."""
     found = []
     for plan in plans:
         facts = public_facts(stream, plan.config, intakes, by_clock=by_clock)
@@ -81,6 +92,10 @@ def with_facts(
         claim = plan.claim.with_public(*new)
         if "http" in intakes and _IN_FLIGHT not in claim.note:
             claim = replace(claim, note="; ".join(filter(None, [claim.note, _IN_FLIGHT])))
+        if "kafka" in intakes:
+            claim = claim.assuming(_NO_GZIP)
+        if "kafka with gzip" in intakes:
+            claim = claim.without_memory(_GZIP)
         found.append(replace(plan, claim=claim))
     return tuple(found)
 

@@ -165,6 +165,8 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
     yield _text("Treated as public, and not protected: " + "; ".join(facts) + ".")
     ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in told["intakes"].items() if facts)
     yield _text(f"Depending on how rows arrive, also: {ways}.")
+    conditions = "; ".join(f"{intake}: {condition}" for intake, condition in told["conditions"].items())
+    yield _text(f"Depending on how rows arrive, what is promised changes: {conditions}.")
 
 
 def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:

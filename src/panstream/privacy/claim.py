@@ -46,6 +46,13 @@ def say_unit(unit: Unit, window: float | None = None) -> str:
     return unit if window is None else f"{unit} of {say_duration(window)}"
 
 
+def _with_text(text: str, more: str) -> str:
+    """Return both texts, or one if the other is part of it."""
+    if more in text:
+        return text
+    return f"{text}; {more}" if text else more
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intrusions:
     """How often the state may be copied.
@@ -154,6 +161,16 @@ class Claim:
     def with_public(self, *facts: str) -> Self:
         """Return the claim with further facts about the stream declared public."""
         return replace(self, public=self.public + facts)
+
+    def assuming(self, assumption: str) -> Self:
+        """Return the claim under one more assumption."""
+        return replace(self, assumption=_with_text(self.assumption, assumption))
+
+    def without_memory(self, reason: str) -> Self:
+        """Return the claim with no copy of memory covered."""
+        places = tuple(place for place in self.places if place != "memory")
+        intrusions = self.intrusions if places else Intrusions(unannounced=0)
+        return replace(self, places=places, intrusions=intrusions, note=_with_text(self.note, reason))
 
     def without_privacy(self, reason: str) -> Self:
         """Return the claim with epsilon = inf, for runs on a source that is not secure."""

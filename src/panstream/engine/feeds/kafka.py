@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from panstream.engine._kafka_address import KafkaAddress, make_client
+from panstream.engine._kafka_address import KafkaAddress, make_client, topic_compression
 from panstream.engine.feeds._kafka_marks import Marks
 from panstream.engine.feeds._messages import Messages
 from panstream.engine.feeds.coalesce import Coalescer
@@ -43,6 +43,34 @@ _SETTINGS: dict[str, Any] = {
     "session.timeout.ms": 2_000,  # there is no session, but this is how long a commit looks for its broker
     "heartbeat.interval.ms": 500,
 }
+
+
+def gzip_warning(url: str) -> str | None:
+    """Return what a topic's broker leaves open about gzip; raise FeedError if the topic would be refused."""
+    address = KafkaAddress.parse(url)
+    if address.allows_gzip:
+        return f"topic {address.topic!r}: with gzip=allow no copy of memory is covered"
+    consumer = make_client("Consumer", {**_SETTINGS, **address.settings(), "group.id": address.group})
+    compression = topic_compression(address, consumer, _TIMEOUT)
+    if compression == "gzip":
+        raise _refused_gzip(address)
+    advice = (
+        "the claim assumes that none compresses with gzip; set compression.type of the topic to zstd, lz4, snappy or "
+        "uncompressed"
+    )
+    if compression is None:
+        return f"topic {address.topic!r}: the Kafka broker does not tell how producers compress, and {advice}"
+    if compression == "producer":
+        return f"topic {address.topic!r}: producers compress as they like (compression.type = producer), and {advice}"
+    return None
+
+
+def _refused_gzip(address: KafkaAddress) -> FeedError:
+    return FeedError(
+        f"topic {address.topic!r} is compressed with gzip (compression.type), of which the Kafka client leaves up to "
+        "512 bytes of the last messages in memory. Give the topic another compression; or add gzip=allow to the "
+        "address, and no copy of memory is covered"
+    )
 
 
 class KafkaFeed(Feed):
@@ -98,6 +126,8 @@ class KafkaFeed(Feed):
         self._client = make_client("Consumer", {**self._settings, "error_cb": self._on_error})
         partitions = self._asked(self._partitions)
         self._looked = self._clock()
+        if not self._address.allows_gzip and topic_compression(self._address, self._client, self._wait) == "gzip":
+            raise _refused_gzip(self._address)
         places = [self._kafka.TopicPartition(self._address.topic, each) for each in partitions]
         found = self._asked(lambda: self._client.committed(places, timeout=self._wait))
         marks, known = Marks.found({each.partition: each.metadata for each in found})
