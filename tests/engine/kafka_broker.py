@@ -4,11 +4,15 @@
 ``make kafka`` does.
 """
 
+import contextlib
 import itertools
 import os
+import socket
+import struct
+import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -86,3 +90,68 @@ class Broker:
 
     def stop(self) -> None:
         self._producer = self._owner = None
+
+
+class DescribingBroker:
+    """Answers three kinds of requests, of which the simulated cluster lacks the last: versions, topics, settings.
+
+    It is one broker with one topic of one partition. The layout of requests and answers is that of
+    https://kafka.apache.org/protocol, versions 0 and 1.
+    """
+
+    _VERSIONS, _METADATA, _DESCRIBE_CONFIGS = 18, 3, 32
+    _UNSUPPORTED_VERSION = 35
+
+    def __init__(self, topic: str, compression: str) -> None:
+        self._topic = topic
+        self._compression = compression
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port = self._listener.getsockname()[1]
+        self.server = f"127.0.0.1:{self._port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as requests:
+            while len(size := requests.read(4)) == 4:
+                request = requests.read(struct.unpack(">i", size)[0])
+                api, version, correlation = struct.unpack(">hhi", request[:8])
+                answer = struct.pack(">i", correlation) + self._answer(api, version)
+                connection.sendall(struct.pack(">i", len(answer)) + answer)
+
+    def _answer(self, api: int, version: int) -> bytes:
+        topic = _text(self._topic)
+        if api == self._VERSIONS:
+            error = self._UNSUPPORTED_VERSION if version else 0
+            known = [(self._VERSIONS, 0, 0), (self._METADATA, 1, 1), (self._DESCRIBE_CONFIGS, 1, 1)]
+            return struct.pack(">hi", error, len(known)) + b"".join(struct.pack(">hhh", *each) for each in known)
+        if api == self._METADATA:
+            no_rack = struct.pack(">h", -1)
+            brokers = struct.pack(">ii", 1, 1) + _text("127.0.0.1") + struct.pack(">i", self._port) + no_rack
+            partition = struct.pack(">hiiiiii", 0, 0, 1, 1, 1, 1, 1)  # its leader, replicas and those in sync
+            controller, topics, no_error, internal = 1, 1, 0, False
+            head = struct.pack(">iih", controller, topics, no_error) + topic + struct.pack(">?i", internal, 1)
+            return brokers + head + partition
+        assert api == self._DESCRIBE_CONFIGS
+        read_only, default, sensitive, synonyms = False, 5, False, 0
+        setting = _text("compression.type") + _text(self._compression)
+        setting += struct.pack(">?b?i", read_only, default, sensitive, synonyms)
+        throttle, resources, no_error, no_message, is_topic = 0, 1, 0, -1, 2
+        head = struct.pack(">iihhb", throttle, resources, no_error, no_message, is_topic)
+        return head + topic + struct.pack(">i", 1) + setting
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
