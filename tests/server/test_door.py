@@ -5,8 +5,11 @@ import contextlib
 import gc
 import http.client
 import itertools
+import re
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 
 from panstream.federated.certificates import Authority
 from panstream.server._bodies import Body
-from panstream.server._door import Door
+from panstream.server._door import _RETRY, Door
 from panstream.server._jobs import Job, _Turns
 from panstream.server._refusals import Refusal
 from panstream.server.access import Gate, Limits, create_token
@@ -269,6 +272,84 @@ def test_an_address_that_comes_again_and_again_replaces_few_of_its_own() -> None
     now[0] = 1.0
     assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
     assert all(admitted(door, "10.0.0.2", 4))
+
+
+@pytest.mark.parametrize(("flooders_speak", "looks"), [(False, 1), (True, 11)], ids=["silent", "half a handshake"])
+def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, looks: int) -> None:
+    """Five hundred connections of its own address are open or wait; it is let in at the next look that can be.
+
+    If the others spoke too, that is when the youngest handshake was worth its time. Time is the test's own.
+    """
+    now = [0.0]
+    door = Door(Limits(connections=512, address_connections=256), clock=lambda: now[0])
+    let_in: list[Any] = []
+
+    async def scene() -> int:
+        door._let_in = lambda guest: let_in.append(guest.socket)  # type: ignore[method-assign]
+        with contextlib.ExitStack() as held:
+
+            def came(*, speaks: bool) -> socket.socket:
+                near, far = socket.socketpair()
+                held.enter_context(near)
+                held.enter_context(far)
+                if speaks:
+                    far.send(b"x")
+                door._receive(near, ("10.0.0.1", 1))
+                return near
+
+            for _ in range(500):
+                came(speaks=flooders_speak)
+            if flooders_speak:
+                for guest in list(door._guests):
+                    guest.begin()
+                    guest.end()
+            assert len(door._guests) == 256
+            newcomer = came(speaks=True)
+            assert newcomer not in let_in
+            count = 0
+            while newcomer not in let_in:
+                count += 1
+                now[0] += _RETRY
+                door._let_in_speaking()
+            assert len(door._guests) == 256, "one went for it"
+            door.close()
+            return count
+
+    assert asyncio.run(scene()) <= looks
+
+
+def test_connections_are_limited_by_the_files_that_can_be_opened() -> None:
+    for files, connections, waiting in ((None, 512, 2048), (984, 512, 280), (38, 19, 7), (2, 1, 1)):
+        door = Door(Limits(), files=files)
+        assert (door.most, door._most_waiting) == (connections, waiting)
+        if files is not None and files > 2:
+            assert door.most + door._most_waiting + 3 * door._at_once <= files
+    door = Door(Limits(), files=38)
+    admitted(door, "10.0.0.1", 60)
+    assert len(door._guests) == 19
+
+
+@pytest.mark.slow
+def test_with_few_files_newcomers_are_served_and_the_log_says_why(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    command = f"ulimit -n 64; exec {sys.executable} -m panstream.cli serve panstream.toml --port 0"
+    with (tmp_path / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            ["bash", "-c", command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://(.*):(\d+)", process.stdout.readline())
+        assert found
+        with contextlib.ExitStack() as held:
+            for _ in range(120):
+                held.enter_context(socket.create_connection((found[1], int(found[2])), timeout=30))
+            assert Live(found[1], int(found[2]), None).get("/healthz").status == 200
+    finally:
+        process.terminate()
+        process.communicate()
+    logged = (tmp_path / "errors").read_text().splitlines()
+    assert len([line for line in logged if "the limit of open files allows" in line]) == 1
 
 
 def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:

@@ -12,11 +12,14 @@ import errno
 import functools
 import hashlib
 import math
+import select
 import socket
 import ssl
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,7 +38,10 @@ _REPLACED = 32  # connections of a full address that may take another one's plac
 _AT_ONCE = 64  # connections accepted before others have their turn
 _PLACES = 1 << 16  # of the table of addresses
 _MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
-_YOUNG = 1.0  # seconds that a handshake is worth
+_YOUNG = 0.5  # seconds that a handshake is worth
+_RETRY = 0.05  # seconds between looks at the connections that wait
+_SPEAKING = 32.0  # connections of a full address that sent something and may take another one's place, a second
+_SPARE_FILES = 16  # descriptors left for what the server opens later
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 0.1  # seconds before the next try when the system has no room for a connection, or cannot tell of one
 _FULL = Refusal("unavailable", "all connections are busy; try again", retry_after=1).framed(last=True)
@@ -73,11 +79,19 @@ class Door:
     If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address
     from which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one
     that goes at once: so whoever comes again and again costs little. If all others are busy, that young, or of
-    somebody who has fewer, a new one is turned away.
+    somebody who has fewer, a new one waits. Of those that wait, one that has sent something takes the place of an idle
+    one as soon as that is possible, the newest first: many connections that are silent do not keep it waiting.
     """
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic, files: int | None = None) -> None:
+        """Limit connections; ``files`` is how many descriptors there are for them, if the system limits that."""
         self._limits, self._clock = limits, clock
+        files = sys.maxsize if files is None else files
+        self._at_once = max(1, min(_AT_ONCE, files // 8))
+        files -= 3 * self._at_once  # a connection that makes room is closed two turns of the event loop later
+        self.most = max(1, min(limits.connections, 3 * files // 4))
+        self._most_waiting = max(1, min(_OUTSIDE, files - self.most))
+        self._told_no_room = False
         key = np.empty(16, np.uint8)
         system_entropy(key)
         self._key = key.tobytes()
@@ -88,6 +102,8 @@ class Door:
         self._guests: set[Guest] = set()
         self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
         self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
+        self._allowances: dict[int, tuple[float, float]] = {}  # by place: of those that sent something, and when
+        self._retry: asyncio.TimerHandle | None = None  # of those that wait
         self._welcoming: set[asyncio.Task[None]] = set()
         self._make: Make | None = None
         self._tls: ssl.SSLContext | None = None
@@ -104,6 +120,8 @@ class Door:
     def close(self) -> None:
         """Accept nothing more, and end handshakes."""
         self._stop_listening()
+        if self._retry is not None:
+            self._retry.cancel()
         for task in self._welcoming:
             task.cancel()
         for place, outside in list(self._waiting.items()):
@@ -116,15 +134,15 @@ class Door:
         """Let a connection in, if need be in the place of an idle one; None if there is no room."""
         place = self._place_of(address)
         crowded = self._open[place] >= self._limits.address_connections
-        full = crowded or len(self._guests) >= self._limits.connections
+        full = crowded or len(self._guests) >= self.most
         if crowded and not self._may_replace(place):
             return None
         if full and not self._make_room(place, within=crowded):
             return None
         return self._enter(connection, place)
 
-    def _enter(self, connection: socket.socket, place: int) -> Guest:
-        guest = Guest(self, connection, place)
+    def _enter(self, connection: socket.socket, place: int, *, spoke: bool = False) -> Guest:
+        guest = Guest(self, connection, place, spoke=spoke)
         self._guests.add(guest)
         self._open[place] += 1
         self._count(guest, 1)
@@ -167,6 +185,7 @@ class Door:
             place, guest.place = guest.place, 0
             if not self._open[place]:
                 self._replaced.pop(place, None)
+                self._allowances.pop(place, None)
         return known
 
     def _make_room(self, place: int, *, within: bool) -> bool:
@@ -212,12 +231,13 @@ class Door:
         """Let in who has come. It is called again at once if there are more: others have their turn between."""
         assert self._listening is not None
         try:
-            for _ in range(_AT_ONCE):  # whoever floods may have hundreds in the queue before an honest one
+            for _ in range(self._at_once):  # whoever floods may have hundreds in the queue before an honest one
                 self._receive(*self._listening.accept())
         except BlockingIOError:
             pass
         except OSError as error:
             if error.errno in _NO_ROOM:
+                self._tell_no_room()
                 self._make_room(-1, within=False)
                 self._stop_listening()
                 self._again = asyncio.get_running_loop().call_later(_PAUSE, self._listen)
@@ -245,13 +265,45 @@ class Door:
             self._let_in(guest)
             return
         place = self._place_of(address)
-        if sum(map(len, self._waiting.values())) >= _OUTSIDE:
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(self._limits.handshake_time, self._turn_away, connection, place)
+        self._waiting.setdefault(place, {})[connection] = patience
+        if sum(map(len, self._waiting.values())) > self._most_waiting:
             crowd = max(self._waiting, key=lambda each: len(self._waiting[each]))
             self._turn_away(next(iter(self._waiting[crowd])), crowd)
-        patience = asyncio.get_running_loop().call_later(
-            self._limits.handshake_time, self._turn_away, connection, place
-        )
-        self._waiting.setdefault(place, {})[connection] = patience
+        if self._retry is None and self._waiting:
+            self._retry = loop.call_later(_RETRY, self._let_in_speaking)
+
+    def _let_in_speaking(self) -> None:
+        """Let in those that wait and have sent something, as far as idle ones can make room."""
+        self._retry = None
+        for place in sorted(self._waiting, key=self._open.__getitem__):
+            for connection in _readable(reversed(self._waiting[place])):
+                if not self._replace_idle(place):
+                    break
+                self._take_from_outside(connection, place)
+                self._let_in(self._enter(connection, place, spoke=True))
+        if self._waiting:
+            self._retry = asyncio.get_running_loop().call_later(_RETRY, self._let_in_speaking)
+
+    def _replace_idle(self, place: int) -> bool:
+        """Make room for a connection of an address that has sent something; False if that has to wait."""
+        crowded = bool(self._open[place] >= self._limits.address_connections)
+        if not crowded and len(self._guests) < self.most:
+            return True
+        now = self._clock()
+        allowance, since = self._allowances.get(place, (_SPEAKING, now))
+        allowance = min(_SPEAKING, allowance + _SPEAKING * (now - since))
+        self._allowances[place] = allowance, now
+        if allowance < 1.0 or not self._make_room(place, within=crowded):
+            return False
+        self._allowances[place] = allowance - 1.0, now
+        return True
+
+    def _tell_no_room(self) -> None:
+        if not self._told_no_room:
+            self._told_no_room = True
+            print("panstream: the system has no room for further connections (open files, memory)", file=sys.stderr)
 
     def _turn_away(self, connection: socket.socket, place: int) -> None:
         self._take_from_outside(connection, place)
@@ -268,7 +320,7 @@ class Door:
     def _next_from_outside(self) -> None:
         """Let in one of those that wait: from the address that has the fewest connections, who waits longest."""
         place = min(self._waiting, key=self._open.__getitem__, default=-1)
-        if place >= 0 and self._open[place] < self._limits.address_connections:
+        if place >= 0 and self._open[place] < self._limits.address_connections and len(self._guests) < self.most:
             connection = next(iter(self._waiting[place]))
             self._take_from_outside(connection, place)
             self._let_in(self._enter(connection, place))
@@ -336,6 +388,32 @@ class Door:
         except OSError:
             self.left(guest)
             guest.socket.close()
+
+
+def _readable(connections: Iterable[socket.socket]) -> list[socket.socket]:
+    """Return those that have sent something, in this order; nothing of it is read. None where that cannot be told."""
+    if not hasattr(select, "poll"):  # on Windows
+        return []
+    poll = select.poll()
+    by_number = {connection.fileno(): connection for connection in connections}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    ready = {number for number, events in poll.poll(0) if events & select.POLLIN}
+    return [connection for number, connection in by_number.items() if number in ready]
+
+
+def files_for_connections() -> int | None:
+    """Return how many file descriptors are left for connections; None if the system sets no limit."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        used = len(list(Path("/proc/self/fd").iterdir()))
+    except ImportError:  # on Windows
+        return None
+    except OSError:
+        used = _SPARE_FILES
+    return None if limit == resource.RLIM_INFINITY else max(2, limit - used - _SPARE_FILES)
 
 
 def _key_of(guest: Guest) -> Key:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +35,7 @@ from panstream.machines.session import open_stream
 from panstream.server import site
 from panstream.server._app import application
 from panstream.server._bodies import BEACONS, Body, parse
-from panstream.server._door import Door
+from panstream.server._door import Door, files_for_connections
 from panstream.server._following import Follower
 from panstream.server._jobs import FastPath
 from panstream.server._protocol import Protocol, Shared
@@ -119,7 +120,14 @@ class _Server(uvicorn.Server):
         )
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
         fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
-        self._shared, self.door = Shared(limits, fast_path, self._beacons), Door(limits)
+        self._shared = Shared(limits, fast_path, self._beacons)
+        self.door = Door(limits, files=files_for_connections())
+        if self.door.most < limits.connections:
+            print(
+                f"panstream: the limit of open files allows {self.door.most} connections instead of "
+                f"{limits.connections}: raise it (ulimit -n)",
+                file=sys.stderr,
+            )
         host, port = listening.getsockname()[:2]
         scheme = "http" if settings.certificate is None else "https"
         self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
