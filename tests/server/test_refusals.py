@@ -113,6 +113,9 @@ def test_rows_that_make_no_sense_are_skipped(live: Live) -> None:
         ({"Origin": "https://elsewhere.example"}, "forbidden"),
         ({"Origin": "null"}, "forbidden"),
         ({"Host": "rebound.example"}, "misdirected"),
+        ({"Host": "[::1]evil.example"}, "misdirected"),
+        ({"Host": "[::1]:80@evil.example"}, "misdirected"),
+        ({"Host": "127.0.0.1:80.evil.example"}, "misdirected"),
     ],
 )
 def test_headers(live: Live, headers: dict[str, str], code: str) -> None:
@@ -216,6 +219,32 @@ def test_a_body_that_could_be_read_in_two_ways(live: Live, name: str, first: byt
         assert found.count(b"HTTP/1.1 ") == (2 if before else 1)
         assert found.count(b"HTTP/1.1 400 ") == 1
         assert b'"code":"bad_request"' in found
+
+
+HEADS = {
+    "origins": (b"Origin: http://localhost\r\nOrigin: https://evil.example\r\n", b"400"),
+    "hosts": (b"Host: localhost\r\n", b"400"),
+    "tokens": (b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", b"400"),
+    "numbers": (b"Panstream-Sequence: 1\r\nPanstream-Sequence: 2\r\n", b"400"),
+    "a bare line feed": (b"X: y\nZ: z\r\n", b"400"),
+    "a bare line feed at the end": (b"X: y\n", b"400"),
+    "too long, though it came at once": (b"X: " + b"a" * 5_000 + b"\r\n", b"431"),
+    "too long in many lines": (b"X: y\r\n" * 800, b"431"),
+}
+
+
+@pytest.mark.parametrize("first", [f"POST {EVENTS}".encode(), b"GET /healthz"])
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_that_are_too_long_or_could_be_read_otherwise(live: Live, name: str, first: bytes) -> None:
+    lines_, status = HEADS[name]
+    head = first + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + LINES.encode() + b"\r\nContent-Length: 0\r\n"
+    found = live.raw(head + lines_ + b"\r\n")
+    assert found.startswith(b"HTTP/1.1 " + status), found[:200]
+    assert found.count(b"HTTP/1.1 ") == 1
+
+
+def test_only_line_feeds(live: Live) -> None:
+    assert live.raw(b"GET /healthz HTTP/1.1\nHost: localhost\n\n").startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_coding_in_http_1_0(live: Live) -> None:

@@ -34,6 +34,8 @@ _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 _SCRATCH = 1 << 16
 _FRAMING = re.compile(rb"(?im)^(content-length|transfer-encoding)[ \t]*:([^\n]*)")
 _FOLDED = re.compile(rb"\n[ \t]")
+_BARE = re.compile(rb"(?<!\r)\n")  # the end of a line, to some parsers
+_ONCE = frozenset((b"host", b"origin", b"authorization", b"panstream-producer", b"panstream-sequence"))
 _REPLACED = (
     *("connection_made", "connection_lost", "data_received", "on_response_complete", "send_400_response", "shutdown"),
     *("timeout_keep_alive_handler", "_should_upgrade", "_unset_keepalive_if_required", "handle_events"),
@@ -41,13 +43,29 @@ _REPLACED = (
 
 
 class Parser(h11.Connection):
-    """h11, refusing heads that it would read although another parser might see another body in them."""
+    """h11, refusing heads that are too long, and heads that another parser might read otherwise."""
+
+    def __init__(self, role: type[h11.SERVER], head: int) -> None:
+        super().__init__(role, head)
+        self._most = head
+        self.too_long = False  # whether a head was
 
     def next_event(self) -> Any:
         """Return the next event, or raise ``RemoteProtocolError``."""
-        if self.their_state is h11.IDLE and _is_ambiguous(self._receive_buffer._data):
-            raise h11.RemoteProtocolError("the length of the body is given in more than one way")
-        return super().next_event()
+        if self.their_state is h11.IDLE:
+            data = self._receive_buffer._data
+            end = data.find(b"\r\n\r\n")
+            self.too_long = (len(data) if end < 0 else end + 4) > self._most
+            if self.too_long:
+                raise h11.RemoteProtocolError("the head is too long")
+            if _BARE.search(data, 0, len(data) if end < 0 else end) is not None or _is_ambiguous(data):
+                raise h11.RemoteProtocolError("the head could be read in more than one way")
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = [name for name, _ in event.headers if name in _ONCE]
+            if len(set(names)) < len(names):
+                raise h11.RemoteProtocolError("a header that may be given once is given twice")
+        return event
 
     def skip(self, count: int) -> bool:
         """Count bytes as read, if they are in the middle of a body of known length, and nothing waits before them."""
@@ -328,8 +346,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, or has too long a head."""
-        too_long = len(self.conn.trailing_data[0]) > self._limits.head
-        self._answer(Refusal("header_too_large" if too_long else "bad_request"))
+        self._answer(Refusal("header_too_large" if self._parser.too_long else "bad_request"))
 
     def _forget(self) -> None:
         """Overwrite what was received of a body and never asked for: these objects live on until collected."""

@@ -30,6 +30,7 @@ SCOPES = ("ingest", "read", "admin")
 _FIRST_SECONDS = 5.0
 _PREFIX = "pan_"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +143,13 @@ class Access:
 
 
 def _name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    """Return the name in a Host header, without the port; empty if it is none.
+
+    >>> [_name(host) for host in ("[::1]:80", "localhost:80", "127.0.0.1", "[::1]evil.example", "::1")]
+    ['::1', 'localhost', '127.0.0.1', '', '']
+    """
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

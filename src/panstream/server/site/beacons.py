@@ -64,7 +64,7 @@ class Beacons:
 
         None if it is not whole, unusual, or to be refused: then it goes the general way.
         """
-        found = read_head(data, start, stop, self._first)
+        found = read_head(data, start, min(stop, start + self._gate.limits.head), self._first)
         if found is None:
             return None
         headers, begin = found
