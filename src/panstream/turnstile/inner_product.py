@@ -13,9 +13,10 @@ from panstream.errors import InvalidBatch
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
-from panstream.turnstile.signed import Noise, SignedSketch, SketchState
+from panstream.turnstile.signed import Noise, SignedSketch, SketchState, Spread
 
 Stream = Literal["left", "right"]
+_USUAL = 0.95  # level of the spread that a standard error is told for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +36,10 @@ class InnerProduct(SignedSketch):
 
     Error
         With w counters, s2 the variance of a released counter's noise, F and G the second moments and P the product:
-        variance at most (F·G + P²)/w + s2·(F + G) + w·s2², over the choice of the key too. A standard error above half
-        of ``expected`` squared is refused. P itself may be much smaller than that: then the answer says little.
+        variance at most (F·G + P²)/w + s2·(F + G) + w·s2², over the choice of the key too. Where the released counters
+        show that few ids hold most of F and G, the interval charges less for collisions: 2·(F·G - F(T)·G(T))/w with T
+        the largest ids. A standard error above half of ``expected`` squared is refused. P itself may be much smaller
+        than that: then the answer says little.
 
     Parameters
         expected: about how large the larger of the two L2 norms will be. Others as in
@@ -59,11 +62,11 @@ class InnerProduct(SignedSketch):
 
     def _planned_variance(self) -> float:
         square = self.expected**2
-        return self._variance(square, square, square, self.planned)
+        return self._variance(2.0 * square**2, 2.0 * square, self.planned)
 
-    def _variance(self, left: float, right: float, product: float, noise: Noise) -> float:
-        shared = (left * right + product**2) / self.width
-        return shared + noise.variance * (left + right) + self.width * noise.variance**2
+    def _variance(self, charged: float, both: float, noise: Noise) -> float:
+        """Return the variance where collisions are ``charged`` with FG + P² or less, and F + G is ``both``."""
+        return charged / self.width + noise.variance * both + self.width * noise.variance**2
 
     def batch(self, ids: Any, weight: Any = 1, *, stream: Stream) -> _SidedBatch:
         """Check ids and weights as of one stream, "left" or "right"."""
@@ -79,13 +82,31 @@ class InnerProduct(SignedSketch):
 
     def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
         value = float(sums[0] @ sums[1])
-        left, right = (max(float(each @ each) - self.width * noise.variance, 0.0) for each in sums)
-        product = min(abs(value), math.sqrt(left * right))  # no product is larger
+
+        def rule(level: float) -> tuple[float, float]:
+            variance, excess, spread = self._error_law(value, sums, noise, level)
+            half = spread.reach(excess) * math.sqrt(variance)
+            return value - half, value + half
+
         return Estimate(
             value=value,
             unbiased=value,
-            standard_error=math.sqrt(self._variance(left, right, product, noise)),
+            standard_error=math.sqrt(self._error_law(value, sums, noise, _USUAL)[0]),
             claim=self.claim(),
             name="inner product",
             released=released,
+            rule=rule,
         )
+
+    def _error_law(
+        self, value: float, sums: NDArray[np.float64], noise: Noise, level: float
+    ) -> tuple[float, float, Spread]:
+        """Return variance and excess kurtosis of the error, and how ids are spread."""
+        left, right = (max(float(each @ each) - self.width * noise.variance, 0.0) for each in sums)
+        product = min(abs(value), math.sqrt(left * right))  # no product is larger
+        spread = self._spread(sums, noise, level)
+        kept = math.prod(1.0 - share for share in spread.shares)  # pairs of which both are among the largest
+        charged = min(left * right + product**2, 2.0 * left * right * (1.0 - kept))
+        variance = self._variance(charged, left + right, noise)
+        excess = noise.excess * spread.fourth * noise.variance**2 / variance**2 if variance else 0.0
+        return variance, excess, spread

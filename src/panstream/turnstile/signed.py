@@ -32,6 +32,7 @@ from panstream.turnstile.counter import CounterBatch
 _FEWEST, _MOST = 64, 1 << 20  # counters of a stream, where none are asked for; a normal law needs the fewest
 _MOST_BUCKETS = 1 << 30
 _DROWNED = 0.5  # of the planned answer
+_COLLISIONS = 20  # a collision of the largest ids takes at most this part of what an interval may miss
 
 
 @dataclass(slots=True)
@@ -61,9 +62,40 @@ class Noise:
         """Return the variance of the noise's square: n·m4 + 3n(n-1)·v² - n²·v², m4 = 2q(1+10q+q²)/(1-q)⁴."""
         if math.isinf(self.law.kappa):
             return 0.0
-        n, v, q = self.draws, self.law.variance, math.exp(-self.law.kappa)
-        m4 = 2 * q * (1 + 10 * q + q * q) / math.expm1(-self.law.kappa) ** 4
-        return n * m4 + 3 * n * (n - 1) * v * v - self.variance**2
+        n, v = self.draws, self.law.variance
+        return n * self._fourth + 3 * n * (n - 1) * v * v - self.variance**2
+
+    @property
+    def excess(self) -> float:
+        """Return the excess kurtosis."""
+        square = self.law.variance**2
+        return (self._fourth / square - 3) / self.draws if square else 0.0
+
+    @property
+    def _fourth(self) -> float:
+        q = math.exp(-self.law.kappa)
+        return 2 * q * (1 + 10 * q + q * q) / math.expm1(-self.law.kappa) ** 4
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What released counters tell about the ids behind them, at one level of confidence, stream by stream.
+
+    Attributes:
+        quantile: How many standard deviations an interval reaches; what collisions may take is left out.
+        shares: Upper bounds of the part of the second moment that ids other than the largest ones hold. The largest
+            are so few that they hardly ever share a counter.
+        fourth: Sum of the fourth powers of the counters.
+    """
+
+    quantile: float
+    shares: tuple[float, ...]
+    fourth: float
+
+    def reach(self, excess: float) -> float:
+        """Return the quantile of an error with this excess kurtosis, where it is wider than a normal one's."""
+        z = self.quantile
+        return z + max(z**3 - 3 * z, 0.0) * excess / 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +181,24 @@ class SignedSketch(Algorithm[SketchState]):
     @abstractmethod
     def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
         """Turn released counters, one row for each stream, into an estimate."""
+
+    def _spread(self, sums: NDArray[np.float64], noise: Noise, level: float) -> Spread:
+        """Return how unevenly ids are spread over the released counters.         [turnstile.md, Lemma 8]"""
+        budget = (1 - level) / _COLLISIONS
+        largest = max(1, math.floor((1 + math.sqrt(1 + 8 * self.width * budget)) / 2))
+        z = NormalDist().inv_cdf(1 - ((1 - level) - (budget if largest > 1 else 0.0)) / 2)
+        squares = sums**2 - noise.variance
+        totals = squares.sum(axis=1, keepdims=True)
+        if not (totals > 0.0).all():
+            return Spread(z, (1.0,) * len(sums), float((squares**2).sum()))
+        part = (squares / totals).mean(axis=0)
+        chosen = np.argsort(part)[::-1][:largest]
+        chosen = chosen[part[chosen] >= 1 / (4 * largest)]
+        rest = np.delete(squares, chosen, axis=1)
+        deviation = np.sqrt((4 * np.maximum(rest, 0.0) * noise.variance + noise.of_square).sum(axis=1))
+        most = (np.maximum(rest.sum(axis=1), 0.0) + z * deviation) * (1 + math.sqrt(2 / self.width))
+        shares = np.minimum(most / (1 - chosen.size / (2 * self.width)) / totals[:, 0], 1.0)
+        return Spread(z, tuple(map(float, shares)), float((squares**2).sum()))
 
     def error(self, *, beta: float) -> float:
         """Return the error of any release that is exceeded with probability at most ``beta``, up to ``expected``."""
