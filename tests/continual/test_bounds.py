@@ -1,11 +1,12 @@
 """Answers lie within what is possible by public bounds; their intervals cover the truth after they are cut."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from panstream import ContinualSum, DecayedSum, Monitor, WindowedSum
+from panstream import ContinualCount, ContinualMean, ContinualSum, DecayedSum, Monitor, WindowedSum
 from panstream.continual.sums import KaryTree
 from panstream.errors import InvalidBatch
 from panstream.papers.binary import BinaryMechanism
@@ -83,3 +84,44 @@ def test_a_consistent_count_lies_in_its_own_interval() -> None:
             assert low <= noisy.interval()[0] <= noisy.interval()[1] <= high
             outside += estimate.value > noisy.interval()[1]
     assert outside  # else this test shows nothing
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        WindowedSum(epsilon=1.0, window=24),
+        DecayedSum(epsilon=1.0, decay="exponential", rate=0.9),
+        ContinualSum(epsilon=1.0, lower=0.0, upper=1.0),
+        ContinualMean(epsilon=1.0, lower=0.0, upper=1.0),
+        KaryTree(epsilon=1.0, horizon=9),
+        BinaryMechanism(epsilon=1.0, horizon=9),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_a_number_that_is_no_list_is_refused_whatever_it_is(algorithm: Any) -> None:
+    """``update(1000)`` was one value, clipped to 1. The refusal depends on the form of the call, not on the number."""
+    messages = set()
+    for number in (1000, 1, 0, 0.5, np.int64(1000), np.float64(0.5), True):
+        monitor = algorithm.start()
+        for call in (monitor.update, monitor.ticks):
+            if call == monitor.ticks and isinstance(algorithm, KaryTree):
+                continue  # totals of any size
+            with pytest.raises(InvalidBatch, match="got a single number") as refused:
+                call(number)
+            messages.add(str(refused.value))
+    assert len(messages) == 1
+    count = ContinualCount(epsilon=math.inf).start()
+    count.update(1000)
+    assert count.tick().value == 1000
+
+
+def test_the_name_of_an_answer_says_what_slots_are_clipped_to() -> None:
+    window = WindowedSum(epsilon=1.0, window=24).start()
+    assert window.ticks([1000] * 48).name == "sum over the last 24 slots, slots clipped to 0..1 (most_events=1)"
+    assert window.tick().name == "sum over the last 24 slots"
+    several = WindowedSum(epsilon=1.0, window=24, upper=2.5, resolution=0.5, most_events=4, one_step_ticks=True).start()
+    assert several.ticks([3.0]).name.endswith("slots clipped to 0..10 (most_events=4)")
+    assert several.release().name.endswith("slots clipped to 0..10 (most_events=4)")
+    total = ContinualSum(epsilon=1.0, lower=-1.0, upper=1.5).start()
+    assert total.ticks([1000.0])[0].name == "sum, slots clipped to -1..1.5"
+    assert KaryTree(epsilon=1.0, horizon=9).start().ticks([1000]).name == "sum"

@@ -105,7 +105,8 @@ class SlotCounter(Ticker[TickState]):
     Parameters
         lower, upper: range of one value; 0 and 1 count events, -1 and 1 count arrivals and departures.
         resolution: values are rounded to multiples of it; None takes integers only.
-        most_events: how many events one value given to ``ticks`` may stand for.
+        most_events: how many events one value given to ``ticks`` may stand for. Larger totals are clipped to
+            most_events·lower and most_events·upper, which the name of such an answer says.
         The others as in :class:`panstream.continual.ticker.Ticker`.
     """
 
@@ -289,7 +290,7 @@ class SlotCounter(Ticker[TickState]):
             unclipped=answers * self.scale,
             standard_error=error,
             claim=self.claim(),
-            name=self.label,
+            name=self.slot_label,
             support=self.bounds(state.time - len(steps) + np.arange(1, len(steps) + 1)),
         )
 
@@ -312,6 +313,12 @@ class SlotCounter(Ticker[TickState]):
     def label(self) -> str:
         """Return what the estimate is called."""
         return "count" if (self.lower, self.upper, self.resolution) == (0, 1, None) else "sum"
+
+    @property
+    def slot_label(self) -> str:
+        """Return also what the value of a slot is clipped to."""
+        low, high = self.most_events * self.lower, self.most_events * self.upper
+        return f"{self.label}, slots clipped to {low:g}..{high:g} (most_events={self.most_events})"
 
     def refresh(self, state: TickState, source: Source) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""

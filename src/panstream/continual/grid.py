@@ -128,9 +128,15 @@ class Grid:
     def read(self, data: Any, times: int = 1) -> Steps:
         """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are
         refused.
+
+        So is a number that is no list, whatever it is: most callers mean a total, and it would be clipped like a value.
         """
-        if isinstance(data, int | float) and not isinstance(data, bool):
-            data = [data]
+        if isinstance(data, int | float | np.number):
+            raise InvalidBatch(
+                f"values must be a list or an array, one value of {self.lower:g} to {self.upper:g} a row, got a single "
+                "number; totals of whole slots go to ticks([total]) (see most_events), numbers of events to "
+                "ContinualCount"
+            )
         low, high = times * self.low, times * self.high
         if self.integral:
             return _read_integers(data, low, high, self.outside)

@@ -112,6 +112,11 @@ class ContinualSum(Tree):
         """Return the length of a step."""
         return self.grid.step
 
+    @property
+    def slot_label(self) -> str:
+        """Return also what the value of a slot is clipped to."""
+        return f"{self.label}, slots clipped to {self.lower:g}..{self.upper:g}"
+
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
         """Return what a sum lies between: of one value a slot, or of any number of values."""
         return self.grid.bounds(slots.astype(np.float64) if self.one_step_ticks else None)
@@ -172,6 +177,11 @@ class KaryTree(Tree):
     def read_slots(self, values: Any) -> Steps:
         """Return the totals of whole slots: of one value each if the unit is the slot, else of any number of events."""
         return self.read(values) if self.unit == "slot" else self.grid.read_totals(values, SLOT_TOTAL)
+
+    @property
+    def slot_label(self) -> str:
+        """Return also what the value of a slot is clipped to, if it is one value."""
+        return f"{self.label}, slots clipped to {self.lower}..{self.upper}" if self.unit == "slot" else self.label
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
         """Return what a sum lies between: of one value a slot, or of any number of events."""

@@ -35,7 +35,8 @@ class Ticker(Algorithm[StateT]):
         horizon: how many ticks there will be at most; None for a stream without end.
         lower, upper: range of a value.
         resolution: length of a step to which values are rounded.
-        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one
+        outside: "clip" moves values into the range, without a word: what is told when a value is outside tells about
+            it. "refuse" refuses the batch and names the row, and has no claim: one
             value would decide whether all others of its batch count.
         unit: "event" protects one value, added or removed; "slot" protects all that happened in one slot, exchanged
             for anything else in the range, and needs ``one_step_ticks``.
@@ -113,6 +114,15 @@ class Ticker(Algorithm[StateT]):
         return "sum"
 
     @property
+    def slot_label(self) -> str:
+        """Return what an estimate is called where ``ticks`` fills the slots, with the range they are clipped to.
+
+        It is told to everybody at every answer. A warning or a refusal when something is clipped would depend on a
+        single value, and whoever remembered that it was given would keep something about that value.
+        """
+        return self.label
+
+    @property
     def protected(self) -> tuple[Unit, Adjacency]:
         """Return the unit of the claim and its adjacency."""
         if self.unit == "slot":
@@ -174,7 +184,7 @@ class Ticker(Algorithm[StateT]):
             (lower, upper),
             standard_error=error,
             claim=self.claim(),
-            name=self.label,
+            name=self.slot_label if self.one_step_ticks else self.label,
             released=released,
             rule=rule,
         )

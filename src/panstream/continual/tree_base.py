@@ -226,7 +226,9 @@ class Tree(Ticker[TreeState]):
         closed = np.arange(1, len(steps) + 1)
         value, error = self.decode(sums, variances, before + closed)
         support = self.bounds(state.ticks - len(steps) + closed)
-        return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
+        return Estimates(
+            unclipped=value, standard_error=error, claim=self.claim(), name=self.slot_label, support=support
+        )
 
     def release(self, state: TreeState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
