@@ -91,6 +91,20 @@ def test_shown_odds_stay_within_the_bound_for_any_id(page: Page) -> None:
     assert page.evaluate("document.querySelectorAll('.verdict b b').length") == 0, "what is typed stays text"
 
 
+def test_names_of_strangers_are_shown_as_they_are_written(page: Page) -> None:
+    shown = page.evaluate(
+        """(name) => import('/dashboard/dom.js').then(({ h, say, show }) => {
+          const [made, said, held] = [h("p", { title: name, id: name }, name), h("p"), h("p")];
+          say(said, name);
+          show(held, name, h("b", null, "x"));
+          return [made.textContent, made.title, said.textContent, held.textContent, made.id];
+        })""",
+        "<b>ü\u202e\x1b\U000e0041\n",
+    )
+    escaped = "<b>ü\\u202e\\x1b\\U000e0041\n"
+    assert shown == [escaped, escaped, escaped, f"{escaped}x", "<b>ü\u202e\x1b\U000e0041\n"]
+
+
 def test_hash_spreads_ids_as_the_library_s_does(page: Page) -> None:
     counts = page.evaluate(
         f"""{MODEL}.then((m) => {{ const levels = Array(m.LEVELS).fill(0);

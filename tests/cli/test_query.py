@@ -101,6 +101,17 @@ def test_exit_codes() -> None:
         assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", *wrong]).exit_code == 2
 
 
+def test_names_of_columns_and_files_do_nothing_to_a_terminal(folder: Path) -> None:
+    name = "a\x1b[2J.csv"
+    (folder / name).write_text("=h\x1b]0;\u202e,n\n" + "x,1\n" * 9)
+    done = RUNNER.invoke(app, ["query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1"])
+    wrong = RUNNER.invoke(app, ["query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1", "--user=nobody"])
+    assert (done.exit_code, wrong.exit_code) == (0, 2)
+    for text in (done.stdout, done.stderr, wrong.stderr):
+        assert text.replace("\n", "").isprintable()
+    assert r"a\x1b[2J.csv: text separated by a comma, with a header line: =h\x1b]0;\u202e string" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import threading
 from pathlib import Path
@@ -182,10 +184,36 @@ def test_whole_numbers_are_numbers_and_missing_ones_are_nobodys() -> None:
     assert len(nothing) < WRONG and (len(nothing) or "No name stands out" in str(nothing))
 
 
-def test_names_do_nothing_to_a_terminal() -> None:
-    table = pa.table({"page": ["\x1b[2J"] * 2000})
-    found = query(table, "SELECT page, COUNT(*) FROM s GROUP BY page", **SMALL)
-    assert [row["page"] for row in found] == ["\x1b[2J"] and "\x1b" not in str(found)
+NASTY = ["\x1b[2J", "=cmd|'calc'", "<script>x</script>", "\u202egpj.exe", "$\\frac{$"]
+
+
+def test_names_do_nothing_where_they_are_shown() -> None:
+    table = pa.table({"page": NASTY * 2000})
+    found = query(
+        table, 'SELECT page AS "-p\x1b", COUNT(*) FROM s GROUP BY page ORDER BY 2', **{**SMALL, "longest": 24}
+    )
+    assert {row["-p\x1b"] for row in found} >= set(NASTY), "rows, JSON and Parquet hold the exact names"
+    assert {row["-p\x1b"] for row in json.loads(json.dumps(found.to_dict()))["answers"]} >= set(NASTY)
+    assert set(found.to_arrow().column("-p\x1b").to_pylist()) >= set(NASTY)
+    shown = (str(found), repr(found), found.to_csv(), found.to_markdown(), found._repr_html_())
+    for text in shown:
+        assert text.replace("\n", "").isprintable() and "\\x1b" in text and "u202egpj.exe" in text
+    for text in shown[3:]:
+        assert "<script>" not in text and "&lt;script&gt;" in text
+    cells = [line[0] for line in csv.reader(found.to_csv().splitlines())]
+    assert cells[0] == r"'-p\x1b" and "'=cmd|'calc'" in cells
+    found.plot().savefig(io.BytesIO(), format="svg")  # fails on $...$ if that is read as a formula
+
+
+def test_names_do_nothing_in_files_of_answers(tmp_path: Path) -> None:
+    settings = {**SMALL, "name": "pages", "sql": "SELECT page, COUNT(*) FROM s GROUP BY page"}
+    loaded = read_config({"stream": {"name": "s", "columns": {"page": "string"}}, "query": [settings]})
+    with Engine(loaded) as engine:
+        feed(engine, pa.table({"page": ["\u202e=1"] * 2000}))
+        engine.finish()
+        write(engine, tmp_path / "answers.csv")
+    text = (tmp_path / "answers.csv").read_text()
+    assert "[page=\\\\u202e=1]" in text and "\u202e" not in text
 
 
 @pytest.mark.parametrize(

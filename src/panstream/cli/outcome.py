@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, MissingExtra, PanstreamError, SqlRefused
+from panstream.escaping import printable_lines
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def outcome(
     try:
         yield
     except PanstreamError as error:
-        code, message = refused or _code(error), f"error: {error}"
+        code, message = refused or _code(error), f"error: {printable_lines(str(error))}"
     except KeyboardInterrupt:
         code, message = INTERRUPTS.exit_code, interrupted
     else:

@@ -25,8 +25,8 @@ def ask(
     """
     with outcome(refused=2):
         from panstream.cli.run import period
-        from panstream.engine.names import printable
         from panstream.engine.point_queries import ask as asked
+        from panstream.escaping import printable
         from panstream.estimate import figure
         from panstream.planning.text import aligned
 
@@ -57,7 +57,7 @@ def merge(
     """
     with outcome(refused=2):
         from panstream.engine.merging import merge as merged
-        from panstream.engine.names import printable
+        from panstream.escaping import printable
         from panstream.estimate import figure
         from panstream.planning.text import aligned
 

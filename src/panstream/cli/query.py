@@ -12,6 +12,7 @@ import typer
 from panstream.cli.hardening import harden
 from panstream.cli.outcome import Format, NoHardening, outcome, progress_bar
 from panstream.errors import InvalidParameter
+from panstream.escaping import printable
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ def query(
             time=time,
             settings=settings,
         )
-        typer.echo(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)", err=True)
+        _tell(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)")
         for warning in asked.warnings():
-            typer.echo(f"warning: {warning}", err=True)
+            _tell(f"warning: {warning}")
         where = False if no_ledger else ledger or True
         with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
             task = bar.add_task("reading", total=1.0)
@@ -112,9 +113,14 @@ def query(
         _show(answer, as_csv, as_json, as_markdown, parquet)
         if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
             for note in answer.notes:
-                typer.echo(f"note: {note}", err=True)
+                _tell(f"note: {note}")
         paths = ", ".join(path.name for path in asked.ledgers(where)[:3])
-        typer.echo(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.", err=True)
+        _tell(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.")
+
+
+def _tell(text: str) -> None:
+    """Print a line on standard error; names of files and columns may be anything."""
+    typer.echo(printable(text), err=True)
 
 
 def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parquet: Path | None) -> None:

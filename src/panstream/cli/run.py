@@ -207,6 +207,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
 
     from panstream.engine import results
     from panstream.engine.answer import said
+    from panstream.escaping import printable
 
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
     for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "period"):
@@ -215,7 +216,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         claim = answer["claim"]
         low, high = answer["interval"]
         table.add_row(
-            escape(answer["name"]),
+            escape(printable(answer["name"])),
             _estimate(answer),
             f"{said(low)} to {said(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
@@ -228,11 +229,13 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         console.print(table)
         for answer in answers:
             if "beyond" in answer:
-                console.print(escape(f"{answer['name']}: {answer['statement']}"))
+                console.print(escape(printable(f"{answer['name']}: {answer['statement']}")))
             if "help" in answer:
-                console.print(escape(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
+                console.print(
+                    escape(printable(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
+                )
         for name, note in results.notes(engine):
-            console.print(escape(f"{name}: {note}"))
+            console.print(escape(printable(f"{name}: {note}")))
     return captured.get()
 
 

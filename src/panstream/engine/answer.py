@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from panstream.engine.names import printable
 from panstream.errors import InvalidParameter, NotSupported, needed
+from panstream.escaping import csv_text, html_text, markdown_text, printable
 from panstream.estimate import figure
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
@@ -99,16 +98,16 @@ class Answer:
         return _imported("polars").from_arrow(self.to_arrow())
 
     def to_csv(self) -> str:
-        """Return CSV with a header line."""
+        """Return CSV with a header line; texts are escaped for spreadsheets and terminals, see ``csv_text``."""
         out = io.StringIO()
-        writer = csv.DictWriter(out, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(map(csv_text, self.columns))
+        writer.writerows([_csv_cell(row.get(name)) for name in self.columns] for row in self.rows)
         return out.getvalue()
 
     def to_markdown(self) -> str:
         """Return a Markdown table."""
-        head, *body = self._shown(lambda text: text.replace("|", "\\|"))
+        head, *body = self._shown(markdown_text)
         lines = [head, ["---:" if name in _NUMERIC else "---" for name in head], *body]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -123,14 +122,14 @@ class Answer:
         values = [row["estimate"] for row in drawn]
         reach = [[row["estimate"] - row["low"] for row in drawn], [row["high"] - row["estimate"] for row in drawn]]
         axis.errorbar(values, range(len(drawn)), xerr=reach, fmt="o", color="#0072B2", capsize=3)
-        axis.set_yticks(range(len(drawn)), [_label(row) or "answer" for row in drawn])
+        axis.set_yticks(range(len(drawn)), [printable(_label(row)) or "answer" for row in drawn], parse_math=False)
         axis.invert_yaxis()
-        axis.set_title(f"{self.sql}\nwith 95% interval; {self.cost}", fontsize=9, parse_math=False)
+        axis.set_title(f"{printable(self.sql)}\nwith 95% interval; {self.cost}", fontsize=9, parse_math=False)
         axis.grid(True, axis="x", color="#DDDDDD", linewidth=0.6)
         return picture
 
     def __str__(self) -> str:
-        shown = self._shown(str)
+        shown = self._shown(printable)
         widths = [max(len(row[at]) for row in shown) for at in range(len(shown[0]))]
         right = [name in _NUMERIC for name in shown[0]]
         lines = [
@@ -142,28 +141,26 @@ class Answer:
         notes += dict.fromkeys(
             f"Too uncertain to use. What would help: {row['help']}" for row in self.rows if row.get("help")
         )
-        return "\n".join([*lines, *notes])
+        return "\n".join([*lines, *map(printable, notes)])
 
     def __repr__(self) -> str:
         return f"{self}\n({self.cost})"
 
     def _repr_html_(self) -> str:
-        head, *body = self._shown(html.escape)
+        head, *body = self._shown(html_text)
         names = "".join(f"<th>{name}</th>" for name in head)
         cells = "".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in body)
-        caption = (
-            f"{html.escape(self.sql)}<br>This answer: {html.escape(self.cost)}. So far: {html.escape(self.spent)}."
-        )
+        caption = f"{html_text(self.sql)}<br>This answer: {html_text(self.cost)}. So far: {html_text(self.spent)}."
         return f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{cells}</tbody></table>"
 
-    def _shown(self, written: Callable[[str], str]) -> list[list[str]]:
+    def _shown(self, escape: Callable[[str], str]) -> list[list[str]]:
         """Return the table for people: its head, and a line for every answer."""
         keys = [name for name in self.columns if name not in (*_FIGURES, "statement", "too_uncertain", "help")]
-        lines = [[*map(written, keys), "estimate", "95% interval"]]
+        lines = [[*map(escape, keys), "estimate", "95% interval"]]
         for row in self.rows:
             estimate = "too uncertain" if row.get("too_uncertain") else said(row["estimate"])
             interval = f"{said(row['low'])} to {said(row['high'])}"
-            lines.append([*(written(printable(str(row.get(key, "")))) for key in keys), estimate, interval])
+            lines.append([*(escape(str(row.get(key, ""))) for key in keys), estimate, interval])
         return lines
 
 
@@ -188,6 +185,10 @@ def answer_row(release: Release, name: str | None) -> dict[str, Any]:
 def _label(row: dict[str, Any]) -> str:
     hidden = (*_FIGURES, "statement", "too_uncertain", "help", "until")
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
+
+
+def _csv_cell(value: Any) -> Any:
+    return csv_text(value) if isinstance(value, str) else value
 
 
 def said(number: float | None) -> str:

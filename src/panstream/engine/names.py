@@ -12,6 +12,7 @@ from panstream.engine._formulas import Number
 from panstream.engine.config import QueryConfig, StreamConfig
 from panstream.engine.views import Compared, View
 from panstream.errors import InvalidParameter
+from panstream.escaping import printable
 from panstream.estimate import figure
 from panstream.frequent.estimates import CountedName, ranks_sure
 from panstream.frequent.items import FrequentItems
@@ -140,12 +141,3 @@ def sure_note(sure: int, limit: int) -> str:
 
 def _events(number: float) -> str:
     return figure(math.ceil(number))
-
-
-def printable(name: str) -> str:
-    r"""Return a name that does nothing to a terminal.
-
-    >>> printable("/über\x1b[2J")
-    '/über\\x1b[2J'
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)

@@ -20,6 +20,7 @@ from panstream.engine.names import listed_names, note_of
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
 from panstream.errors import InvalidParameter, needed
+from panstream.escaping import csv_text, printable
 from panstream.estimate import Estimate
 from panstream.frequent.estimates import ItemEstimates
 from panstream.store.releases import Release
@@ -162,11 +163,11 @@ def write(engine: Engine, path: Path) -> int:
 
 
 def to_csv(releases: Iterable[Release]) -> str:
-    """Return releases as CSV with a header line."""
+    """Return releases as CSV with a header line; texts are escaped for spreadsheets, see ``csv_text``."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(_COLUMNS)
-    writer.writerows(_row(release) for release in releases)
+    writer.writerows([csv_text(cell) if isinstance(cell, str) else cell for cell in _row(each)] for each in releases)
     return out.getvalue()
 
 
@@ -207,6 +208,6 @@ def _draw(axis: Any, name: str, releases: list[Release]) -> None:
     high = [high if high is not None else value for (_, high), value in zip(ends, values, strict=True)]
     axis.fill_between(times, low, high, color="#0072B2", alpha=0.2, linewidth=0)
     axis.plot(times, values, color="#0072B2", marker="." if len(values) < 60 else None)
-    axis.set_title(f"{name}, with 95% interval")
+    axis.set_title(f"{printable(name)}, with 95% interval", parse_math=False)
     axis.grid(True, color="#DDDDDD", linewidth=0.6)
     axis.tick_params(axis="x", labelrotation=20)

@@ -5,7 +5,6 @@ Every figure is one of ``explain`` or of a claim; this module adds words only. T
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -17,6 +16,7 @@ from panstream.engine.config import Config
 from panstream.engine.explain import explain, rounded
 from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
 from panstream.engine.statement_page import PAGE
+from panstream.escaping import html_text
 from panstream.privacy.claim import Claim, Unit
 
 _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
@@ -51,7 +51,7 @@ def statement(config: Config, *, source: str, digest: str, today: date) -> str:
         f"Made on {today.day} {today:%B %Y} by panstream {__version__} from {source} (SHA-256 {digest}). It says what "
         "the program promises with this configuration, not how the machine is run, and is not legal advice."
     )
-    return PAGE.format(stream=html.escape(config.stream.name), made=html.escape(made), body=body)
+    return PAGE.format(stream=html_text(config.stream.name), made=html_text(made), body=body)
 
 
 def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
@@ -372,11 +372,11 @@ def _many(count: int, noun: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text if isinstance(text, _Markup) else html.escape(text)
+    return text if isinstance(text, _Markup) else html_text(text)
 
 
 def _code(text: str) -> _Markup:
-    return _Markup(f"<code>{html.escape(text)}</code>")
+    return _Markup(f"<code>{html_text(text)}</code>")
 
 
 def _text(text: str) -> str:
@@ -392,9 +392,9 @@ def tabled(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose cells carry their column's name, for narrow screens."""
     body = "".join(
         "<tr>"
-        + "".join(f'<td data-of="{html.escape(of)}">{_escaped(cell)}</td>' for of, cell in zip(head, row, strict=True))
+        + "".join(f'<td data-of="{html_text(of)}">{_escaped(cell)}</td>' for of, cell in zip(head, row, strict=True))
         + "</tr>"
         for row in rows
     )
-    top = "".join(f"<th>{html.escape(of)}</th>" for of in head)
+    top = "".join(f"<th>{html_text(of)}</th>" for of in head)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -5,7 +5,6 @@ both go, and the page that says what counting means for a visitor.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import math
 import re
@@ -23,6 +22,7 @@ from panstream.engine.plan import QueryPlan
 from panstream.engine.statement import listed, rounded_up, tabled
 from panstream.engine.statement_page import PAGE
 from panstream.engine.web_config import WebConfig
+from panstream.escaping import html_text
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.server._bodies import receive_small
 from panstream.server._refusals import Refusal
@@ -152,7 +152,7 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
         f"Made by panstream {__version__} from what this counter is configured to do. It says what the program "
         "promises, and is not legal advice."
     )
-    return PAGE.format(stream=html.escape(web.site), made=html.escape(made), body=body)
+    return PAGE.format(stream=html_text(web.site), made=html_text(made), body=body)
 
 
 def _copied(plans: Sequence[QueryPlan], step: float) -> str:

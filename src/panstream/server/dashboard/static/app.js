@@ -2,7 +2,7 @@
 
 import { token } from "./api.js";
 import * as budget from "./budget.js";
-import { h, say, show } from "./dom.js";
+import { h, printable, say, show } from "./dom.js";
 import { answer } from "./format.js";
 import * as intruder from "./intruder.js";
 import * as intrusions from "./intrusions.js";
@@ -32,12 +32,12 @@ let spokenAt = -QUIET;
 function speak(text) {
   if (performance.now() - spokenAt < QUIET) return;
   spokenAt = performance.now();
-  find("spoken").textContent = text;
+  find("spoken").textContent = printable(text);
 }
 
 /** Have the outcome of what the reader did read out. */
 function tell(text) {
-  find("told").textContent = text;
+  find("told").textContent = printable(text);
 }
 
 /** Take the token of a shared link out of the address, and keep it in this tab. */
@@ -61,7 +61,7 @@ function route() {
   current = wanted;
   if (!shown.has(wanted.page)) shown.set(wanted.page, PAGES[wanted.page].page(store, { tell, choose }));
   if (moved) show(find("main"), shown.get(wanted.page).node);
-  document.title = `${wanted.name || PAGES[wanted.page].title}, panstream`;
+  document.title = `${printable(wanted.name || PAGES[wanted.page].title)}, panstream`;
   for (const link of document.querySelectorAll("nav a")) {
     const page = parse(link.hash).page,
       here = page === wanted.page;
