@@ -6,7 +6,7 @@
     1    stopped: the input, the store or a row was at fault; what was committed is kept
     2    wrong usage or configuration; nothing was read
     3    the declared privacy budget does not allow it
-    128 + n  stopped by signal n: 130 by Ctrl-C, 143 by SIGTERM; what was committed is kept
+    128 + n  stopped by signal n: 130 by Ctrl-C (SIGINT), 143 by SIGTERM; what was committed is kept
 """
 
 from __future__ import annotations
