@@ -135,6 +135,16 @@ class Continual(Protocol[SeenT]):
         """Take one value per slot, close each, and return all estimates."""
 
 
+def is_continual(algorithm: object) -> bool:
+    """Return whether an algorithm releases at every tick."""
+    return _releases_at_ticks(type(algorithm))
+
+
+@functools.cache
+def _releases_at_ticks(kind: type[object]) -> bool:  # looking through the methods of a class takes long
+    return issubclass(kind, Continual)
+
+
 def spend_release(released: int, allowed: int) -> int:
     """Return the new count of releases, or raise: behaviour depends on calls, never on data."""
     if 0 <= allowed <= released:
@@ -144,6 +154,7 @@ def spend_release(released: int, allowed: int) -> int:
     return released + 1
 
 
+_KEPT = 1 << 12  # bytes of parameters that a monitor remembers as JSON: a universe may have millions of ids
 _REGISTERED: dict[str, type[Any]] = {}
 
 
@@ -190,7 +201,7 @@ class Monitor(Generic[StateT]):
     True
     """
 
-    __slots__ = ("_given", "_id", "_published", "_state", "algorithm", "last_release")
+    __slots__ = ("_given", "_header", "_id", "_published", "_state", "algorithm", "last_release")
 
     @leaves_nothing
     def __init__(
@@ -199,6 +210,7 @@ class Monitor(Generic[StateT]):
         self.algorithm = algorithm
         self.last_release: Estimate | None = None
         self._given = source
+        self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # what every ``to_bytes`` begins with
         if state is None:
             if text := loose(getattr(algorithm, "epsilon", 0.0)):
                 warnings.warn(text, stacklevel=4)
@@ -304,9 +316,13 @@ class Monitor(Generic[StateT]):
 
         ``checked`` adds a checksum; leave it out only where the bytes are authenticated by what holds them.
         """
-        name, parameters = type(self.algorithm).__name__, self.algorithm.parameters()
+        header = self._header
+        if header is None:
+            header = codec.to_json(self.algorithm.parameters()), self.algorithm.layout()
+            self._header = header if len(header[0]) <= _KEPT else None
+        (parameters, layout), name = header, type(self.algorithm).__name__
         identity = self._id, self._published
-        return codec.encode(name, parameters, self.state, self.algorithm.layout(), identity=identity, checked=checked)
+        return codec.encode(name, parameters, self.state, layout, identity=identity, checked=checked)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, source: Source | None = None, checked: bool = True) -> Self:
@@ -347,7 +363,7 @@ class Monitor(Generic[StateT]):
         return self._given if self._given is not None else Source()
 
     def _continual(self) -> Any:
-        if not isinstance(self.algorithm, Continual):
+        if not is_continual(self.algorithm):
             raise NotSupported(f"{type(self.algorithm).__name__} does not release at ticks; call release()")
         return self.algorithm
 

@@ -12,8 +12,10 @@ import base64
 import hashlib
 import json
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -79,41 +81,31 @@ def role_of(declared: Field[Any]) -> Role | None:
 
 def encode(
     name: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, Any] | str,
     state: Any,
     layout: Mapping[str, FieldLayout],
     *,
     identity: Identity | None = None,
     checked: bool = True,
 ) -> bytes:
-    """Return the bytes of a state with the public parameters it belongs to; ``identity`` is for states that can
-    release.
+    """Return the bytes of a state with the public parameters it belongs to, or with what ``to_json`` made of them;
+    ``identity`` is for states that can release.
 
     Without ``checked`` there are zeros in the place of the checksum, for containers that authenticate what they hold.
     """
-    table: list[list[Any]] = []
+    table: list[tuple[str, str, tuple[int, ...]]] = []
     payload: list[Any] = []
     for declared in fields(state):
         value, expected = getattr(state, declared.name), layout[declared.name]
         if expected.kind == "int":
             payload.append(struct.pack("<q", value))
-            table.append([declared.name, "int", []])
+            table.append((declared.name, "int", ()))
             continue
         array = np.ascontiguousarray(value, _DTYPES[expected.kind])
         raw, shape = _raw(array, expected)
         payload.append(np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data)
-        table.append([declared.name, _file_kind(expected), shape])
-    header = json.dumps(
-        {
-            "format": FORMAT,
-            "algorithm": name,
-            "parameters": _plain(parameters),
-            "fields": table,
-            **({} if identity is None else {"id": identity[0].hex(), "published": f"{identity[1]:016x}"}),
-        },
-        separators=(",", ":"),
-        sort_keys=True,
-    ).encode()
+        table.append((declared.name, _file_kind(expected), tuple(shape)))
+    header = _header(name, parameters if isinstance(parameters, str) else to_json(parameters), tuple(table), identity)
     pieces = [_MAGIC, struct.pack("<I", len(header)), header, *payload]
     if not checked:
         return b"".join([*pieces, bytes(_DIGEST)])
@@ -121,6 +113,27 @@ def encode(
     for piece in pieces:
         checksum.update(piece)
     return b"".join([*pieces, checksum.digest()])
+
+
+def to_json(parameters: Mapping[str, Any]) -> str:
+    """Return public parameters as the header of a state has them."""
+    return _dumps(_plain(parameters))
+
+
+def _header(name: str, parameters: str, table: tuple[Any, ...], identity: Identity | None) -> bytes:
+    """Return JSON with sorted keys, put together from parts of which only the identity is the state's own."""
+    own = "" if identity is None else f'"id":"{identity[0].hex()}",'
+    end = "" if identity is None else f',"published":"{identity[1]:016x}"'
+    return f'{_header_start(name, table)}{own}"parameters":{parameters}{end}}}'.encode()
+
+
+@lru_cache(maxsize=256)
+def _header_start(name: str, table: tuple[Any, ...]) -> str:
+    return f'{{"algorithm":{_dumps(name)},"fields":{_dumps(table)},"format":{FORMAT},'
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], int]:
@@ -251,6 +264,8 @@ def _fits(shape: Any, expected: tuple[int | None, ...]) -> bool:
 
 
 def _little(array: NDArray[Any]) -> NDArray[Any]:
+    if sys.byteorder == "little":  # arrays in memory are native
+        return array
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 

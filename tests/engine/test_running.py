@@ -1,5 +1,6 @@
 """The parts of a running query: which ids it can take, and how rows fall into windows and groups."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 from engine.streams import COUNT, DISTINCT, config, question, rows
 from panstream.engine._badrows import IdCheck
-from panstream.engine.plan import plan_all
+from panstream.engine.engine import Engine
+from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.results import answers
 from panstream.engine.running import Drawn, RunningQuery, _unusable_weights
 
 
@@ -75,3 +78,27 @@ def test_preparing_touches_nothing() -> None:
     assert not query.monitors
     assert query.schedule is not None
     assert query.schedule.step is None
+
+
+def test_the_work_for_an_answer_does_not_grow_with_the_number_of_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of all groups were made for every answer, and every answer waited for the disk."""
+    asked: list[Any] = []
+
+    def counting(plan: QueryPlan, keys: tuple[Any, ...]) -> str:
+        asked.append(keys)
+        return real(plan, keys)
+
+    real = QueryPlan.group_name
+    monkeypatch.setattr(QueryPlan, "group_name", counting)
+    groups = {"region": [f"r{number}" for number in range(200)]}
+    query = question("g", "SELECT region, COUNT(*) FROM s GROUP BY region", groups=groups, releases=3)
+    with Engine(config(query, directory=tmp_path)) as engine:
+        commits: list[str] = []
+        engine.log._connection.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+        for _ in range(3):
+            assert len(engine.release("g")) == 200
+        list(answers(engine))
+        assert len(commits) == 3
+    assert len(asked) <= 3 * 200  # once for every plan with another claim

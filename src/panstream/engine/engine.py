@@ -318,7 +318,7 @@ class Engine:
         """Answer a query without schedule now; raises BudgetExhausted when all paid releases were made."""
         drawn = self.draw(name)
         self.publish_names()
-        return [self.log.find(each) or each for each in drawn]
+        return [self.log.find(each) or each if each.unread else each for each in drawn]
 
     def draw(self, name: str) -> list[Release]:
         """Answer like :meth:`release`, but do not wait for names to be read."""
@@ -361,11 +361,13 @@ class Engine:
         self._backend.drop(before - self._slots)
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         self._drawn = []
+        with self.log.transaction():  # thousands of groups wait for the disk once
+            published = [release for release in drawn if not release.unread and self.log.publish(release)]
+        for release in published:
+            self._publish(release)
         for release in drawn:
             if release.unread:
                 self.spelling.begin(release)
-            elif self.log.publish(release):
-                self._publish(release)
 
     def _held(self) -> set[tuple[str, Slot]]:
         return {(name, slot) for name, query in self._queries.items() for slot in query.monitors}

@@ -37,6 +37,7 @@ _SCHEMES: dict[str, Intake] = {
 }
 _LEAST = 0.200  # seconds of a step
 _WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
+_HANDLED = 2 << 10  # bytes that are written in the time that a state takes besides its size
 # What is in the Kafka client's memory while it reads; it is not stored.
 _OFFSETS = "from a copy of memory: how many messages each Kafka partition has had"
 _NO_GZIP = "no Kafka producer compresses with gzip"
@@ -106,7 +107,8 @@ def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
     """
     if config.step is not None:
         return config.step
-    size = sum(plan.most_bytes(config.stream.lateness) for plan in plans)
+    late = config.stream.lateness
+    size = sum(plan.most_bytes(late) + _HANDLED * plan.most_states(late) for plan in plans)
     return max(_LEAST, math.ceil(100 * size / _WRITTEN) / 100)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
-from panstream.algorithm import Continual
+from panstream.algorithm import is_continual
 from panstream.codec import FieldLayout
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualMean, ContinualVariance
@@ -38,9 +39,11 @@ _BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and position
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class QueryPlan:
     """One question, ready to run: the same algorithm in every group, and what the whole of it promises."""
+
+    # Without slots, so that what every answer of thousands of groups needs can be cached.
 
     config: QueryConfig
     algorithm: Any
@@ -51,7 +54,7 @@ class QueryPlan:
     @property
     def continual(self) -> bool:
         """Return whether releases are ticks."""
-        return isinstance(self.algorithm, Continual)
+        return is_continual(self.algorithm)
 
     @property
     def releases(self) -> int:
@@ -75,14 +78,18 @@ class QueryPlan:
             return self.most_bytes(0.0, windows=1)
         return len(self.groups) * len(self.algorithm.start().to_bytes())
 
-    @property
+    @cached_property
     def series(self) -> tuple[str, ...]:
         """Return the names under which answers are logged, group by group: ``visits [region=north]``, or, where a
         statement has several answers, ``visits.total [region=north]``.
         """
-        return tuple(
-            f"{name} [{self.group_name(keys)}]" if keys else name for keys in self.groups for name in self._names
-        )
+        names = self._names
+        return tuple(f"{name} [{self.group_name(keys)}]" if keys else name for keys in self.groups for name in names)
+
+    @cached_property
+    def claim_json(self) -> dict[str, Any]:
+        """Return the claim as plain JSON values, which every answer is published with."""
+        return self.claim.to_json()
 
     @property
     def _names(self) -> list[str]:
@@ -109,9 +116,12 @@ class QueryPlan:
         """Return the size of all states at their largest, from public parameters, without starting one."""
         phases = max(0, self.claim.intrusions.announced)
         one = sum(_size(field, phases) for field in self.algorithm.layout().values())
+        return one * (self.most_states(lateness) if windows is None else len(self.groups) * windows)
+
+    def most_states(self, lateness: float) -> int:
+        """Return how many states there are at most: one for every group, in every open window."""
         window = self.config.window
-        open_windows = 1 if window is None else 2 + math.ceil(lateness / window)
-        return one * len(self.groups) * (windows or open_windows)
+        return len(self.groups) * (1 if window is None else 2 + math.ceil(lateness / window))
 
     def group_name(self, group: tuple[Any, ...]) -> str:
         """Return how a group is shown: ``region=north``; nothing where all names that nobody listed share a state."""

@@ -38,8 +38,9 @@ _COLUMNS = (
 
 def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
     """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
-    claim, estimate = plan.claim.to_json(), drawn.estimate()
-    fields: dict[str, Any] = {**Estimate.to_json(estimate), "claim": claim, "epsilon": claim["epsilon"]}
+    estimate = drawn.estimate()
+    fields: dict[str, Any] = {**Estimate.to_json(estimate), "epsilon": plan.claim_json["epsilon"]}
+    del fields["claim"]  # of one group
     group = plan.groups[drawn.group]
     if group:
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
@@ -54,7 +55,8 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
     if isinstance(estimate, ItemEstimates):
         fields |= {"key": plan.config.names, "listed_from": estimate.listed_from}
         table = estimate.held.tables.to_bytes()
-    return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields), table=table, unread=bool(table))
+    record = {**_finite(fields), "claim": plan.claim_json}
+    return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=bool(table))
 
 
 def iso(seconds: float) -> str:
@@ -104,7 +106,9 @@ def shown(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str, Releas
             for (group, name), series in zip(places, plan.series, strict=True):
                 for release in _releases(engine, series, latest=latest):
                     number = 0 if latest else release.number
-                    draws.setdefault(number, [{} for _ in plan.groups])[group][name] = release
+                    if number not in draws:
+                        draws[number] = [{} for _ in plan.groups]
+                    draws[number][group][name] = release
         for _, drawn in sorted(draws.items()):
             values = [{name: release.record["value"] for name, release in each.items()} for each in drawn]
             for place in view.rows(parts[0].groups, values):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from panstream.errors import StoreDamaged, StoreError, translated
 
@@ -21,6 +22,7 @@ CREATE TABLE IF NOT EXISTS releases (
 ) WITHOUT ROWID
 """
 _BLOBS = "CREATE TABLE IF NOT EXISTS {} (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
+_T = TypeVar("_T")
 TABLES, ALL_CELLS = "tables", "prefixes"  # what is published with a release
 
 
@@ -88,10 +90,26 @@ class ReleaseLog:
         """Close the file."""
         self._connection.close()
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Publish everything in the block at once, or nothing of it."""
+        self._write(lambda: self._connection.execute("BEGIN IMMEDIATE"))
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+            raise
+        self._write(self._connection.commit)
+
     def publish(self, release: Release) -> bool:
         """Append a release; False if it was there already. Raise StoreError if it was there with another value."""
+        return self._write(lambda: self._append(release))
+
+    @staticmethod
+    def _write(work: Callable[[], _T]) -> _T:
         return translated(
-            lambda: self._append(release),
+            work,
             sqlite3.Error,
             lambda error: StoreError(
                 f"the release log cannot be written: {error}; the answer is stored and will be published at the next "

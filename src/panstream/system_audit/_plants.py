@@ -85,7 +85,8 @@ _leak("a further part of the store", _KEPT, "parts")(lambda parts, *given: {**pa
 
 @_leak("header of a state", "panstream.codec", "encode")
 def _in_a_state_header(encode: Any, name: str, parameters: Any, *rest: Any, **options: Any) -> Any:
-    return encode(name, {**parameters, "hits": _hits}, *rest, **options)
+    given = json.loads(parameters) if isinstance(parameters, str) else parameters
+    return encode(name, {**given, "hits": _hits}, *rest, **options)
 
 
 @_leak("public field of a state", "panstream.codec", "encode")
