@@ -137,7 +137,7 @@ class Continual(Protocol[SeenT]):
 
 def is_continual(algorithm: object) -> bool:
     """Return whether an algorithm releases at every tick."""
-    return _releases_at_ticks(type(algorithm))
+    return _releases_at_ticks(type(algorithm))  # type: ignore[arg-type]  # types are hashable
 
 
 @functools.cache

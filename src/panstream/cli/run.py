@@ -261,10 +261,16 @@ def _covered(intrusions: dict[str, Any]) -> str:
 
 def period(answer: dict[str, Any]) -> str:
     """Return what time an answer is about."""
+    since = f"since {_short(answer['since'])}" if "since" in answer else ""
+    gaps = [f"without {_short(begin)} to {_short(end)}" for begin, end in answer.get("gaps", ())]
     if "window" in answer:
         start, end = map(_short, answer["window"])
-        return f"{start} to {end}"
-    return f"up to {_short(answer['until'])}" if "until" in answer else "all data"
+        parts = [f"{start} to {end}", since]
+    elif "until" in answer:
+        parts = [since, f"up to {_short(answer['until'])}"]
+    else:
+        parts = [since or "all data"]
+    return ", ".join(part for part in (*parts, *gaps) if part)
 
 
 def _short(stamp: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from panstream.engine.names import listed_names
+from panstream.engine.results import said_gaps
 from panstream.store.releases import Release
 
 WHOLE = ("stream", "query", "group_key", "number")  # what tells answers apart
@@ -25,6 +26,8 @@ COLUMNS = {
     "statement": "TEXT",
     "too_uncertain": "BOOLEAN",
     "claim": "TEXT",
+    "since": "TIME",
+    "gaps": "TEXT",
 }
 
 
@@ -38,6 +41,7 @@ def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
             *(stream, *key_of(each), each.number, each.time, *period, *figures),
             *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("statement")),
             *(record.get("too_uncertain", False), json.dumps(claim, sort_keys=True)),
+            *(record.get("since"), said_gaps(record)),
         )
 
 

@@ -86,7 +86,7 @@ class Engine:
                 self._files.enter_context(self._store)
             self.log = self._files.enter_context(open_log(config))
             self.spelling = self._files.enter_context(Spelling(self.log, self.plans, publish))
-            self._kept = Kept.restore(config, self._store, self._queries, self.log)
+            self._kept = Kept.restore(config, self._store, self._queries, self.log, now=stamp_of(clock()))
             last = None if accept_time else self._kept.newest
             self._wall = watched(clock, elapsed, config.stream, self._queries.values(), last=last)
             self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
@@ -385,7 +385,7 @@ class Engine:
 
     def _drawer(self, query: RunningQuery) -> Callable[[Drawn], None]:
         stamp = stamp_of(self._clock())
-        return lambda drawn: self._drawn.append(cache(partial(record, query.plan, drawn, stamp)))
+        return lambda drawn: self._drawn.append(cache(partial(record, query.plan, drawn, stamp, query.coverage)))
 
     def _check_whole(self) -> None:
         if self.broken:

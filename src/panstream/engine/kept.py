@@ -12,7 +12,7 @@ from typing import Any
 from panstream.engine.config import Config, QueryConfig
 from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
-from panstream.engine.running import RunningQuery
+from panstream.engine.running import Coverage, RunningQuery
 from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Charge, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
@@ -68,9 +68,15 @@ class Kept:
 
     @classmethod
     def restore(
-        cls, config: Config, store: SnapshotStore | None, queries: Mapping[str, RunningQuery], log: ReleaseLog
+        cls,
+        config: Config,
+        store: SnapshotStore | None,
+        queries: Mapping[str, RunningQuery],
+        log: ReleaseLog,
+        *,
+        now: str,
     ) -> Kept:
-        """Load what is stored into ``queries``, start what is new, and charge for it."""
+        """Load what is stored into ``queries``, start what is new at the time ``now``, and charge for it."""
         parts = store.load() if store is not None else None
         published = log.counts()
         if parts is None and published:
@@ -81,12 +87,13 @@ class Kept:
         kept = cls._read(config, parts)
         kept.with_states = config.durability != "none"
         stored = {} if parts is None else cls.meta(parts)["queries"]
-        kept.parked = {name: meta for name, meta in stored.items() if name not in queries}
+        kept.parked = {name: {"removed": now, **meta} for name, meta in stored.items() if name not in queries}
         for label, data in (parts or {}).items():
             if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
                 kept.parked_states[label] = data
         for name, query in queries.items():
             _restore_query(query, config, stored.get(name), parts or {})
+            query.coverage = _coverage(stored.get(name), now, begun=parts is not None)
             _check_log(query, published, {(each.query, each.number) for each in kept.drawn})
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
             if charge not in {name for name, _ in kept.ledger}:
@@ -181,6 +188,8 @@ class Kept:
             "before": query.before,
             "ticked": list(query.ticked.items()),
             "exposed": sorted(query.exposed),
+            "since": query.coverage.since,
+            "gaps": query.coverage.gaps,
             "step": None if query.schedule is None else query.schedule.step,
         }
 
@@ -226,6 +235,16 @@ def _restore_query(
     query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
     if query.schedule is not None:
         query.schedule.step = meta["step"]
+
+
+def _coverage(meta: dict[str, Any] | None, now: str, *, begun: bool) -> Coverage:
+    """Return which rows a query can have seen: one that is new, or whose state was not kept, those from now on."""
+    if meta is None or not meta["kept"]:
+        return Coverage(since=now if begun else None)
+    gaps = [(begin, end) for begin, end in meta.get("gaps", ())]
+    if "removed" in meta:
+        gaps.append((meta["removed"], now))
+    return Coverage(since=meta.get("since"), gaps=tuple(gaps))
 
 
 def _check_log(

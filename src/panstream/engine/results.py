@@ -8,7 +8,7 @@ import csv
 import io
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy as np
 from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.names import listed_names, note_of
 from panstream.engine.plan import QueryPlan
-from panstream.engine.running import Drawn
+from panstream.engine.running import ALL_DATA, Coverage, Drawn
 from panstream.errors import InvalidParameter, needed
 from panstream.escaping import csv_text, printable
 from panstream.estimate import Estimate
@@ -28,15 +28,18 @@ from panstream.store.releases import Release
 if TYPE_CHECKING:
     from panstream.engine.engine import Engine
 
-EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help", "key", "items", "listed_from")
+EXTRA = (
+    *("group", "window", "until", "since", "gaps"),
+    *("beyond", "statement", "too_uncertain", "help", "key", "items", "listed_from"),
+)
 """Fields of a record that only some answers have."""
 _COLUMNS = (
     *("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit"),
-    *("beyond", "statement", "too_uncertain", "unclipped"),
+    *("beyond", "statement", "too_uncertain", "unclipped", "since", "gaps"),
 )
 
 
-def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
+def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
     """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
     estimate = drawn.estimate()
     fields: dict[str, Any] = {**Estimate.to_json(estimate), "epsilon": plan.claim_json["epsilon"]}
@@ -49,6 +52,7 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
         fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
     if drawn.until is not None:
         fields["until"] = iso(drawn.until)
+    fields |= coverage.labels(fields.get("window"))
     if too_uncertain(plan, estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
     name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
@@ -154,7 +158,7 @@ def write(engine: Engine, path: Path) -> int:
     elif path.suffix == ".parquet":
         from panstream.engine.arrow import pa
 
-        texts, whole = ("query", "time", "window", "until", "unit", "statement"), ("number", "beyond")
+        texts, whole = ("query", "time", "window", "until", "unit", "statement", "since", "gaps"), ("number", "beyond")
         kinds = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(whole, pa.int64()), "too_uncertain": pa.bool_()}
         types = [kinds.get(name, pa.float64()) for name in _COLUMNS]
         columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
@@ -183,7 +187,13 @@ def _row(release: Release) -> list[Any]:
     figures = [record["value"], record["standard_error"], low, high, epsilon]
     more = [record["claim"]["unit"], record.get("beyond"), record.get("statement"), record.get("too_uncertain", False)]
     more.append(record["unclipped"])
-    return [release.query, release.number, release.time, window, record.get("until"), *figures, *more]
+    seen = [record.get("since"), said_gaps(record)]
+    return [release.query, release.number, release.time, window, record.get("until"), *figures, *more, *seen]
+
+
+def said_gaps(record: Mapping[str, Any]) -> str | None:
+    """Return the times whose rows an answer has not seen, as ISO 8601 intervals; None if there are none."""
+    return "; ".join("/".join(gap) for gap in record.get("gaps", ())) or None
 
 
 def plot(engine: Engine, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,6 +45,28 @@ class Drawn:
     output: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which rows a state can have seen: those that came ``since`` its query was added to a stream that had begun, but
+    for ``gaps`` in which the configuration did not name the query. Times are those of starts, as rows are not.
+    """
+
+    since: str | None = None  # None: from the beginning of the stream
+    gaps: tuple[tuple[str, str], ...] = ()
+
+    def labels(self, window: Sequence[str] | None) -> dict[str, Any]:
+        """Return what an answer must say, of all data or of one window: nothing if it has seen all of it."""
+        begin = "" if window is None else window[0]
+        found: dict[str, Any] = {}
+        if self.since is not None and self.since > begin:
+            found["since"] = self.since
+        gaps = [list(gap) for gap in self.gaps if gap[1] > begin and (window is None or gap[0] < window[1])]
+        return {**found, "gaps": gaps} if gaps else found
+
+
+ALL_DATA = Coverage()
+
+
 @dataclass(slots=True, eq=False)
 class Prepared:
     """What a query will do with a micro-batch: nothing here can fail because of the data any more."""
@@ -81,6 +103,7 @@ class RunningQuery:
     before: int = 0  # releases of earlier starts whose state was not kept
     starts: int = 1
     ticked: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
+    coverage: Coverage = ALL_DATA
     exposed: set[Slot] = field(default_factory=set)  # states seen in an announced intrusion and not refreshed
     _ids: IdCheck | None = None
 

@@ -59,6 +59,15 @@ _RELEASE = {
     "group": {"type": "object", "description": "Values of the GROUP BY columns."},
     "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
     "until": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
+    "since": {
+        **_TIME,
+        "description": "When the query was added, or began anew, where it has not seen all data of its period: it "
+        "counts rows that came since then.",
+    },
+    "gaps": _list(
+        {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
+        "Times in which the configuration did not name the query: it has not seen the rows that came then.",
+    ),
     "beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
     "statement": {
         **_TEXT,
@@ -196,7 +205,8 @@ SCHEMAS: dict[str, Any] = {
         }
     ),
     "Release": _object(
-        {**_RELEASE, **_DOUBT, **_NAMES}, optional=("group", "window", "until", "beyond", "statement", *_DOUBT, *_NAMES)
+        {**_RELEASE, **_DOUBT, **_NAMES},
+        optional=("group", "window", "until", "since", "gaps", "beyond", "statement", *_DOUBT, *_NAMES),
     ),
     "Releases": _object({"releases": _list(_ref("Release"))}),
     "NameCounts": _object(

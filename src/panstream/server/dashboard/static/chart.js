@@ -147,7 +147,14 @@ export class History {
 }
 
 /** What time an answer is about, or when it was published. */
-export const about = (release) => (release.window ? windowed(release.window) : moment(release.until ?? release.time));
+export const about = (release) =>
+  [release.window ? windowed(release.window) : moment(release.until ?? release.time), ...seen(release)].join(", ");
+
+/** Which rows it has not seen, if it was asked later than the stream began, or not all the time. */
+export const seen = (release) => [
+  ...(release.since ? [`since ${moment(release.since)}`] : []),
+  ...(release.gaps ?? []).map(([begin, end]) => `without ${moment(begin)} to ${moment(end)}`),
+];
 
 function padded(low, high) {
   const room = (high - low || Math.abs(high) || 1) * 0.08;

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { Asking } from "./asking.js";
-import { about, History } from "./chart.js";
+import { about, History, seen } from "./chart.js";
 import { h, say, show } from "./dom.js";
 import { answer, loss, many, moment } from "./format.js";
 import { Groups, groupsOf } from "./groups.js";
@@ -132,7 +132,7 @@ class Card {
     say(this.range, last ? said.range : "");
     say(
       this.when,
-      last ? `${last.window ? `${about(last)}, ` : ""}answer ${last.number}, published ${moment(last.time)}` : "",
+      last ? `${last.window ? `${about(last)}, ` : ""}answer ${last.number}, published ${[moment(last.time), ...(last.window ? [] : seen(last))].join(", ")}` : "",
     );
     const wanted = `${id} ${period} ${this.end} ${all.length}`;
     if (wanted !== this.drawn) {
