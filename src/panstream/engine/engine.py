@@ -296,11 +296,10 @@ class Engine:
             return
         now = self._stream_clock.advance_to(self._clock())
         for query in self._queries.values():
-            schedule = query.schedule
-            if schedule is None or (schedule.step is None) != start:
+            if query.schedule is None or (query.schedule.step is None) != start:
                 continue
-            step = schedule.at(now)
-            if schedule.step is None or step >= schedule.step:  # else ``finish`` has closed the slot already
+            step = query.schedule.at(now)
+            if query.schedule.step is None or step >= query.schedule.step:  # else ``finish`` has closed the slot
                 query.reach(step, self._drawer(query))
                 query.open_at(step)
 
@@ -365,9 +364,8 @@ class Engine:
             published = [release for release in drawn if not release.unread and self.log.publish(release)]
         for release in published:
             self._publish(release)
-        for release in drawn:
-            if release.unread:
-                self.spelling.begin(release)
+        for release in (each for each in drawn if each.unread):
+            self.spelling.begin(release)
 
     def _held(self) -> set[tuple[str, Slot]]:
         return {(name, slot) for name, query in self._queries.items() for slot in query.monitors}

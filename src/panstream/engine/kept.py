@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from panstream.engine._coverage import Coverage
 from panstream.engine.config import Config, QueryConfig
 from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
-from panstream.engine.running import Coverage, RunningQuery
+from panstream.engine.running import RunningQuery
 from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Charge, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog

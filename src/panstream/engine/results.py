@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from panstream.engine._coverage import ALL_DATA, Coverage
 from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.names import listed_names, note_of
 from panstream.engine.plan import QueryPlan
-from panstream.engine.running import ALL_DATA, Coverage, Drawn
+from panstream.engine.running import Drawn
 from panstream.errors import InvalidParameter, needed
 from panstream.escaping import csv_text, printable
 from panstream.estimate import Estimate

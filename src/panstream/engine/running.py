@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from panstream.engine._badrows import IdCheck
 from panstream.engine._clocks import UNKNOWN, Schedule
+from panstream.engine._coverage import ALL_DATA, Coverage
 from panstream.engine._memory import shares, wipe_array
 from panstream.engine._sql import Aggregate, Output
 from panstream.engine.arrow import arrow_mask
@@ -43,28 +44,6 @@ class Drawn:
     window: int | None = None
     until: float | None = None
     output: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Which rows a state can have seen: those that came ``since`` its query was added to a stream that had begun, but
-    for ``gaps`` in which the configuration did not name the query. Times are those of starts, as rows are not.
-    """
-
-    since: str | None = None  # None: from the beginning of the stream
-    gaps: tuple[tuple[str, str], ...] = ()
-
-    def labels(self, window: Sequence[str] | None) -> dict[str, Any]:
-        """Return what an answer must say, of all data or of one window: nothing if it has seen all of it."""
-        begin = "" if window is None else window[0]
-        found: dict[str, Any] = {}
-        if self.since is not None and self.since > begin:
-            found["since"] = self.since
-        gaps = [list(gap) for gap in self.gaps if gap[1] > begin and (window is None or gap[0] < window[1])]
-        return {**found, "gaps": gaps} if gaps else found
-
-
-ALL_DATA = Coverage()
 
 
 @dataclass(slots=True, eq=False)
