@@ -28,6 +28,7 @@ from panstream.engine.backend import label
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
+from panstream.engine.preparing import prepare_batch
 from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn
 from panstream.errors import ConfigError, NotSupported
@@ -193,7 +194,7 @@ class ClusterEngine(Engine):
             found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
         cuts = sorted(at for at in found if 0 < at < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":  # no piece is taken if a row of another is bad
-            for _, prepared in self._prepare(rows, known, times, marks)[0]:
+            for _, prepared in prepare_batch(self._queries, self.config.stream, rows, known, times, marks)[0]:
                 prepared.wipe()
         pieces = []
         for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):

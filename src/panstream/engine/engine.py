@@ -24,12 +24,13 @@ from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_fac
 from panstream.engine.intrusions import Refreshed
 from panstream.engine.kept import Kept, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.preparing import prepare_batch
 from panstream.engine.producers import Producers, Sender
 from panstream.engine.results import record, stamp_of
 from panstream.engine.rows import Applied, Rows
-from panstream.engine.running import Drawn, Prepared, RunningQuery
+from panstream.engine.running import Drawn, RunningQuery
 from panstream.engine.spelling import Spelling
-from panstream.errors import BadRowError, StoreError
+from panstream.errors import StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
 from panstream.store.releases import Release
@@ -220,7 +221,7 @@ class Engine:
         if not known.all():  # a time that cannot be used opens no window either
             rows = replace(rows, times=times)
         marks = None if times is None else self._stream_clock.marks(times)
-        work, skipped, late = self._prepare(rows, known, times, marks)
+        work, skipped, late = prepare_batch(self._queries, self.config.stream, rows, known, times, marks)
         with self._all_or_nothing():
             self._backend.begin(rows.producer, rows.sequence)
             for query, prepared in work:
@@ -244,32 +245,6 @@ class Engine:
         if self.config.stream.ahead is not None:
             known &= rows.times <= self._clock() + self.config.stream.ahead
         return known, rows.times if known.all() else np.where(known, rows.times, np.nan)
-
-    def _prepare(
-        self, rows: Rows, known: Mask, times: NDArray[np.float64] | None, marks: NDArray[np.float64] | None
-    ) -> tuple[list[tuple[RunningQuery, Prepared]], Mask, Mask]:
-        known = known & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
-        skipped, late = ~known, np.zeros(rows.count, bool)
-        work: list[tuple[RunningQuery, Prepared]] = []
-        try:
-            for name, query in self._queries.items():
-                chosen = rows.queries[name]
-                bad = query.unusable(rows, chosen)
-                skipped |= bad
-                if times is not None and marks is not None:
-                    late |= query.late(marks if rows.times is None else times, marks)
-                work += [(query, each) for each in query.prepare(rows, chosen, known & ~bad, marks)]
-            if self.config.stream.on_bad_row == "stop" and skipped.any():
-                first = int(rows.numbers(skipped)[0])
-                raise BadRowError(
-                    f'row {first} cannot be used, and on_bad_row is "stop"; nothing of its batch was taken in',
-                    row=first,
-                )
-        except BaseException:
-            for _, prepared in work:
-                prepared.wipe()
-            raise
-        return work, skipped, late
 
     def advance(self) -> None:
         """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
