@@ -34,7 +34,8 @@ _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 @part
-def _trimmed(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+def trim_blanks(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return where a text begins and ends without the blanks around it."""
     while at < stop and (data[at] == 0x20 or data[at] == 0x09):
         at += 1
     while stop > at and (data[stop - 1] == 0x20 or data[stop - 1] == 0x09):
@@ -111,7 +112,7 @@ def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: 
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            at, stop = _trimmed(data, starts[i], stops[i])
+            at, stop = trim_blanks(data, starts[i], stops[i])
             value, good = _short_int(data, at, stop)
             if not good:
                 value, good = _any_int(data, at, stop)
@@ -120,23 +121,30 @@ def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: 
 
 @njit(cache=True, nogil=True)
 def parse_doubles(
-    data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.float64], bad: Mask, rest: Mask
+    data: Bytes,
+    starts: Spots,
+    stops: Spots,
+    present: Mask,
+    values: NDArray[np.float64],
+    bad: Mask,
+    rest: Mask,
+    decimal: int,
 ) -> None:
-    """Read finite numbers; ``rest`` are well written ones that need more than 53 bits, whose value is left to the
-    caller.
+    """Read finite numbers with a decimal mark; ``rest`` are well written ones that need more than 53 bits, whose value
+    is left to the caller.
     """
     for i in range(values.size):
         values[i], bad[i], rest[i] = 0.0, False, False
         if not present[i]:
             continue
-        at, stop = _trimmed(data, starts[i], stops[i])
+        at, stop = trim_blanks(data, starts[i], stops[i])
         minus = at < stop and data[at] == 0x2D
         if minus or (at < stop and data[at] == 0x2B):
             at += 1
         mantissa, digits, scale, exact, point = np.uint64(0), 0, 0, True, False
         while at < stop:
             c = data[at]
-            if c == 0x2E and not point:
+            if c == decimal and not point:
                 point = True
             elif 0x30 <= c <= 0x39:
                 digits += 1
@@ -187,14 +195,10 @@ def _two(data: Bytes, at: int) -> Any:
 
 
 @part
-def _day(data: Bytes, at: int) -> tuple[Any, Any]:
-    """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
-    high, low, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
-    if high < 0 or low < 0 or not 1 <= month <= 12 or day < 1 or data[at + 4] != 0x2D or data[at + 7] != 0x2D:
-        return np.int64(0), False
-    year = 100 * high + low
+def days_from_civil(year: Any, month: Any, day: Any) -> tuple[Any, Any]:
+    """Return the days from 1970 to a day of the Gregorian calendar, and whether there is such a day."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if day > _MONTHS[month - 1] + (month == 2 and leap):
+    if not 1 <= month <= 12 or day < 1 or day > _MONTHS[month - 1] + (month == 2 and leap):
         return np.int64(0), False
     before = year if month > 2 else year - 1  # years begin in March, so that a leap day ends one
     era = before // 400
@@ -203,13 +207,23 @@ def _day(data: Bytes, at: int) -> tuple[Any, Any]:
     return np.int64(146097 * era + 365 * of_era + of_era // 4 - of_era // 100 + of_year - 719468), True
 
 
+@part
+def _day(data: Bytes, at: int) -> tuple[Any, Any]:
+    """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
+    high, low, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
+    if high < 0 or low < 0 or not 1 <= month <= 12 or day < 1 or data[at + 4] != 0x2D or data[at + 7] != 0x2D:
+        return np.int64(0), False
+    days, exists = days_from_civil(100 * high + low, month, day)
+    return days, exists
+
+
 @njit(cache=True, nogil=True)
 def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int32], bad: Mask) -> None:
     """Read days YYYY-MM-DD, with blanks around them."""
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            at, stop = _trimmed(data, starts[i], stops[i])
+            at, stop = trim_blanks(data, starts[i], stops[i])
             bad[i] = stop - at != 10
             if not bad[i]:
                 day, good = _day(data, at)
@@ -314,7 +328,8 @@ def _follows(data: Bytes, at: int, stop: int, count: int) -> Any:
 
 
 @rare_part
-def _is_utf8(data: Bytes, at: int, stop: int) -> Any:
+def is_utf8(data: Bytes, at: int, stop: int) -> Any:
+    """Return whether the bytes up to ``stop`` are letters of UTF-8."""
     while at < stop:
         c = data[at]
         at += 1
@@ -338,4 +353,4 @@ def _is_utf8(data: Bytes, at: int, stop: int) -> Any:
 def find_bad_utf8(data: Bytes, starts: Spots, stops: Spots, present: Mask, bad: Mask) -> None:
     """Find rows that are not UTF-8."""
     for i in range(bad.size):
-        bad[i] = present[i] and not _is_utf8(data, starts[i], stops[i])
+        bad[i] = present[i] and not is_utf8(data, starts[i], stops[i])

@@ -102,10 +102,12 @@ def _source_warnings(addresses: list[str] | None) -> list[str]:
 
 
 def _report(config: Config, inputs: list[str], format: str | None) -> bool:
-    from panstream.engine.run import bad_rows
+    from panstream.engine.run import bad_rows, check_files
 
     found = False
     for given in inputs:
+        for warning in check_files(config, [given], format=format):
+            typer.echo(f"warning: {warning}", err=True)
         count = 0
         for count, bad in enumerate(bad_rows(config, [given], format=format), start=1):
             if count <= _SHOWN:

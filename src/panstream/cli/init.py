@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import Format, outcome
+from panstream.cli.outcome import DateFormat, Decimal, Encoding, Format, dialect_from, outcome
 from panstream.configuration import toml_lines, toml_value
 from panstream.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from panstream.engine.feeds import Dialect
     from panstream.engine.feeds.guessing import Guess
 
 _TIMES = ("timestamp", "date")
@@ -30,6 +31,9 @@ def init(
     ),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     format: Format = None,
+    decimal: Decimal = ".",
+    date_format: DateFormat = None,
+    encoding: Encoding = None,
 ) -> None:
     """Write a commented configuration from a sample: names and types of columns, and questions to ask; no values."""
     with outcome():
@@ -40,13 +44,16 @@ def init(
             raise InvalidParameter(f"there is no file {sample.name!r}")
         from panstream.engine.feeds.guessing import guess
 
-        guessed = guess([str(sample)], format=format)
+        declared = dialect_from(decimal, date_format, encoding)
+        guessed = guess([str(sample)], format=format, written=declared, caller="command")
+        for text in guessed.hints.values():
+            typer.echo(f"warning: {text}", err=True)
         for option, column in (("--user", user), ("--time", time)):
             if column is not None and column not in guessed.columns:
                 columns = ", ".join(guessed.columns)
                 raise InvalidParameter(f"{option} must be one of the columns {columns}, got {column!r}")
         stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
-        text = _template(stream, guessed, user, time)
+        text = _template(stream, guessed, declared, user, time)
         if shown:
             typer.echo(text, nl=False)
             return
@@ -55,7 +62,18 @@ def init(
         typer.echo(f"Wrote {out}. Review it, then run: panstream check {out}", err=True)
 
 
-def _template(name: str, guessed: Guess, user: str | None, time: str | None) -> str:
+def _text_keys(written: Dialect) -> dict[str, Any]:
+    """Return the keys of [stream] about how text is written."""
+    formats = written.style.date_formats
+    keys: dict[str, Any] = {"decimal": written.style.decimal} if written.style.decimal != "." else {}
+    if formats:
+        keys["date_format"] = formats[0] if len(formats) == 1 else list(formats)
+    if written.declared_encoding is not None:
+        keys["encoding"] = written.encoding
+    return keys
+
+
+def _template(name: str, guessed: Guess, written: Dialect, user: str | None, time: str | None) -> str:
     """Return a configuration with these columns and questions about them, with comments."""
     columns = guessed.columns
     timed = [column for column, kind in columns.items() if kind in _TIMES]
@@ -75,6 +93,7 @@ def _template(name: str, guessed: Guess, user: str | None, time: str | None) -> 
         lines.append(f"delimiter = {toml_value(guessed.dialect.delimiter)}")
     if guessed.dialect is not None and guessed.dialect.names:
         lines.append("header = false")
+    lines += toml_lines(_text_keys(written))
     declared = "\n".join(toml_lines(columns))
     parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
     parts += [_question(stream, *each) for each in _questions(name, columns, user, time)[:_PROPOSED]]

@@ -28,6 +28,8 @@ from panstream.interrupts import INTERRUPTS
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
+    from panstream.engine.feeds import Dialect
+
 # Options that several commands have.
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration, panstream.toml.")]
 KeyFile = Annotated[
@@ -37,6 +39,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Format = Annotated[
     str | None, typer.Option(help="csv, tsv, json, log, caddy, parquet or arrow, if the name does not say.")
+]
+Decimal = Annotated[str, typer.Option(help="Decimal mark of numbers in text: . or ,")]
+DateFormat = Annotated[
+    list[str] | None,
+    typer.Option(help="How text writes dates, such as %d.%m.%Y; may be repeated. Without it: 2024-12-31 23:59:59."),
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of text: utf-8, windows-1252, latin-1, utf-16, utf-16-le or utf-16-be.")
 ]
 Cluster = Annotated[
     str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
@@ -116,6 +126,13 @@ def progress_bar(*columns: ProgressColumn | str, hidden: bool = False) -> Iterat
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
         yield bar
+
+
+def dialect_from(decimal: str, date_format: list[str] | None, encoding: str | None) -> Dialect:
+    """Return how text is written, as options say it."""
+    from panstream.engine.feeds import Dialect
+
+    return Dialect(decimal=decimal, date_format=date_format, encoding=encoding)  # type: ignore[arg-type]
 
 
 def operator_key(path: Path | None) -> bytes | None:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panstream.cli.hardening import harden
-from panstream.cli.outcome import Format, NoHardening, outcome, progress_bar
+from panstream.cli.outcome import (
+    DateFormat,
+    Decimal,
+    Encoding,
+    Format,
+    NoHardening,
+    dialect_from,
+    outcome,
+    progress_bar,
+)
 from panstream.errors import InvalidParameter
 from panstream.escaping import printable
 from panstream.interrupts import INTERRUPTS
@@ -63,6 +72,9 @@ def query(
         float | None, typer.Option(help="Refuse if all answers together would cost more; the ledger remembers it.")
     ] = None,
     format: Format = None,
+    decimal: Decimal = ".",
+    date_format: DateFormat = None,
+    encoding: Encoding = None,
     no_hardening: NoHardening = False,
 ) -> None:
     """Answer one SELECT about a file privately: no configuration, no store.
@@ -100,6 +112,8 @@ def query(
             types=pairs("--type", types, str),
             time=time,
             settings=settings,
+            written=dialect_from(decimal, date_format, encoding),
+            caller="command",
         )
         _tell(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)")
         for warning in asked.warnings():

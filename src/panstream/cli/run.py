@@ -73,7 +73,7 @@ def run(
     with outcome(), INTERRUPTS.caught() as guard:
         from panstream.engine.config import load_config
         from panstream.engine.intake import intakes_of
-        from panstream.engine.run import drain, feed_of
+        from panstream.engine.run import check_files, drain, feed_of
         from panstream.engine.select import Selector
         from panstream.engine.sink import sink_of
         from panstream.machines.session import open_stream
@@ -85,6 +85,9 @@ def run(
         # What can be wrong with questions and input shows here, before the engine charges for them.
         source = feed_of(loaded, given, follow=follow, format=format)
         tell = partial(typer.echo, err=True)
+        doubts = [] if follow else check_files(loaded, given, format=format)
+        for doubt in doubts if _watches() else []:  # a log is told the same whatever rows hold
+            tell(f"warning: {doubt}")
         options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
         with contextlib.ExitStack() as stack:
             guard.check()

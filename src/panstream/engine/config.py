@@ -14,9 +14,10 @@ from panstream.engine._lookups import Lookup, listed_keys
 from panstream.engine._machines_config import MachinesConfig, cells_of, read_machines
 from panstream.engine._sink_config import SinkConfig, read_sink
 from panstream.engine._sql import ParsedQuery, Select, check_derived, parse
+from panstream.engine._text_style import DecimalMark, Encoding, check_encoding, date_formats_of
 from panstream.engine.views import View
 from panstream.engine.web_config import WebConfig, read_web
-from panstream.errors import ConfigError, SqlRefused, translated
+from panstream.errors import ConfigError, InvalidParameter, SqlRefused, translated
 from panstream.hashing import StringHash
 from panstream.noisy_bits import MAX_PHASES
 from panstream.privacy.claim import Unit
@@ -26,6 +27,7 @@ COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date"
 Durability = Literal["batch", "interval", "none"]
 
 _Reader = Callable[[Section, str], Any]
+_T = TypeVar("_T")
 
 
 def _key(read: _Reader, default: Any = None) -> Any:
@@ -63,6 +65,21 @@ def _universe(section: Section, key: str) -> Any:
     return tuple(given) if isinstance(given, list) else section.whole(key, 1, 1 << 62)
 
 
+def _date_formats(section: Section, key: str) -> tuple[str, ...]:
+    value = section.values[key]
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
+        raise ConfigError(f"{section.place} {key} must be a string, or a list of strings")
+    return _checked(section, lambda: date_formats_of(value))
+
+
+def _encoding(section: Section, key: str) -> Encoding:
+    return _checked(section, lambda: check_encoding(section.required(key, str)))
+
+
+def _checked(section: Section, read: Callable[[], _T]) -> _T:
+    return translated(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
     """What the rows look like. Types are declared, never read from the data."""
@@ -78,6 +95,9 @@ class StreamConfig:
     max_gap: float = _key(Section.duration, 7 * 86400.0)  # from one process to the next: then the clock is believed
     on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
     delimiter: str | None = _key(_a(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
+    decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
+    date_format: tuple[str, ...] = _key(_date_formats, ())  # of text in files and pipes; ISO 8601 without one
+    encoding: Encoding | None = _key(_encoding)  # of text in files and pipes; UTF-8 unless declared
     header: bool = _key(_a(bool), True)  # whether such CSV begins with names; else columns are as declared
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
@@ -251,9 +271,6 @@ def _derived(section: Section, columns: Mapping[str, str], user: str | None) -> 
             raise ConfigError(f"{place} must be an expression in SQL")
         _checked_sql(place, partial(check_derived, name, text, columns, user, derived))
     return derived
-
-
-_T = TypeVar("_T")
 
 
 def _checked_sql(place: str, read: Callable[[], _T]) -> _T:

@@ -3,7 +3,7 @@
 DuckDB's sniffer looks at rows, and its allocator keeps residue of what it was given; what this process was given ends
 with it. ::
 
-    python -m panstream.engine.dialects csv < the first bytes
+    python -m panstream.engine.dialects csv . < the first bytes
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SNIFF = "SELECT Delimiter, Quote, SkipRows, HasHeader, Columns FROM sniff_csv({
 _DEVICE = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 
 
-def _text(sample: bytes) -> dict[str, Any]:
+def _text(sample: bytes, decimal: str) -> dict[str, Any]:
     import duckdb
 
     in_memory = sys.platform == "linux"
@@ -36,7 +36,7 @@ def _text(sample: bytes) -> dict[str, Any]:
         file.seek(0)
         connection = duckdb.connect(":memory:")
         connection.execute("SET threads = 1; SET temp_directory = ''")
-        place = f"'{_DEVICE}/{file.fileno()}', sample_size=-1"
+        place = f"'{_DEVICE}/{file.fileno()}', sample_size=-1, decimal_separator='{decimal}'"
         try:
             found = connection.execute(_SNIFF.format(place)).fetchall()[0]
         except duckdb.Error:  # a row among the first is not made like the others
@@ -51,7 +51,7 @@ def _text(sample: bytes) -> dict[str, Any]:
     }
 
 
-def _lines(sample: bytes) -> dict[str, Any]:
+def _lines(sample: bytes, decimal: str) -> dict[str, Any]:
     import pyarrow as pa
     from pyarrow import json as lines
 
@@ -63,4 +63,4 @@ def _lines(sample: bytes) -> dict[str, Any]:
 if __name__ == "__main__":
     forbid_dumps()
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (an error may quote values)
-    json.dump((_lines if sys.argv[1] == "json" else _text)(sys.stdin.buffer.read()), sys.stdout)
+    json.dump((_lines if sys.argv[1] == "json" else _text)(sys.stdin.buffer.read(), sys.argv[2]), sys.stdout)

@@ -70,6 +70,8 @@ def public_facts(
     facts = {
         "the schedule of releases": True,
         "the input's format, its columns and their types, as guessed from its first rows": stream.guessed,
+        "whether the first 200 rows of every file fit the types of the columns that are read": stream.guessed
+        or "files" in found,
         "the newest time of any row so far, even of a row that cannot be used": timed,
         "which windows have a row": timed and query.window is not None,
         "the declared groups": query.groups,

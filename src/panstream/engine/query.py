@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from panstream.engine._sql import table_read
+from panstream.engine._text_style import DecimalMark
 from panstream.engine.answer import Answer, answer_row
 from panstream.engine.config import Config, QueryConfig, StreamConfig, read_config
 from panstream.engine.engine import Engine
+from panstream.engine.feeds import Dialect
+from panstream.engine.feeds._first_rows import Caller, check_first_rows
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
 from panstream.engine.feeds.inputs import expand
-from panstream.engine.plan import QueryPlan, plan_all, plan_query
+from panstream.engine.plan import QueryPlan, needed_columns, plan_all, plan_query
 from panstream.engine.results import notes, shown
+from panstream.engine.rows import RowSchema
 from panstream.engine.run import ROWS_OF_FILES, drain, feed_of, is_paths
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, FeedError, InvalidParameter, translated
@@ -47,6 +51,9 @@ def query(
     format: str | None = None,
     types: Mapping[str, str] | None = None,
     time: str | None = None,
+    decimal: DecimalMark = ".",
+    date_format: str | Sequence[str] | None = None,
+    encoding: str | None = None,
     **settings: Any,
 ) -> Answer:
     """Answer one SELECT about a file or a table, with a loss of at most ``epsilon``.
@@ -65,6 +72,8 @@ def query(
         budget: refuse what would cost more in total; the ledger remembers it.
         format: csv, tsv, json, parquet or arrow, if the file name does not say. types: types of columns, instead of the
             guess. time: the column of event time, if a window needs one and there is more than one.
+        decimal, date_format, encoding: how text is written: the decimal mark, formats of dates and times as
+            ``datetime.strptime`` takes them, and "windows-1252", "latin-1" or "utf-16" where it is not UTF-8.
 
     Other keywords are keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``, ``expected``,
     ``contributions``, ``window``, ``delta`` and so on. They are never read from the rows.
@@ -77,7 +86,18 @@ def query(
         True
     """
     given = [str(source)] if isinstance(source, str | Path) else source
-    asked = Asked(given, sql, epsilon=epsilon, user=user, format=format, types=types, time=time, settings=settings)
+    written = Dialect(decimal=decimal, date_format=date_format, encoding=encoding)
+    asked = Asked(
+        given,
+        sql,
+        epsilon=epsilon,
+        user=user,
+        format=format,
+        types=types,
+        time=time,
+        settings=settings,
+        written=written,
+    )
     for text in asked.warnings():
         warnings.warn(text, stacklevel=2)
     return asked.answer(ledger=ledger, budget=budget)
@@ -97,18 +117,23 @@ class Asked:
         types: Mapping[str, str] | None = None,
         time: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        written: Dialect | None = None,
+        caller: Caller = "python",
     ) -> None:
         source_of(sql)  # before anything waits for standard input
         self.sql = sql
         self.files = [Path(given) for given in source] if is_paths(source) else []
         self._source = source
         if is_paths(source):
-            self.guess = guess(source, format=format)
+            self.guess = guess(source, format=format, written=written, caller=caller)
         else:
             self._source, self.guess = guess_table(source)
         self.guess = _with_types(self.guess, types or {})
         self._epsilon = epsilon
-        self._declared = _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+        self._declared = self._with_hints(
+            lambda: _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+        )
+        self._doubts = self._check_first_rows(caller) if is_paths(source) else []
 
     @functools.cached_property
     def config(self) -> Config:
@@ -120,7 +145,7 @@ class Asked:
     def warnings(self) -> list[str]:
         """Return what whoever asks should know before the answer is paid for."""
         found = loose(self._epsilon)
-        texts = [] if found is None else [found]
+        texts = [*self._doubts] if found is None else [*self._doubts, found]
         stream = self.config.stream
         plans = _told(lambda: plan_all(self.config))
         if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
@@ -129,6 +154,21 @@ class Asked:
                 "contributions (--contributions), the most rows of one of them"
             )
         return texts
+
+    def _check_first_rows(self, caller: Caller) -> list[str]:
+        """Return warnings about types that do not fit the first rows; refuse where none does."""
+        stream = self._declared.stream
+        schema = RowSchema.of(stream, needed_columns(self._declared))
+        required = [name for name in (schema.user, stream.time) if name is not None]
+        hints = [hint for name, hint in self.guess.hints.items() if name in schema.columns]
+        reading = self.guess.reading
+        return hints + check_first_rows(self._source, schema.columns, required=required, caller=caller, **reading)
+
+    def _with_hints(self, work: Callable[[], _T]) -> _T:
+        """Return ``work()``; its error also says how columns may be written that are read as text."""
+        return translated(
+            work, InvalidParameter, lambda error: InvalidParameter("; ".join([str(error), *self.guess.hints.values()]))
+        )
 
     def ledgers(self, ledger: str | Path | bool) -> list[Path]:
         """Return the files that the cost is written to."""
@@ -175,7 +215,10 @@ class Asked:
         paths = self.ledgers(ledger)
         if budget is not None and not paths:
             raise InvalidParameter("a budget needs a ledger: name a file for it")
-        with _told(lambda: Selector(self.config)) as select, _told(lambda: Engine(self.config)) as engine:
+        with (
+            self._with_hints(lambda: _told(lambda: Selector(self.config))) as select,
+            _told(lambda: Engine(self.config)) as engine,
+        ):
             feed = feed_of(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}

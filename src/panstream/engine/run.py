@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine._clocks import JUMPED
-from panstream.engine.config import Config
+from panstream.engine.config import Config, StreamConfig
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import Dialect, Feed, TableFeed, open_feed
+from panstream.engine.feeds._first_rows import check_first_rows
 from panstream.engine.intake import Pace, intakes_of
 from panstream.engine.plan import needed_columns, plan_all
 from panstream.engine.rows import BadRow, Rows, RowSchema
@@ -75,11 +76,42 @@ def feed_of(
         settings["format"] = format
     if config.web is not None and not any("://" in given for given in inputs):
         settings["site"] = config.web.site
-    stream = config.stream
-    if "dialect" not in more and (stream.delimiter is not None or not stream.header):
-        names = () if stream.header else tuple(stream.columns)
-        settings["dialect"] = Dialect(delimiter=stream.delimiter or ",", names=names)
+    if "dialect" not in more and (dialect := dialect_of(config.stream)) is not None:
+        settings["dialect"] = dialect
     return open_feed(inputs, schema, follow=follow, **settings, **more)
+
+
+def dialect_of(stream: StreamConfig) -> Dialect | None:
+    """Return how text in files and pipes is written, None if nothing is declared about it."""
+    declared: dict[str, Any] = {
+        "delimiter": stream.delimiter,
+        "names": () if stream.header else tuple(stream.columns),
+        "decimal": stream.decimal,
+        "date_format": stream.date_format,
+        "encoding": stream.encoding,
+    }
+    usual = {"delimiter": None, "names": (), "decimal": ".", "date_format": (), "encoding": None}
+    return None if declared == usual else Dialect(**declared)
+
+
+def check_files(config: Config, inputs: Sequence[str], *, format: str | None = None) -> list[str]:
+    """Compare the first rows of files with the declared types; return warnings.
+
+    Live inputs are not looked at, since what they will bring is not there yet.
+
+    Raises:
+        FeedError: None of the first rows of a file can be used.
+    """
+    files = [name for name in inputs if name != "-" and "://" not in name]
+    if not files:
+        return []
+    stream = config.stream
+    schema = RowSchema.of(stream, needed_columns(config))
+    required = [name for name in (schema.user, stream.time) if name is not None]
+    dialect = dialect_of(stream)
+    return check_first_rows(
+        files, schema.columns, required=required, dialect=dialect, format=format, caller="configuration"
+    )
 
 
 def feed(

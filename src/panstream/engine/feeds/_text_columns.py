@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine._memory import wipe_unused
+from panstream.engine._text_style import PLAIN, TextStyle, compile_date_formats
 from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
 from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 
@@ -30,12 +31,13 @@ def from_spans(
     *,
     seconds: Collection[str] = (),
     made: Mapping[str, Any] | None = None,
+    style: TextStyle = PLAIN,
 ) -> Rows:
     """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
 
     ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is
     already known to be wrong with each row. Times in ``seconds`` are numbers of seconds since 1970. Columns that are
-    ``made`` of others are taken as they are.
+    ``made`` of others are taken as they are. All other numbers and times are written in a ``style``.
     """
     columns, texts = {}, []
     for column, (name, kind) in enumerate(schema.columns.items()):
@@ -45,18 +47,18 @@ def from_spans(
         elif name in seconds:
             columns[name], bad = _moments(data, first, last, there)
         elif kind in _VALUES and (woven is None or not woven[column].any()):
-            columns[name], bad = _values(data, first, last, there, kind)
+            columns[name], bad = _values(data, first, last, there, kind, style)
         else:
             texts.append(_text(first, last, there, partial(copy, column)))
             known = kind == "string" and _is_ascii(texts[-1])
-            columns[name], bad = (_as(texts[-1], pa.string()), None) if known else parse(texts[-1], kind)
+            columns[name], bad = (_as(texts[-1], pa.string()), None) if known else parse(texts[-1], kind, style)
         schema.mark(codes, bad, schema.misfit(name))
     rows = Rows.checked(columns, schema, codes)
     wipe_unused(texts, rows.columns.columns)
     return rows
 
 
-def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
+def parse(array: Any, kind: str, style: TextStyle = PLAIN) -> tuple[Any, Mask | None]:
     """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is
     (None: nowhere).
     """
@@ -66,7 +68,7 @@ def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
     if kind == "string":
         return checked_letters(_as(array, pa.string()))
     data, offsets, present = _memory(array)
-    return _values(data, offsets[:-1], offsets[1:], present, kind)
+    return _values(data, offsets[:-1], offsets[1:], present, kind, style)
 
 
 def checked_letters(array: Any) -> tuple[Any, Mask | None]:
@@ -84,7 +86,9 @@ def checked_letters(array: Any) -> tuple[Any, Mask | None]:
     return _without(_as(array, pa.binary()), bad).view(pa.string()), bad
 
 
-def _values(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tuple[Any, Mask | None]:
+def _values(
+    data: Any, starts: Any, stops: Any, present: Mask, kind: str, style: TextStyle = PLAIN
+) -> tuple[Any, Mask | None]:
     """Return the text between some places of memory as a column that does not hold text, as ``parse`` does."""
     from panstream._kernels import text_values
     from panstream._kernels.csv_fields import copy_spans
@@ -94,13 +98,21 @@ def _values(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tup
     bad = np.empty(present.size, bool)
     if kind == "double":
         rest = np.empty(present.size, bool)
-        text_values.parse_doubles(data, starts, stops, present, values, bad, rest)
+        text_values.parse_doubles(data, starts, stops, present, values, bad, rest, ord(style.decimal))
         if rest.any():  # digits, signs and points
             first, last = starts[rest], stops[rest]
             text = _text(first, last, rest[rest], partial(copy_spans, data, first, last))
+            if style.decimal != ".":
+                letters = np.frombuffer(text.buffers()[2], np.uint8)
+                letters[letters == ord(style.decimal)] = ord(".")
             texts = compute.ascii_trim(_as(text, pa.string()), " \t")
             values[rest] = np.frombuffer(compute.cast(texts, pa.float64()).buffers()[1], np.float64, len(texts))
         bad |= ~np.isfinite(values)
+    elif style.date_formats and kind in ("timestamp", "date"):
+        from panstream._kernels.date_formats import parse_formatted
+
+        steps, ends = compile_date_formats(style.date_formats)
+        parse_formatted(data, starts, stops, present, steps, ends, values, bad, kind == "date")
     else:
         parsers: dict[str, Callable[..., None]] = {
             "int": text_values.parse_ints,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from panstream.engine._text_style import DecimalMark, TextStyle, check_encoding, date_formats_of
 from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.rows import RAGGED, Rows, RowSchema
 from panstream.errors import FeedError, InvalidParameter
@@ -23,12 +24,32 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Dialect:
-    """A delimiter and a quote; ``quote=None`` takes quotes as ordinary characters, as tab-separated logs often do.
+    """How text is written: its delimiter and quote, its numbers, dates and times, and its encoding.
 
-    ``names`` are those of the fields where the first line is a row already.
+    Args:
+        delimiter: A character of ASCII; None for a comma, or a tab in ``.tsv``.
+        quote: None takes quotes as ordinary characters, as tab-separated logs often do.
+        names: Names of the fields where the first line is a row already.
+        decimal: The decimal mark of numbers, "." or ",".
+        date_format: One or several formats of dates and times, as ``datetime.strptime`` takes them; None for ISO 8601.
+        encoding: "utf-8", "windows-1252", "latin-1" or "utf-16"; None for UTF-8 that nobody has declared.
     """
 
-    def __init__(self, *, delimiter: str = ",", quote: str | None = '"', names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        delimiter: str | None = None,
+        quote: str | None = '"',
+        names: Sequence[str] = (),
+        decimal: DecimalMark = ".",
+        date_format: str | Sequence[str] | None = None,
+        encoding: str | None = None,
+    ) -> None:
+        self.has_delimiter = delimiter is not None
+        self.style = TextStyle(decimal, date_formats_of(date_format))
+        self.declared_encoding = encoding
+        self.encoding = check_encoding(encoding or "utf-8")
+        delimiter = "," if delimiter is None else delimiter
         if len(delimiter.encode()) != 1 or delimiter in "\r\n":
             raise InvalidParameter("delimiter must be one character of ASCII")
         if quote is not None and (len(quote.encode()) != 1 or quote in "\r\n" + delimiter):
@@ -43,6 +64,22 @@ class Dialect:
             field = rb"(?:" + quoted + rb"|(?!" + mark + rb")" + plain + rb")"
         # A carriage return at the very end may be half of a line end.
         self.record = re.compile(field + rb"(?:" + edge + field + rb")*+(?:\r\n|\n|\r(?=[^\n]))")
+
+    def but(self, **changes: Any) -> Dialect:
+        """Return the same dialect with some arguments changed."""
+        arguments: dict[str, Any] = {
+            "delimiter": self.delimiter if self.has_delimiter else None,
+            "quote": self.quote,
+            "names": self.names,
+            "decimal": self.style.decimal,
+            "date_format": self.style.date_formats,
+            "encoding": self.declared_encoding,
+        }
+        return Dialect(**{**arguments, **changes})
+
+    def of_format(self, format: str) -> Dialect:
+        """Return the dialect of a file of a format: tabs separate the fields of TSV unless a delimiter is declared."""
+        return self.but(delimiter="\t") if format == "tsv" and not self.has_delimiter else self
 
 
 class CsvParser:
@@ -97,7 +134,17 @@ class CsvParser:
         def copy(column: int, offsets: Any, out: Any) -> None:
             gather_fields(view, starts[column], stops[column], forms[column], quote, offsets, out)
 
-        return from_spans(view, self._schema, codes, (starts, stops), forms != ABSENT, copy, forms == WOVEN), int(end)
+        rows_read = from_spans(
+            view,
+            self._schema,
+            codes,
+            (starts, stops),
+            forms != ABSENT,
+            copy,
+            forms == WOVEN,
+            style=self._dialect.style,
+        )
+        return rows_read, int(end)
 
     def _head(self, line: bytes) -> None:
         sign, quote = self._dialect.delimiter, self._dialect.quote

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from panstream.engine.feeds._ahead import read_ahead
+from panstream.engine.feeds._encodings import TranscodedBytes
 from panstream.engine.feeds._tail import TailBytes, refuse_special_file
 from panstream.engine.feeds.access_log import CaddyParser, LogParser
 from panstream.engine.feeds.arrow_ipc import ArrowInput
@@ -71,7 +72,7 @@ class _Paths(Feed):
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect, site
+        self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect or Dialect(), site
 
     def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
         return Coalescer(
@@ -87,13 +88,17 @@ class _Paths(Feed):
 
     def _parser(self, file: InputFile) -> RecordParser:
         if file.format == "json":
-            return JsonParser(self._schema)
+            return JsonParser(self._schema, style=self._dialect.style)
         if file.format == "log":
             return LogParser(self._schema, place=file.name, site=self._site)
         if file.format == "caddy":
             return CaddyParser(self._schema, place=file.name, site=self._site)
-        usual = Dialect(delimiter="\t" if file.format == "tsv" else ",")
-        return CsvParser(self._schema, place=file.name, dialect=self._dialect or usual)
+        return CsvParser(self._schema, place=file.name, dialect=self._dialect.of_format(file.format))
+
+    def _utf8(self, stream: Any) -> Any:
+        """Return the bytes of a stream of text, transcoded if need be."""
+        encoding = self._dialect.encoding
+        return stream if encoding == "utf-8" else TranscodedBytes(stream, encoding)
 
 
 class FileFeed(_Paths):
@@ -177,7 +182,7 @@ class FileFeed(_Paths):
 
     def _text(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
         raw, codec = yield from self._raw(file, size)
-        stream = text_bytes(raw, codec, file.name)
+        stream = self._utf8(text_bytes(raw, codec, file.name))
         block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
         coalescer = self._coalescer(file, file.name, live=file.path is None)
         reader = TextReader(stream, self._parser(file), coalescer, block_bytes=block)
@@ -299,7 +304,8 @@ class FollowFeed(_Paths):
 
     def _tail(self, file: InputFile, stream: TailBytes, producer: str) -> _Tail:
         skip = self._applied.setdefault(producer, 0)
-        reader = TextReader(stream, self._parser(file), self._coalescer(file, producer, live=True))
+        coalescer = self._coalescer(file, producer, live=True)
+        reader = TextReader(self._utf8(stream), self._parser(file), coalescer)
         return _Tail(file=file, stream=stream, reader=reader, skip=skip, quiet_since=self._clock())
 
 

@@ -16,17 +16,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from panstream.engine.arrow import kind_of, pa
+from panstream.engine.feeds._encodings import to_utf8
+from panstream.engine.feeds._first_rows import (
+    SAMPLE_BYTES,
+    TEXT_FORMATS,
+    Caller,
+    check_encoding_of,
+    first_values,
+    hint_for,
+    read_head,
+    whole_lines,
+)
 from panstream.engine.feeds.access_log import CADDY, COLUMNS, LINE
-from panstream.engine.feeds.csv import CsvParser, Dialect
+from panstream.engine.feeds.csv import Dialect
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.inputs import Format, InputFile, expand
-from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.feeds.streams import SPARE_BYTES, PipeBytes, open_file, unpacked_head
+from panstream.engine.feeds.streams import PipeBytes
 from panstream.engine.feeds.tables import opened_table
-from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
-_SAMPLE = 1 << 20  # bytes that are looked at
 _SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
 _FORMATS = {
     "json": "JSON lines",
@@ -46,6 +54,7 @@ class Guess:
     columns: Mapping[str, str]
     dialect: Dialect | None = None
     reading: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    hints: Mapping[str, str] = field(default_factory=dict)  # how columns may be written that are read as text
 
     def __str__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
@@ -60,6 +69,8 @@ class Guess:
         if self.dialect is not None:
             dialect = self.dialect
             found |= {"delimiter": dialect.delimiter, "quote": dialect.quote, "header": not dialect.names}
+            found |= {"encoding": dialect.encoding, "decimal": dialect.style.decimal}
+            found["date_format"] = list(dialect.style.date_formats)
         return found
 
 
@@ -69,30 +80,33 @@ def guess_table(data: Any) -> tuple[Any, Guess]:
     return table, Guess(format="table", columns=_kinds(table.schema))
 
 
-def guess(inputs: Sequence[str], *, format: str | None = None) -> Guess:
+def guess(
+    inputs: Sequence[str], *, format: str | None = None, written: Dialect | None = None, caller: Caller = "python"
+) -> Guess:
     """Look at the beginning of the first input; the others must be like it.
 
-    ``inputs`` are files, globs, directories, or "-" for standard input, of which nothing is used up.
+    Args:
+        inputs: Files, globs, directories, or "-" for standard input, of which nothing is used up.
+        format: The format, if the name does not say.
+        written: What was declared of how text is written: decimal mark, date formats and encoding.
+        caller: How options are called in messages.
     """
+    declared = written or Dialect()
     first, told = _first(inputs, format)
     pipe = PipeBytes(0) if first.path is None else None
-    if pipe is not None:
-        head, codec = pipe.head(_SAMPLE), pipe.compression()
-    else:
-        assert first.path is not None
-        raw, codec = open_file(first.path)
-        with raw:
-            head = bytearray(guarded(lambda: raw.read(_SAMPLE), place=first.name, what="a file") or b"")
-    sample = head if codec is None else unpacked_head(head, codec, _SAMPLE)
+    sample = read_head(first, pipe)
     try:
+        if len(sample) >= SAMPLE_BYTES:
+            whole_lines(sample)  # of binary formats, only what is at the beginning is used
+        if not told or first.format in TEXT_FORMATS:
+            sample = to_utf8(sample, declared.encoding)
         kind = first.format if told else _told_by(sample)
-        found = _guess(replace(first, format=kind), sample)
+        found = _guess(replace(first, format=kind), sample, declared, caller)
     finally:
-        for data in (head, sample):
-            data[:] = bytes(len(data))
+        sample[:] = bytes(len(sample))
     reading: dict[str, Any] = {} if told and pipe is None and format is None else {"format": kind}
-    if found.dialect is not None:
-        reading["dialect"] = found.dialect
+    if found.dialect is not None or (written is not None and kind == "json"):
+        reading["dialect"] = found.dialect or written
     return replace(found, reading=reading if pipe is None else {**reading, "pipe": pipe})
 
 
@@ -119,32 +133,43 @@ def _told_by(sample: bytearray) -> Format:
     return next((format for magic, format in magics.items() if begin.startswith(magic)), "csv")
 
 
-def _guess(file: InputFile, sample: bytearray) -> Guess:
+def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller) -> Guess:
     if file.format in ("parquet", "arrow"):
         schema = guarded(lambda: _schema(file, sample), place=file.name, what=file.format)
         return Guess(format=file.format, columns=_kinds(schema))
     if file.format in ("log", "caddy"):
         return Guess(format=file.format, columns=COLUMNS)
-    if len(sample) >= _SAMPLE:  # the last line may be half a line
-        del sample[sample.rfind(b"\n") + 1 or len(sample) :]
     if not sample.strip():
         raise FeedError(f"{file.name} is empty, so its columns cannot be guessed")
-    found, dialect = _sniffed(file, sample), None
-    if file.format == "json":
+    check_encoding_of(sample, declared, place=file.name, caller=caller)
+    found = _sniffed(file, sample, declared)
+    dialect = declared
+    is_json = file.format == "json"
+    if is_json:
         columns = _kinds(pa.ipc.read_schema(pa.py_buffer(b64decode(found["schema"]))))
     elif found["skipped"]:
         raise FeedError(f"{file.name} begins with lines that are not part of its table; remove them")
     else:
         columns = found["columns"]
         names = () if found["header"] else columns
-        dialect = Dialect(delimiter=found["delimiter"], quote=found["quote"], names=names)
-    fitting = {name: kind if _fits(sample, name, kind, dialect) else "string" for name, kind in columns.items()}
-    return Guess(format=file.format, columns=fitting, dialect=dialect)
+        dialect = declared.but(delimiter=found["delimiter"], quote=found["quote"], names=names)
+    fitting = {name: _fitting(sample, name, kind, dialect, is_json=is_json) for name, kind in columns.items()}
+    hints = {
+        name: hint_for(sample, name, kind, dialect, is_json=is_json, caller=caller)
+        for name, kind in fitting.items()
+        if kind == "string"
+    }
+    return Guess(
+        format=file.format,
+        columns=fitting,
+        dialect=None if is_json else dialect,
+        hints={name: f"{name!r} is read as text; {hint}" for name, hint in hints.items() if hint},
+    )
 
 
-def _sniffed(file: InputFile, sample: bytearray) -> dict[str, Any]:
+def _sniffed(file: InputFile, sample: bytearray, declared: Dialect) -> dict[str, Any]:
     """Have a process of its own look at the first rows: what it was given ends with it."""
-    command = [sys.executable, "-P", "-m", "panstream.engine.dialects", file.format]
+    command = [sys.executable, "-P", "-m", "panstream.engine.dialects", file.format, declared.style.decimal]
     done = subprocess.run(command, input=sample, capture_output=True, check=False)
     if done.returncode:
         what = "JSON lines" if file.format == "json" else "a table of text"
@@ -152,25 +177,24 @@ def _sniffed(file: InputFile, sample: bytearray) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def _fits(sample: bytearray, name: str, kind: str, dialect: Dialect | None) -> bool:
-    """Return whether the feeds' own reader takes the first values of a column as a type: it knows fewer ways to write
-    a time.
+def _fitting(sample: bytearray, name: str, kind: str, dialect: Dialect, *, is_json: bool) -> str:
+    """Return the type of a column that the feeds' own reader takes its first values as: it knows other ways to write
+    numbers and times than the one who guessed.
     """
+
+    def unusable(kind: str) -> bool:
+        values = first_values(sample, name, kind, dialect, is_json=is_json, rows=None)
+        return values.unusable > 0 or (kind != guessed and not values.usable)
+
+    guessed = kind
+    candidates = [kind]
+    if kind not in ("int", "double", "bool") and dialect.style.date_formats:
+        candidates.append("timestamp" if dialect.style.has_times else "date")
     if kind == "string":
-        return True
-    schema = RowSchema(columns={name: kind})
-    parser = JsonParser(schema) if dialect is None else CsvParser(schema, place="the input", dialect=dialect)
-    data = sample + b"\n" + bytes(SPARE_BYTES)
-    end = len(sample) + 1
-    try:
-        begin = parser.start(data, end, final=True) or 0
-        del data[:begin]
-        rows, _ = parser.parse(data, end - begin)
-        fits = not rows.codes.any()
-        rows.wipe()
-        return fits
-    finally:
-        data[:] = bytes(len(data))
+        candidates = candidates[1:]
+        if dialect.style.decimal != "." and not is_json:
+            candidates.append("double")
+    return next((candidate for candidate in candidates if not unusable(candidate)), "string")
 
 
 def _schema(file: InputFile, sample: bytearray) -> Any:

@@ -6,11 +6,13 @@ object has none.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from panstream.engine._text_style import PLAIN, TextStyle
 from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 
@@ -18,12 +20,13 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class JsonParser:
-    """Rows of one input of JSON lines."""
+    """Rows of one input of JSON lines; JSON says how numbers are written, and a style how times are."""
 
-    def __init__(self, schema: RowSchema) -> None:
+    def __init__(self, schema: RowSchema, *, style: TextStyle = PLAIN) -> None:
         from panstream._kernels.json_fields import ESCAPED, FALSE, NUMBER, STRING, TRUE
 
         self._schema = schema
+        self._style = replace(style, decimal=".")
         names = [name.encode() for name in schema.columns]
         self._names = np.frombuffer(b"".join(names), np.uint8)
         self._edges = np.cumsum([0, *map(len, names)])
@@ -66,4 +69,5 @@ class JsonParser:
         def copy(column: int, offsets: Any, out: Any) -> None:
             gather_values(view, starts[column], stops[column], kinds[column], offsets, out)
 
-        return from_spans(view, self._schema, codes, (starts, stops), present, copy, kinds == ESCAPED), end
+        escaped = kinds == ESCAPED
+        return from_spans(view, self._schema, codes, (starts, stops), present, copy, escaped, style=self._style), end
