@@ -152,3 +152,22 @@ def test_two_machines_have_a_page_that_says_what_both_show(cells: str, together:
     assert "What the proofs assume: AES-256-CTR, X25519, TLS 1.3" in text
     for sentence in ("A second copy that nobody noticed", "Repeated looks at the memory", "A noisy state for each"):
         assert sentence not in text
+
+
+def test_a_delta_is_told_with_the_chance_that_the_bounds_hold() -> None:
+    names = {"sql": "SELECT who, COUNT(*) FROM s GROUP BY who ORDER BY COUNT(*) DESC LIMIT 5", "longest": 8}
+    config = small({**names, "delta": 1e-6})
+    (plan,) = explain(config).plans
+    text = words(page_of(config)).replace("\N{NO-BREAK SPACE}", " ")
+    chance = plan.loss_exceeds()
+    assert 1e-5 < chance < 4e-5
+    told = re.search(r"hold with a probability of 1 - ([0-9.e-]+), over the noise", text)
+    assert told is not None and chance <= float(told[1]) < 1.01 * chance
+    twice = re.search(r"twice the ε with 1 - ([0-9.e-]+)\.", text)
+    assert twice is not None and float(twice[1]) < 1e-10
+    assert "only with the probability that is given below" in text
+    assert f"but for a chance of at most {told[1]}" in text
+    assert text.count("δ = 1e-06") == 3  # of the question, of the total, and in words
+    assert text.count("depend on earlier answers") == 3  # in words, in the claim's note, and where the proofs are
+    pure = words(page_of(small(names)))
+    assert "δ" not in pure and "but for a chance" not in pure and "depend on earlier" not in pure

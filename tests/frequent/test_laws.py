@@ -1,28 +1,31 @@
 """The noise of a prefix sketch loses what is said: delta by brute force, kappas by their sum."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.frequent import _scale, names_delta, names_laws
+from panstream.frequent.items import FrequentItems
+from panstream.privacy.frequent import _scale, names_delta, names_laws, names_tail
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace
 
 
+def summed(sigma: float, count: int) -> np.ndarray:
+    """Return the law of a sum of discrete Gaussians, convolved one by one."""
+    reach = math.ceil(14 * sigma) + 2
+    one = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    found = np.ones(1)
+    for _ in range(count):
+        found = np.convolve(found, one / one.sum())
+    return found
+
+
 def brute(epsilon: float, level: DiscreteGaussian, row: DiscreteGaussian, levels: int, rows: int) -> float:
-    """Return sum(max(P - e^epsilon·Q, 0)) over sums of the touched cells, convolved one by one."""
-
-    def law(sigma: float, count: int) -> np.ndarray:
-        reach = math.ceil(14 * sigma) + 2
-        one = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
-        found = np.ones(1)
-        for _ in range(count):
-            found = np.convolve(found, one / one.sum())
-        return found
-
-    outer, inner = law(level.sigma, levels), law(row.sigma, rows)
+    """Return sum(max(P - e^epsilon·Q, 0)) over sums of the touched cells."""
+    outer, inner = summed(level.sigma, levels), summed(row.sigma, rows)
     j, k = (np.arange(each.size) - each.size // 2 for each in (outer, inner))
     a, b = level.sigma**-2, row.sigma**-2
     loss = 0.5 * (levels * a + rows * b) + a * j[:, None] + b * k[None, :]
@@ -39,6 +42,45 @@ def test_delta_is_exact(epsilon: float, delta: float, levels: int, rows: int) ->
     assert 0.99 * delta < exact <= delta
     assert exact < names_delta(epsilon, level, row, levels, rows) < exact * (1 + 1e-7)  # rounded up
     assert brute(epsilon, *(DiscreteGaussian.at_least(law.sigma / 2) for law in (level, row)), levels, rows) > delta
+
+
+@pytest.mark.parametrize("contributions", [1, 3])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "levels", "rows"), [(1.0, 1e-3, 2, 1), (2.0, 1e-6, 6, 3), (0.5, 1e-6, 2, 2)]
+)
+def test_the_chance_of_a_larger_loss_is_exact(
+    epsilon: float, delta: float, levels: int, rows: int, contributions: int
+) -> None:
+    """By brute force over all sums of noise in the cells of a unit, all of whose events fall into the same ones."""
+    level, row = names_laws(epsilon, delta, levels, rows, contributions)
+    assert isinstance(level, DiscreteGaussian) and isinstance(row, DiscreteGaussian)
+    outer, inner = summed(level.sigma, levels), summed(row.sigma, rows)
+    j, k = (np.arange(each.size) - each.size // 2 for each in (outer, inner))
+    a, b = (contributions / law.sigma**2 for law in (level, row))
+    change = 0.5 * contributions * (levels * a + rows * b) + a * j[:, None] + b * k[None, :]
+    for times in (0.5, 1.0, 2.0):
+        exact = float(outer @ (np.abs(change) > times * epsilon) @ inner)
+        found = names_tail(times * epsilon, level, row, levels, rows, contributions)
+        assert exact <= found < exact * (1 + 1e-7) + 1e-15
+    assert names_tail(epsilon, level, row, levels, rows, contributions) > delta
+    assert names_tail(0.0, level, row, levels, rows, contributions) == pytest.approx(1.0)
+
+
+def test_the_chance_of_a_larger_loss_is_told_in_the_claim() -> None:
+    """Close to that of a normal loss: at (1, 1e-6) twenty times delta."""
+    sketch = FrequentItems(epsilon=1.0, delta=1e-6, longest=8, step=8, width=256, row_width=16)
+    level, row = sketch.laws
+    mu = math.sqrt(sketch.levels / level.variance + sketch.rows / row.variance)
+    normal = stats.norm.sf(1 / mu - mu / 2) + stats.norm.sf(1 / mu + mu / 2)
+    assert sketch.loss_exceeds() == pytest.approx(normal, rel=0.05)
+    assert 1e-5 < sketch.loss_exceeds() < 4e-5
+    assert "must not depend on earlier answers" in sketch.claim().note
+    told = float(sketch.claim().note.partition("at most ")[2].partition(";")[0])
+    assert sketch.loss_exceeds() <= told < 1.01 * sketch.loss_exceeds()
+    several = replace(sketch, contributions=3).claim().note
+    assert several.startswith("two streams differ in at most 3 row(s)") and "e^epsilon" in several
+    pure = replace(sketch, delta=0.0)
+    assert pure.loss_exceeds() == 0.0 and pure.claim().note == ""
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1.0, 1e-6), (20.0, 1e-9), (3000.0, 1e-6)])

@@ -112,6 +112,13 @@ class QueryPlan:
         """Return in how many groups one protected unit can be; the claim adds up over them."""
         return _groups_touched(self.claim.unit, self.config, len(self.groups))
 
+    def loss_exceeds(self, times: float = 1.0) -> float:
+        """Return a bound of the probability that one unit loses more than ``times`` the claimed epsilon."""
+        if not self.claim.delta:
+            return 0.0
+        copies: float = self.claim.delta / self.algorithm.claim().delta  # of the state that one unit touches
+        return min(copies * float(self.algorithm.loss_exceeds(times)), 1.0)
+
     def most_bytes(self, lateness: float, windows: int | None = None) -> int:
         """Return the size of all states at their largest, from public parameters, without starting one."""
         phases = max(0, self.claim.intrusions.announced)

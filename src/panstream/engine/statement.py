@@ -15,20 +15,15 @@ from panstream.durations import say_duration
 from panstream.engine.config import Config
 from panstream.engine.explain import explain, rounded
 from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
-from panstream.engine.statement_page import PAGE
+from panstream.engine.statement_page import PAGE, code, listed, paragraph, tabled
 from panstream.escaping import html_text
 from panstream.privacy.claim import Claim, Unit
+from panstream.privacy.rounding import rounded_up
 
 _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
 _ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
 _GLUE = "\N{NO-BREAK SPACE}"
 _LARGEST = 20.0  # epsilon from which a factor is written as a power
-
-
-class _Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
 
 
 def statement(config: Config, *, source: str, digest: str, today: date) -> str:
@@ -67,8 +62,9 @@ def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
             f"Every published answer carries noise, too. {_many(len(config.statements), 'question')} "
             f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
             f"Someone who copies {_places(config, plans)} {often} and reads every answer can improve her odds of a "
-            f"right guess about one protected person or row by a factor of at most {_factor(worst)} per question. “The "
-            "numbers” says what each question protects, and what all of them add up to.",
+            f"right guess about one protected person or row by a factor of at most {_factor(worst)} per question"
+            f"{but_for(max(plan.loss_exceeds() for plan in plans))}. “The numbers” says what each question protects, "
+            "and what all of them add up to.",
             "That limit is proven, and holds whatever she already knows. What it does not cover is listed under “What "
             "is not protected”.",
         ]
@@ -92,11 +88,11 @@ def _collected(config: Config) -> Iterable[str]:
         asked = [query.name for query in config.queries if name in query.parsed.columns]
         if asked:
             roles.append("used by " + _names(dict.fromkeys(asked)))
-        rows.append([_code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
-    yield _text(f"Each row of the stream “{stream.name}” may have these columns:")
+        rows.append([code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
+    yield paragraph(f"Each row of the stream “{stream.name}” may have these columns:")
     yield tabled(["column", "type", "what for"], rows)
     for name in config.lookups:
-        yield _text(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
+        yield paragraph(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
 
 
 def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
@@ -126,7 +122,7 @@ def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> I
         )
     else:
         where = "The state on disk, if there is one, is older than the one in memory. The limits cover memory only."
-    yield _text(where + " No log of rows, addresses or requests is written.")
+    yield paragraph(where + " No log of rows, addresses or requests is written.")
 
 
 def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
@@ -159,28 +155,36 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
             groups = f", for every {plan.config.names} with at least {rounded(query['listed_from'])} rows (95%)"
         error = query["error_95"][-1]
         reach = "no bound on" if error["error"] is None else f"± {rounded(error['error'])}"
-        rows.append([plan.config.name, _code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
+        rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
     yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
-    yield _text("Treated as public, and not protected: " + "; ".join(facts) + ".")
+    yield paragraph("Treated as public, and not protected: " + "; ".join(facts) + ".")
     ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in told["intakes"].items() if facts)
-    yield _text(f"Depending on how rows arrive, also: {ways}.")
+    yield paragraph(f"Depending on how rows arrive, also: {ways}.")
     conditions = "; ".join(f"{intake}: {condition}" for intake, condition in told["conditions"].items())
-    yield _text(f"Depending on how rows arrive, what is promised changes: {conditions}.")
+    yield paragraph(f"Depending on how rows arrive, what is promised changes: {conditions}.")
 
 
 def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
-    yield _text(
+    slack = [plan for plan in plans if plan.claim.delta]
+    yield paragraph(
         "Epsilon (ε) limits what anyone can learn from the covered break-ins and all answers together: the odds change "
         "by a factor of at most e to the power ε. Suppose an intruder is 50% (or 1%) sure that a certain person or row "
-        "is in the data. Whatever she sees, she ends up between these bounds:"
+        "is in the data. Whatever she sees, she ends up between these bounds"
+        + ("; where there is a δ (delta), only with the probability that is given below:" if slack else ":")
     )
     rows = [
-        [plan.config.name, _unit(plan, config), *_bounds(plan.claim.epsilon), _break_ins(plan.claim)] for plan in plans
+        [plan.config.name, _unit(plan, config), *_bounds(plan.claim.epsilon, plan.claim.delta), _break_ins(plan.claim)]
+        for plan in plans
     ]
     totals = planned_ledger(config, tuple(plans)).totals()
     rows += [
-        ["all questions together", _protected(total.unit, total.window, config), *_bounds(total.epsilon), ""]
+        [
+            "all questions together",
+            _protected(total.unit, total.window, config),
+            *_bounds(total.epsilon, total.delta),
+            "",
+        ]
         for total in totals
         if not total.reason
     ]
@@ -189,15 +193,27 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
     for plan in plans:
         claim = plan.claim
         if claim.event_epsilon is not None:
-            yield _text(f"“{plan.config.name}”: a single row loses at most ε = {rounded_up(claim.event_epsilon)}.")
+            yield paragraph(f"“{plan.config.name}”: a single row loses at most ε = {rounded_up(claim.event_epsilon)}.")
         if claim.delta:
-            yield _text(f"“{plan.config.name}”: any probability may also change by delta = {claim.delta:.3g}.")
+            yield paragraph(
+                f"“{plan.config.name}”: ε = {rounded_up(claim.epsilon)}, δ = {claim.delta:.3g} means that no "
+                "probability changes by more than the factor e to the power ε, and δ on top. The bounds above hold "
+                f"with a probability of 1 - {rounded_up(plan.loss_exceeds())}, over the noise that was drawn; those "
+                f"for twice the ε with 1 - {rounded_up(plan.loss_exceeds(2.0))}. The moment of a break-in must not "
+                "depend on earlier answers."
+            )
         if claim.note:
-            yield _text(f"“{plan.config.name}”: {claim.note}.")
+            yield paragraph(f"“{plan.config.name}”: {claim.note}.")
+    worst = max((plan.loss_exceeds() / plan.claim.delta for plan in slack), default=0.0)
     for total in totals:
+        if total.delta and not total.reason:
+            yield paragraph(
+                f"All questions together, {_protected(total.unit, total.window, config)}: the bounds hold with a "
+                f"probability of at least 1 - {rounded_up(min(worst * total.delta, 1.0))}."
+            )
         if total.limit is not None:
             protected = _protected(total.unit, total.window, config)
-            yield _text(f"The declared budget of all questions for {protected} is ε = {total.limit:g}.")
+            yield paragraph(f"The declared budget of all questions for {protected} is ε = {total.limit:g}.")
 
 
 def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
@@ -254,7 +270,7 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
     ]
     yield listed(found)
     if told["warnings"]:
-        yield _text("Warnings about this configuration:")
+        yield paragraph("Warnings about this configuration:")
         yield listed(told["warnings"])
 
 
@@ -279,7 +295,8 @@ def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
                 if assumption
             ),
             *(
-                f"“{plan.config.name}”: the proof holds for rows that do not depend on earlier answers."
+                f"“{plan.config.name}”: the proof holds for rows, and for moments of a break-in, that do not depend on "
+                "earlier answers."
                 for plan in plans
                 if plan.claim.inputs == "fixed"
             ),
@@ -337,15 +354,20 @@ def _protected(unit: Unit, window: float | None, config: Config) -> str:
     return "one row" if unit == "event" else f"one {unit}"
 
 
-def _bounds(epsilon: float) -> list[str]:
-    """Return epsilon and, for each guess, the chances between which it stays; rounded outwards."""
+def _bounds(epsilon: float, delta: float) -> list[str]:
+    """Return epsilon with delta and, for each guess, the chances between which it stays; rounded outwards."""
     if not math.isfinite(epsilon):
         return ["no limit", *("anything" for _ in _GUESSES)]
     shown = []
     for _, odds in _GUESSES:
         low, high = (1 / (1 + math.exp(min(700.0, change)) / odds) for change in (epsilon, -epsilon))
         shown.append(f"{math.floor(1000 * low) / 10:g}%{_GLUE}to{_GLUE}{math.ceil(1000 * high) / 10:g}%")
-    return [rounded_up(epsilon), *shown]
+    return [rounded_up(epsilon) + (f", δ{_GLUE}={_GLUE}{rounded_up(delta)}" if delta else ""), *shown]
+
+
+def but_for(chance: float) -> str:
+    """Return the exception to a bound that holds with a probability below 1."""
+    return f", but for a chance of at most {rounded_up(chance)}" if chance else ""
 
 
 def _factor(epsilon: float) -> str:
@@ -354,47 +376,9 @@ def _factor(epsilon: float) -> str:
     return rounded_up(math.exp(epsilon)) if epsilon <= _LARGEST else f"e^{rounded_up(epsilon)}"
 
 
-def rounded_up(number: float) -> str:
-    """Return three significant digits, rounded up (a limit must not be understated)."""
-    if number <= 0:
-        return "0"
-    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
-    near = round(number / unit)
-    return f"{(near if math.isclose(near, number / unit, rel_tol=1e-9) else math.ceil(number / unit)) * unit:,.6g}"
-
-
 def _names(names: Iterable[str]) -> str:
     return ", ".join(f"“{name}”" for name in names)
 
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _escaped(text: str) -> str:
-    return text if isinstance(text, _Markup) else html_text(text)
-
-
-def _code(text: str) -> _Markup:
-    return _Markup(f"<code>{html_text(text)}</code>")
-
-
-def _text(text: str) -> str:
-    return f"<p>{_escaped(text)}</p>"
-
-
-def listed(items: Iterable[str]) -> str:
-    """Return a list of points."""
-    return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in items) + "</ul>"
-
-
-def tabled(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose cells carry their column's name, for narrow screens."""
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td data-of="{html_text(of)}">{_escaped(cell)}</td>' for of, cell in zip(head, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    top = "".join(f"<th>{html_text(of)}</th>" for of in head)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

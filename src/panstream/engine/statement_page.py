@@ -1,6 +1,10 @@
-"""The frame and the look of ``panstream statement``: on screens, light and dark, and on paper."""
+"""The frame, the look and the building blocks of ``panstream statement``: on screens, light and dark, and on paper."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from panstream.escaping import html_text
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -43,3 +47,40 @@ code {{ font: .92em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: 
 </style></head>
 <body><header><h1>Privacy statement: {stream}</h1><p>{made}</p></header><main>{body}</main></body></html>
 """
+
+
+class _Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def _escaped(text: str) -> str:
+    return text if isinstance(text, _Markup) else html_text(text)
+
+
+def code(text: str) -> str:
+    """Return text as code."""
+    return _Markup(f"<code>{html_text(text)}</code>")
+
+
+def paragraph(text: str) -> str:
+    """Return text as a paragraph."""
+    return f"<p>{_escaped(text)}</p>"
+
+
+def listed(items: Iterable[str]) -> str:
+    """Return a list of points."""
+    return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in items) + "</ul>"
+
+
+def tabled(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose cells carry their column's name, for narrow screens."""
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td data-of="{html_text(of)}">{_escaped(cell)}</td>' for of, cell in zip(head, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    top = "".join(f"<th>{html_text(of)}</th>" for of in head)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, ClassVar
 
@@ -22,7 +22,8 @@ from panstream.frequent.tables import Tables, crowded, kept_here, listed_from
 from panstream.hashing import check_key
 from panstream.hashing.keys import key_words
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.frequent import Law, names_laws
+from panstream.privacy.frequent import Law, names_laws, names_tail
+from panstream.privacy.rounding import rounded_up
 from panstream.randomness import DiscreteGaussian, Source
 from panstream.scratch import Scratch, wipe
 
@@ -141,9 +142,15 @@ class FrequentItems(DivisibleTables[FrequentState]):
         """Return how many events a name needs to be listed with 95% if there are so many in all."""
         return crowded(self.listed_from, events, self.width)
 
+    def loss_exceeds(self, times: float = 1.0) -> float:
+        """Return the probability that one unit loses more than ``times`` epsilon; 0 where delta is 0."""
+        if not self.delta or math.isinf(self.epsilon):
+            return 0.0
+        return names_tail(times * self.epsilon, *self.laws, self.levels, self.rows, self.contributions or 1)
+
     def claim(self) -> Claim:
         """Return the loss of one event, with one copy of the state."""
-        return Claim.of_rows(
+        claim = Claim.of_rows(
             self.epsilon,
             self.contributions,
             delta=0.0 if math.isinf(self.epsilon) else self.delta,
@@ -151,6 +158,12 @@ class FrequentItems(DivisibleTables[FrequentState]):
             inputs="fixed" if self.delta else "adaptive",
             releases=self.releases,
         )
+        if not claim.delta:
+            return claim
+        chance = rounded_up(self.loss_exceeds())
+        bound = f"the odds change by more than e^epsilon with a probability of at most {chance}"
+        note = f"{bound}; rows and the moment of the copy must not depend on earlier answers"
+        return replace(claim, note="; ".join(filter(None, [claim.note, note])))
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the two tables and how much noise is in them."""

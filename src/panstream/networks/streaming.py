@@ -36,6 +36,7 @@ from panstream.privacy.rounding import share, up
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 from panstream.scratch import wipe
 
+_FIXED = "records and the moment of the copy must not depend on earlier answers"
 _MOST_CELLS = 1 << 22
 _ONES, _PAIRS = Fraction(3, 10), Fraction(7, 10)
 
@@ -157,7 +158,8 @@ class StreamingTables(Tree):
             rho = zcdp_rho(self.epsilon, self.delta) / rows**2
             event = min(zcdp_epsilon(rho, self.delta), up(share(self.epsilon, rows)))
         # Of streams that depend on earlier answers, Gaussian noise is not proved (docs/proofs/adaptive.md).
-        return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event)
+        note = "; ".join(filter(None, [base.note, _FIXED]))
+        return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event, note=note)
 
     def read(self, values: Any) -> Steps:
         """Return the codes of records: a mapping of columns, a list of mappings, a table, or Records of the domain."""

@@ -92,6 +92,24 @@ def names_delta(epsilon: float, level: Law, row: Law, levels: int, rows: int) ->
     return float(outer @ np.maximum(above - less, 0.0)) * _ROUNDING + _ABSOLUTE
 
 
+@lru_cache(maxsize=256)
+def names_tail(loss: float, level: Law, row: Law, levels: int, rows: int, contributions: int = 1) -> float:
+    """Return the probability that the log-odds change by more than ``loss``, up or down, exactly, and rounded up.
+
+    That of K contributions all in the same cells, where the change is spread most. The same in both worlds, since the
+    noise is symmetric.
+    """
+    inner, outer = _sum_law(_square(row), rows), _sum_law(_square(level), levels)
+    a, b = contributions / _square(level), contributions / _square(row)
+    k, j = (np.arange(law.size) - law.size // 2 for law in (inner, outer))
+    mean = 0.5 * contributions * (levels * a + rows * b)
+    upwards = np.append(np.cumsum(inner[::-1])[::-1], 0.0)
+    downwards = np.insert(np.cumsum(inner), 0, 0.0)
+    above = upwards[np.searchsorted(b * k, loss - mean - a * j, side="left")]
+    below = downwards[np.searchsorted(b * k, -loss - mean - a * j, side="right")]
+    return min(float(outer @ (above + below)) * _ROUNDING + _ABSOLUTE, 1.0)
+
+
 def _square(law: Law) -> float:
     assert isinstance(law, DiscreteGaussian)
     return law.sigma**2

@@ -59,6 +59,15 @@ def share(epsilon: float, parts: int) -> Fraction | float:
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / parts
 
 
+def rounded_up(number: float) -> str:
+    """Return three significant digits, rounded up (a limit must not be understated)."""
+    if number <= 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
+    near = round(number / unit)
+    return f"{(near if math.isclose(near, number / unit, rel_tol=1e-9) else math.ceil(number / unit)) * unit:,.6g}"
+
+
 def log_up(ratio: Fraction) -> float:
     """Return ln(ratio) for a ratio of at least 1, rounded up."""
     found = _log(ratio)

@@ -19,11 +19,12 @@ from starlette.routing import Route
 from panstream import __version__
 from panstream.durations import say_duration
 from panstream.engine.plan import QueryPlan
-from panstream.engine.statement import listed, rounded_up, tabled
-from panstream.engine.statement_page import PAGE
+from panstream.engine.statement import but_for
+from panstream.engine.statement_page import PAGE, listed, tabled
 from panstream.engine.web_config import WebConfig
 from panstream.escaping import html_text
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.rounding import rounded_up
 from panstream.server._bodies import receive_small
 from panstream.server._refusals import Refusal
 from panstream.server.dashboard import HEADERS, asset
@@ -121,8 +122,9 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
         f"overwritten once it is counted, within about {say_duration(step)}, and never written to disk.",
         _SHARED_KEPT if shared else _KEPT,
         f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve her odds of a right "
-        f"guess about one row of the table below by a factor of at most {_factor(worst)} each. That is proven, "
-        f"whatever she already knows{', as long as the encryption holds' if shared else ''}.",
+        f"guess about one row of the table below by a factor of at most {_factor(worst)} each"
+        f"{but_for(max(plan.loss_exceeds() for plan in plans))}. That is proven, whatever she already knows"
+        f"{', as long as the encryption holds' if shared else ''}.",
     ]
     head = ("counted", "how often", "what is protected", "odds change at most by")
     rows = [(plan.config.name, _often(plan), _protected(plan.claim), _factor(plan.claim.epsilon)) for plan in plans]
@@ -137,8 +139,13 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
     deltas = [plan for plan in plans if plan.claim.delta]
     if deltas:
         names = ", ".join(plan.config.name for plan in deltas)
-        most = max(plan.claim.delta for plan in deltas)
-        limits.insert(1, f"In lists found by name ({names}), any chance may also change by {most:.1g}.")
+        most = max(plan.loss_exceeds() for plan in deltas)
+        limits.insert(
+            1,
+            f"In lists found by name ({names}), the odds stay within the factor with a probability of 1 - "
+            f"{rounded_up(most)} for each, not always; and only if the moment of the copy does not depend on earlier "
+            "answers.",
+        )
     sections = [
         ("In short", listed(short)),
         ("What your browser sends", f"<p>{_SENT[web.source]}</p>"),
