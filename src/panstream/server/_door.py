@@ -12,19 +12,18 @@ import errno
 import functools
 import hashlib
 import math
-import select
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from panstream.randomness.entropy import system_entropy
+from panstream.server._descriptors import readable
 from panstream.server._refusals import Refusal
 from panstream.server.access import Limits
 
@@ -41,7 +40,6 @@ _MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
 _YOUNG = 0.5  # seconds that a handshake is worth
 _RETRY = 0.05  # seconds between looks at the connections that wait
 _SPEAKING = 32.0  # connections of a full address that sent something and may take another one's place, a second
-_SPARE_FILES = 16  # descriptors left for what the server opens later
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 0.1  # seconds before the next try when the system has no room for a connection, or cannot tell of one
 _FULL = Refusal("unavailable", "all connections are busy; try again", retry_after=1).framed(last=True)
@@ -278,7 +276,7 @@ class Door:
         """Let in those that wait and have sent something, as far as idle ones can make room."""
         self._retry = None
         for place in sorted(self._waiting, key=self._open.__getitem__):
-            for connection in _readable(reversed(self._waiting[place])):
+            for connection in readable(reversed(self._waiting[place])):
                 if not self._replace_idle(place):
                     break
                 self._take_from_outside(connection, place)
@@ -388,32 +386,6 @@ class Door:
         except OSError:
             self.left(guest)
             guest.socket.close()
-
-
-def _readable(connections: Iterable[socket.socket]) -> list[socket.socket]:
-    """Return those that have sent something, in this order; nothing of it is read. None where that cannot be told."""
-    if not hasattr(select, "poll"):  # on Windows
-        return []
-    poll = select.poll()
-    by_number = {connection.fileno(): connection for connection in connections}
-    for number in by_number:
-        poll.register(number, select.POLLIN)
-    ready = {number for number, events in poll.poll(0) if events & select.POLLIN}
-    return [connection for number, connection in by_number.items() if number in ready]
-
-
-def files_for_connections() -> int | None:
-    """Return how many file descriptors are left for connections; None if the system sets no limit."""
-    try:
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        used = len(list(Path("/proc/self/fd").iterdir()))
-    except ImportError:  # on Windows
-        return None
-    except OSError:
-        used = _SPARE_FILES
-    return None if limit == resource.RLIM_INFINITY else max(2, limit - used - _SPARE_FILES)
 
 
 def _key_of(guest: Guest) -> Key:

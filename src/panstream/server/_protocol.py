@@ -9,7 +9,6 @@ pyproject.toml.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ from panstream.errors import PanstreamError
 from panstream.scratch import clear_registers, wipe
 from panstream.server._bodies import Body
 from panstream.server._door import Guest
+from panstream.server._heads import is_ambiguous
 from panstream.server._jobs import FastPath, Job
 from panstream.server._refusals import Refusal
 from panstream.server._wiping import Sweeper, overwrite
@@ -32,9 +32,6 @@ from panstream.server.site.beacons import Beacons
 
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 _SCRATCH = 1 << 16
-_FRAMING = re.compile(rb"(?im)^(content-length|transfer-encoding)[ \t]*:([^\n]*)")
-_FOLDED = re.compile(rb"\n[ \t]")
-_BARE = re.compile(rb"(?<!\r)\n")  # the end of a line, to some parsers
 _ONCE = frozenset((b"host", b"origin", b"authorization", b"panstream-producer", b"panstream-sequence"))
 _REPLACED = (
     *("connection_made", "connection_lost", "data_received", "on_response_complete", "send_400_response", "shutdown"),
@@ -58,7 +55,7 @@ class Parser(h11.Connection):
             self.too_long = (len(data) if end < 0 else end + 4) > self._most
             if self.too_long:
                 raise h11.RemoteProtocolError("the head is too long")
-            if _BARE.search(data, 0, len(data) if end < 0 else end) is not None or _is_ambiguous(data):
+            if is_ambiguous(data, len(data) if end < 0 else end):
                 raise h11.RemoteProtocolError("the head could be read in more than one way")
         event = super().next_event()
         if isinstance(event, h11.Request):
@@ -376,25 +373,6 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         self.transport.close()
         self._parser.wipe()
         self._shared.sweeper.soon(self.loop)
-
-
-def _is_ambiguous(data: bytearray) -> bool:
-    """Return whether a whole head is there that servers and proxies may read differently: the way to smuggle requests.
-
-    That is a head with more than one length or coding of the body, with a folded line, or of HTTP/1.0 with a coding.
-
-    >>> _is_ambiguous(bytearray(b"POST / HTTP/1.1\\r\\nContent-Length: 3\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n"))
-    True
-    """
-    ends = [end for end in (data.find(b"\n\r\n"), data.find(b"\n\n")) if end >= 0]
-    if not ends:
-        return False
-    head = bytes(memoryview(data)[: min(ends)])
-    framing = _FRAMING.findall(head)
-    first = head.partition(b"\n")[0].rstrip(b"\r")
-    coded = [name for name, _ in framing if name[:1] in b"tT"]
-    lists = [value for _, value in framing if b"," in value]
-    return bool(len(framing) > 1 or lists or _FOLDED.search(head) or (coded and not first.endswith(b"HTTP/1.1")))
 
 
 def _check_private_parts() -> None:

@@ -35,7 +35,8 @@ from panstream.machines.session import open_stream
 from panstream.server import site
 from panstream.server._app import application
 from panstream.server._bodies import BEACONS, Body, parse
-from panstream.server._door import Door, files_for_connections
+from panstream.server._descriptors import files_for_connections
+from panstream.server._door import Door
 from panstream.server._following import Follower
 from panstream.server._jobs import FastPath
 from panstream.server._protocol import Protocol, Shared
