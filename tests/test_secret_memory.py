@@ -82,7 +82,7 @@ def test_states_compute_as_in_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(secret_memory, "_wanted", memory)
         users = Monitor(Bitmap(epsilon=1.0, buckets=256, levels=4, announced=1), source=SeededSource(3))
         users.update(range(100))
-        users.refresh()
+        users.refresh(rows_since_copy=False)
         users.update(range(50, 200))
         rows = Monitor(KaryTree(epsilon=1.0, horizon=64), source=SeededSource(4))
         ticks = rows.ticks(np.ones(10, np.int64)).value

@@ -90,7 +90,7 @@ def test_the_memory_it_states_is_what_it_takes(options: dict[str, Any], announce
     question = DistinctCount(2.0, announced=announced, **options)
     monitor = question.start()
     for _ in range(announced):
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
     arrays = monitor.state.bits.nbytes + monitor.state.frozen.nbytes
     assert f"({arrays:,} bytes), standard error" in question.why()
     header = 1000  # names and parameters
@@ -146,7 +146,7 @@ def test_a_count_is_a_density_in_users() -> None:
     assert algorithm.claim() == OptBern(universe=("ann", "bob", "cid"), epsilon=math.inf, announced=1).claim()
     monitor = algorithm.start()
     monitor.update(["ann"])
-    monitor.refresh()
+    monitor.refresh(rows_since_copy=False)
     monitor.update(["cid", "ann"])
     assert monitor.release().value == pytest.approx(2.0)
     assert Monitor[Any].from_bytes(monitor.to_bytes()).algorithm == algorithm

@@ -20,7 +20,7 @@ from panstream.catalogue import ALGORITHMS, FORMER
 from panstream.codec import FieldLayout
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, MergeRefused, NotSupported, PanstreamError
 from panstream.estimate import Estimate, Estimates
-from panstream.privacy.claim import Claim, loose
+from panstream.privacy.claim import Claim, Refresh, loose
 from panstream.randomness import Source
 from panstream.randomness.entropy import random_id
 from panstream.scratch import leaves_nothing
@@ -63,6 +63,9 @@ class Algorithm(Protocol[StateT]):
 
     state_type: ClassVar[type[Any]]
     proof: ClassVar[str] = ""  # the page of docs/proofs that proves the claim; none of known mistakes
+    freezes: ClassVar[bool] = False
+    """Whether ``refresh`` freezes the state as it then is, instead of adding noise: only if the stream has stood still
+    since the copy is that what the intruder saw."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -285,11 +288,29 @@ class Monitor(Generic[StateT]):
             return estimates
 
     @leaves_nothing
-    def refresh(self) -> None:
-        """Make the state safe again after an intrusion that you know of."""
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
+        """Refresh the state after an intrusion that you know of, if that makes another copy safe.
+
+        An algorithm that ``freezes`` publishes the state as it is now. If a row was applied since the copy, that would
+        be a second look at the same bits, which has no finite loss: the state is left alone, and the copy counts as the
+        unannounced one that the claim covers. Algorithms that add noise are refreshed in any case.
+
+        Args:
+            rows_since_copy: Whether a row was applied since the state was copied, or since the first of several copies
+                after the last refresh; None if that is not known.
+
+        Returns:
+            Whether the copy is covered as an announced one, and if not, why.
+
+        Raises:
+            NotSupported: The algorithm cannot be refreshed, or all refreshes that were paid for are used up.
+        """
+        if self.algorithm.freezes and self.claim().intrusions.announced and rows_since_copy is not False:
+            return Refresh.too_late(rows_since_copy)
         with self._step() as source:
             self.algorithm.refresh(self.state, source)
         settle(self.state)
+        return Refresh(covered=True)
 
     @leaves_nothing
     def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:

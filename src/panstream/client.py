@@ -7,6 +7,7 @@ lanes together are one producer, whose batches the server applies in the order i
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -355,9 +356,15 @@ class Client:
         """Return the intrusions announced so far, and what announcing another one costs."""
         return dict(self._control.ask("GET", "/v1/intrusions"))
 
-    def announce_intrusion(self) -> dict[str, Any]:
-        """Tell the server that its state may have been copied (admin). Not repeated if the answer is lost."""
-        return self._once("/v1/intrusions", b'{"confirm": true}')
+    def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
+        """Tell the server that its state may have been copied (admin). Not repeated if the answer is lost.
+
+        Args:
+            copied_at: When the state was copied, with a time zone: "2026-03-08T03:00:00Z"; None if it is not known.
+            just_now: Whether it was copied just now and no row has been applied since, instead of ``copied_at``.
+        """
+        body = {"confirm": True, "copied_at": copied_at, "just_now": just_now}
+        return self._once("/v1/intrusions", json.dumps(body).encode())
 
     def _once(self, path: str, body: bytes) -> dict[str, Any]:
         wire = self._control.another(once=True)

@@ -80,9 +80,9 @@ class AsyncClient:
         """Return the intrusions announced so far, and the price of another announcement."""
         return await self._ask(self._client.intrusions)
 
-    async def announce_intrusion(self) -> dict[str, Any]:
+    async def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
         """Tell the server that its state may have been copied (admin)."""
-        return await self._ask(self._client.announce_intrusion)
+        return await self._ask(self._client.announce_intrusion, copied_at=copied_at, just_now=just_now)
 
     async def _ask(self, call: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
         """Call in a thread, one call at a time: reading shares one connection."""

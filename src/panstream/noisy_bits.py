@@ -1,8 +1,9 @@
 """Bits that are noise from the start: state, coins, claim and refresh, the same for densities and for distinct counts.
 
 After an announced intrusion bits are *frozen*: what the intruder saw becomes a public constant and a new array starts
-at its noise. Re-flipping the seen bits in place could not be decoded, leaving them would have no finite loss
-(docs/proofs/joint-loss.md, Theorem 3).
+at its noise. Re-flipping the seen bits in place could not be decoded, leaving them would have no finite loss. That the
+intruder saw these very bits takes a stream that stood still since the copy: otherwise the frozen array would be a
+second look at the phase (docs/proofs/joint-loss.md, Theorem 3).
 """
 
 from __future__ import annotations
@@ -75,12 +76,12 @@ class BitLaw:
 
 
 def bit_claim(epsilon: float, epsilon_state: float, announced: int, releases: int, public: str) -> Claim:
-    """Return the exact joint loss of one look at any time and all releases, in either order."""
+    """Return the exact joint loss of the looks that are covered and all releases, in either order."""
     return Claim(
         epsilon=epsilon,
         unit="user",
         parts=state_and_output(epsilon, *[epsilon_state] * (announced + 1)),
-        intrusions=Intrusions(unannounced=1, announced=announced),
+        intrusions=Intrusions(unannounced=1, announced=announced, freezes=announced > 0),
         inputs="adaptive",
         releases=releases,
         public=(public,),
@@ -92,6 +93,7 @@ class CoinCells(Divisible[BitState], Protocol):
     """Cells of one bit, packed: a toss of ``law.absent`` at the start, and of ``law.present`` after every touch."""
 
     state_type: ClassVar[type[Any]] = BitState
+    freezes: ClassVar[bool] = True
 
     @property
     def law(self) -> BitLaw:

@@ -135,7 +135,7 @@ def test_every_refresh_and_merge_is_covered(name: str) -> None:
     refreshed = False
     for case in of(name):
         try:
-            Monitor(case.algorithm).refresh()
+            Monitor(case.algorithm).refresh(rows_since_copy=False)
         except PanstreamError:
             continue
         refreshed = True
@@ -221,6 +221,7 @@ MISTAKES = {
     "re-noised release after a crash": "Release drawn again after a crash",
     "allocator residue": "Ids left in freed memory",
     "two snapshots": "Two copies of the state at different times",
+    "late refresh": "Array frozen after a row that followed the copy",
 }
 
 

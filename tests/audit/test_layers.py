@@ -164,7 +164,7 @@ def test_odds_of_samples_phases_bitmaps_and_graphs() -> None:
     factors = [member_odds(sampled, user).factor for user in range(50)]
     assert sum(factor != 1.0 for factor in factors) == 5
     phased = OptBern(universe=3, epsilon=4.0, announced=1).start()
-    phased.refresh()
+    phased.refresh(rows_since_copy=False)
     state = phased.algorithm.law.epsilon_state  # type: ignore[attr-defined]
     odds = member_odds(phased.to_bytes(), 1)
     assert abs(math.log(odds.factor)) == pytest.approx(2 * state) or odds.factor == pytest.approx(1.0)

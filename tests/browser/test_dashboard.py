@@ -188,16 +188,35 @@ def test_announced_intrusion_tells_its_price_first(server: Serving, visit: Open)
     expect(dialog.get_by_role("row", name=re.compile("^visits by region"))).to_contain_text("refreshed")
     confirm = dialog.get_by_role("button", name="Announce now")
     expect(confirm).to_be_disabled()
+    expect(dialog.get_by_label("I do not know")).to_be_checked()
     photograph(page, "announce")
+    resize(page, 390)
+    assert dialog.evaluate("node => node.scrollWidth <= node.clientWidth")
+    photograph(page, "announce-390")
+    resize(page, 1280)
+    photograph(page, "announce-1280")
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Announce an intrusion")).to_be_focused()
     assert server.ask("GET", "/v1/intrusions")["announced"] == []
     page.get_by_role("button", name="Announce an intrusion").click()
     dialog.get_by_label("I have read the price").check()
+    dialog.get_by_label("At this time").check()
     confirm.click()
-    expect(card(page, "Announced so far").get_by_role("listitem")).to_have_count(1)
+    expect(dialog.get_by_role("alert")).to_contain_text("Give the date and time of the copy")
+    dialog.get_by_label("Time of the copy").fill("2001-02-03T04:05:06")
+    confirm.click()
+    expect(page.locator("ol.times > li")).to_have_count(1)
     expect(page.locator("#told")).to_contain_text("Intrusion announced")
-    assert len(server.ask("GET", "/v1/intrusions")["announced"]) == 1
+    (first,) = server.ask("GET", "/v1/intrusions")["announced"]
+    assert first["copied"].startswith("2001-02-0"), "in UTC"
+    expect(card(page, "Announced so far")).to_contain_text("visitors: covered: it began later, so it was not copied")
+    page.get_by_role("button", name="Announce an intrusion").click()
+    dialog.get_by_label("Just now").check()
+    dialog.get_by_label("I have read the price").check()
+    confirm.click()
+    expect(page.locator("ol.times > li")).to_have_count(2)
+    expect(card(page, "Announced so far")).to_contain_text("visitors: not covered: it cannot be refreshed")
+    assert server.ask("GET", "/v1/intrusions")["announced"][1]["copied"] == "just now"
     photograph(page, "intrusions")
 
 

@@ -411,6 +411,31 @@ def test_a_state_that_cannot_be_refreshed_is_shown_once(here: Path) -> None:
     run("inspect", "state", "--state", "--yes", code=3)
 
 
+def test_an_announced_intrusion_says_which_questions_are_covered(here: Path) -> None:
+    text = Path("panstream.toml").read_text()
+    Path("panstream.toml").write_text(text.replace("expected = 1000", "expected = 1000\nannounced = 1"))
+    run("run", "panstream.toml", "visits.csv")
+    announce = ("intrusion", "announce", "panstream.toml", "--yes")
+    for options, reason in (
+        (("--copied-at", "noon"), "--copied-at must be a date and time with a time zone"),
+        (("--copied-at", "2026-03-08T03:00:00"), "has none"),
+        (("--copied-at", "2999-01-01T00:00:00Z"), "is in the future"),
+        (("--copied-at", "2026-03-08T03:00:00Z", "--just-now"), "not both"),
+    ):
+        assert reason in run(*announce, *options, code=2).stderr
+    assert json.loads(run("inspect", "state").stdout)["announced intrusions"] == []
+    dated = run(*announce, "--copied-at", "2001-01-01T00:00:00Z").stdout
+    assert "visitors: not refreshed, covered: it began later, so it was not copied" in dated
+    done = run(*announce, "--just-now").stdout
+    assert "visitors: refreshed, covered" in done and "visits: refreshed, covered" in done
+    unknown = run(*announce)
+    assert "announced before: " in unknown.stderr and "copied just then; covered" in unknown.stderr
+    assert "visitors: not refreshed, not covered: rows may have been applied since" in unknown.stdout
+    records = json.loads(run("inspect", "state").stdout)["announced intrusions"]
+    assert [each["copied"] for each in records] == ["2001-01-01T00:00:00Z", "just now", None]
+    assert {each["query"]: each["covered"] for each in records[2]["verdicts"]}["visitors"] is False
+
+
 def test_an_announced_intrusion_is_the_one_look(here: Path) -> None:
     run("run", "panstream.toml", "visits.csv")
     run("intrusion", "announce", "panstream.toml", "--yes")
@@ -433,7 +458,10 @@ def test_recover_goes_back_when_asked(here: Path, monkeypatch: pytest.MonkeyPatc
     assert "nothing to recover" in run("recover", "state").stdout
     file = Path("state") / "state.sealed"
     with SnapshotStore("state") as store:
-        parts, before = store.load() or {}, file.read_bytes()
+        parts = store.load() or {}
+        parts["meta"] = json.dumps({**json.loads(parts["meta"]), "applied": 1}).encode()
+        store.commit(parts)
+        before = file.read_bytes()
         monkeypatch.setattr(store, "_overwrite", lambda slot: None)
         store.commit(parts)
     found = bytearray(file.read_bytes())
@@ -445,6 +473,8 @@ def test_recover_goes_back_when_asked(here: Path, monkeypatch: pytest.MonkeyPatc
     assert RUNNER.invoke(app, ["recover", "state"], input="n\n").exit_code == 1
     assert file.read_bytes() == found
     assert "restored" in run("recover", "state", "--yes").stdout
+    with SnapshotStore("state") as store:  # a copy may have shown the rows that were lost
+        assert json.loads((store.load() or {})["meta"])["applied"] > 1
     assert "visitors" in run("run", "panstream.toml", "visits.csv").stdout
 
 
@@ -484,7 +514,7 @@ def test_announced_intrusions_are_priced(here: Path) -> None:
     assert "any number is covered, so announced need not be declared" in explained
     run("run", "panstream.toml", "visits.csv", "--leave-open")
     for word, fate in (("refreshed", "paid for in advance"), ("not refreshed", "used up")):
-        result = run("intrusion", "announce", "panstream.toml", "--yes")
+        result = run("intrusion", "announce", "panstream.toml", "--just-now", "--yes")
         assert f"visitors: {word}" in result.stdout
         assert fate in result.stderr
 

@@ -81,6 +81,9 @@ def test_reading(live: Live) -> None:
         assert next(reader.listen("rows"))["series"] == "rows"
         assert reader.ledger()["intrusions"] == reader.intrusions()["announced"]
         assert len(reader.announce_intrusion()["announced"]) == len(reader.ledger()["intrusions"])
+        assert reader.announce_intrusion(just_now=True)["announced"][-1]["copied"] == "just now"
+        known = "2001-01-01T00:00:00Z"
+        assert reader.announce_intrusion(copied_at=known)["announced"][-1]["copied"] == known
         with pytest.raises(RequestRefused) as refused:
             reader.release("by_region")
         assert (refused.value.code, refused.value.status) == ("conflict", 409)

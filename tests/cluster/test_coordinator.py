@@ -15,6 +15,7 @@ from panstream.cluster._backend import stored_shards
 from panstream.cluster._coordinator import ClusterEngine
 from panstream.cluster._links import Call, LocalLink
 from panstream.engine.engine import Engine
+from panstream.engine.intrusions import CopyTime
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
 from zero_noise import ZeroNoiseSource
@@ -362,6 +363,45 @@ def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> No
     assert "test source" in seeded.plans[0].claim.note
     for engine in (one, many, quiet, seeded):
         engine.close()
+
+
+def test_shards_freeze_only_what_no_row_followed(tmp_path: Path) -> None:
+    """The copy was made before or after the last rows; a coordinator that died may not know of the last rows."""
+    asked = {**QUERIES["bits"], "announced": 1}
+    ids = np.arange(USERS)
+    rows = [
+        Rows(count=USERS, queries={"bits": QueryRows.all(USERS)}, ids=ids, producer="p", sequence=number)
+        for number in (1, 2)
+    ]
+    now = [1_000_000.0]
+
+    def opened(name: str, link: LocalLink) -> ClusterEngine:
+        return ClusterEngine(config(asked, directory=tmp_path / name), link, positions=True, clock=lambda: now[0])
+
+    for name, dies, copied, covered in (
+        ("before", False, 1_000_050.0, False),
+        ("after", False, 1_000_150.0, True),
+        ("died", True, 1_000_150.0, False),
+    ):
+        now[0], link = 1_000_000.0, LocalLink(2)
+        engine = opened(name, link)
+        engine.apply(rows[0])
+        now[0] += 100
+        if not dies:
+            engine.apply(rows[1])
+        engine.close()
+        if dies:
+            engine = opened(name, link)
+            now[0] += 100
+            interrupted(link, 0)
+            with pytest.raises(KeyboardInterrupt):
+                engine.apply(rows[1])
+            engine.close()
+        now[0] += 100
+        with opened(name, LocalLink(2)) as engine:
+            (state,) = engine.announce_intrusion(CopyTime(at=copied))
+            assert (state.done, state.verdict.covered) == (covered, covered), name
+            assert {len(shard._states["0/0/bits"].frozen) for shard in engine.link.open_shards} == {int(covered)}  # type: ignore[attr-defined]
 
 
 def test_counters_are_refreshed_on_every_shard_and_decoded_for_it(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_tables_are_with_the_shards_and_a_call_made_twice_counts_once(tmp_path: 
         states = [shard._states["0/0/all"] for shard in link.open_shards]
         assert sum(state.rows.size for state in states) == 5 * states[0].rows.shape[1]
         assert np.abs(states[0].levels[0]).sum() == 400, "every event moves a cell of the first level by one"
-        assert [str(state) for state in engine.announce_intrusion()] == ["all: refreshed"]
+        assert [str(state) for state in engine.announce_intrusion()] == ["all: refreshed, covered"]
         assert [state.draws for state in states] == [2, 2], "a call made twice adds noise once"
         (answer,) = engine.release("all")
         assert answer.record["value"] == 400

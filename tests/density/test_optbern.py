@@ -190,7 +190,7 @@ def test_decoding_after_announced_intrusions_is_unbiased(announced: int) -> None
         monitor = Monitor(algorithm, source=source)
         for phase in range(announced):
             monitor.update(range(100 * phase, 100 * phase + 100))
-            monitor.refresh()
+            monitor.refresh(rows_since_copy=False)
         monitor.update(range(50, 150))
         estimate = monitor.release()
         values.append(estimate.unbiased)
@@ -203,7 +203,7 @@ def test_decoding_after_announced_intrusions_is_unbiased(announced: int) -> None
 def test_a_refresh_that_was_not_paid_for_is_refused() -> None:
     monitor = OptBern(universe=10, epsilon=1.0).start()
     with pytest.raises(NotSupported, match="announced=0"):
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
     with pytest.raises(InvalidParameter, match="cannot be combined"):
         OptBern(universe=10, epsilon=1.0, announced=1, deletions=True)
     with pytest.raises(NotSupported, match="deletions"):
@@ -326,7 +326,7 @@ def test_planned_error_of_a_sample_counts_those_left_out(users: int, density: fl
 
 def test_the_claim_covers_one_look_and_those_that_are_paid_for() -> None:
     claim = OptBern(universe=10, epsilon=1.0, announced=2).claim()
-    assert claim.intrusions == Intrusions(unannounced=1, announced=2)
+    assert claim.intrusions == Intrusions(unannounced=1, announced=2, freezes=True)
 
 
 def test_no_state_is_refreshed_more_often_than_it_can_hold() -> None:

@@ -143,7 +143,7 @@ def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
         algorithm = RefreshableCroppedMean(universe=400, epsilon=8.0, crop=3, sample=sample, key=key)
         monitor = Monitor(algorithm, source=source)
         monitor.update(first)
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
         monitor.update(second)
         estimate = monitor.release()
         values.append(estimate.unbiased)
@@ -159,10 +159,10 @@ def test_before_a_refresh_it_is_a_cropped_mean_and_a_second_refresh_is_refused()
     monitor = Monitor(algorithm, source=SeededSource(1))
     monitor.update([*range(1_000), *range(1_000)])
     again = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(2))
-    again.refresh()
+    again.refresh(rows_since_copy=False)
     again = Monitor[Any].from_bytes(again.to_bytes(), source=SeededSource(3))
     with pytest.raises(NotSupported, match="covers one announced intrusion"):
-        again.refresh()
+        again.refresh(rows_since_copy=False)
     for each in (monitor, again):
         assert abs(each.release().value - 1.0) < 5 * algorithm.error(beta=0.05)
 

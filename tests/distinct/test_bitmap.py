@@ -275,7 +275,7 @@ def test_announced_intrusions_are_decoded() -> None:
     for key in range(60):  # the hash is random too
         monitor = Monitor[Any](replace(algorithm, key=key), source=source)
         monitor.update(range(3000))
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
         monitor.update(range(2000, 5000))
         estimate = monitor.release()
         assert len(estimate.released) == 2 * 12
@@ -284,7 +284,7 @@ def test_announced_intrusions_are_decoded() -> None:
     assert_mean(np.array(values), 5000.0, "freeze and start afresh", sd=np.mean(errors))
     assert np.std(values) < 1.3 * np.mean(errors)
     with pytest.raises(NotSupported, match="announced=1"):
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
 
 
 def test_shards_merge_to_the_whole_without_loss() -> None:
@@ -325,9 +325,9 @@ def test_shards_with_announced_intrusions() -> None:
     whole = Bitmap(epsilon=math.inf, announced=1, buckets=64, levels=8)
     monitors = [feed(replace(whole, shards=2, owned=i), [range(100)]) for i in range(2)]
     with pytest.raises(MergeRefused, match="same announced intrusions"):
-        monitors[0].refresh()
+        monitors[0].refresh(rows_since_copy=False)
         monitors[0].merge(monitors[1])
-    monitors[1].refresh()
+    monitors[1].refresh(rows_since_copy=False)
     merged = monitors[0].merge(monitors[1])
     assert merged.release().value == pytest.approx(100, rel=0.1)
 

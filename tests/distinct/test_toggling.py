@@ -122,7 +122,7 @@ def test_announced_intrusions_are_decoded() -> None:
     for key in range(RUNS):
         monitor = Monitor[Any](replace(algorithm, key=key), source=source)
         monitor.update(insert=range(5000))
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
         monitor.update(delete=range(2000))
         estimate = monitor.release()
         values.append(estimate.unbiased)
@@ -130,7 +130,7 @@ def test_announced_intrusions_are_decoded() -> None:
     assert_mean(np.array(values), 3000.0, "freeze and start afresh")
     assert 0.7 < np.std(values) / np.mean(errors) < 1.4
     with pytest.raises(NotSupported, match="announced=1"):
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question, rows
 from panstream.engine.engine import Engine
+from panstream.engine.intrusions import CopyTime
 from panstream.engine.rows import Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
 from panstream.randomness import SeededSource
 from panstream.store.releases import Release
+
+JUST_NOW = CopyTime(just_now=True)
 
 
 class Clock:
@@ -505,7 +508,10 @@ def test_releases_when_asked() -> None:
 
 def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
     with Engine(config(COUNT, DISTINCT, directory=tmp_path)) as engine:
-        assert {state.query: state.done for state in engine.announce_intrusion()} == {"count": True, "distinct": False}
+        assert {state.query: state.done for state in engine.announce_intrusion(JUST_NOW)} == {
+            "count": True,
+            "distinct": False,
+        }
     with Engine(config(COUNT, DISTINCT, directory=tmp_path)) as engine:
         assert len(engine.intrusions) == 1
 
@@ -513,7 +519,7 @@ def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
 def test_names_that_nobody_listed_are_refreshed_after_an_announced_intrusion() -> None:
     names = question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000)
     with Engine(config(names)) as engine:
-        assert [str(state) for state in engine.announce_intrusion()] == ["names: refreshed"]
+        assert [str(state) for state in engine.announce_intrusion(JUST_NOW)] == ["names: refreshed, covered"]
 
 
 def test_announced_intrusions_that_were_paid_for(tmp_path: Path) -> None:
@@ -527,10 +533,13 @@ def test_announced_intrusions_that_were_paid_for(tmp_path: Path) -> None:
             assert plan.claim.epsilon <= 40.0
             assert plan.claim.intrusions.announced == 1
         engine.apply(rows(names, np.arange(600)))
-        assert {state.query: state.done for state in engine.announce_intrusion()} == {"bits": True, "cells": True}
+        assert {state.query: state.done for state in engine.announce_intrusion(JUST_NOW)} == {
+            "bits": True,
+            "cells": True,
+        }
     with Engine(settings) as engine:
         engine.apply(rows(names, np.arange(400, 1000)))
-        refused = {state.query: state.done for state in engine.announce_intrusion()}
+        refused = {state.query: state.done for state in engine.announce_intrusion(JUST_NOW)}
         assert refused == {"bits": False, "cells": False}, "one was paid for"
         engine.finish()
         found = {name: engine.log.last(name).record for name in names}  # type: ignore[union-attr]
@@ -552,9 +561,9 @@ def test_a_window_without_refreshes_left_does_not_keep_the_others_from_theirs() 
     daily["sql"] += " GROUP BY region"
     with Engine(config(daily, time="at", lateness=10)) as engine:
         engine.apply(rows(["daily"], np.arange(4), times=[1, 2, 3, 4], groups=[0, 1, 0, 1]))
-        first = engine.announce_intrusion()
+        first = engine.announce_intrusion(JUST_NOW)
         engine.apply(rows(["daily"], np.arange(4), times=[11, 12, 13, 14], groups=[0, 1, 0, 1]))
-        second = engine.announce_intrusion()
+        second = engine.announce_intrusion(JUST_NOW)
     begin, then = "1970-01-01T00:00:00Z", "1970-01-01T00:00:10Z"
     by_state = {(state.query, state.window, state.group): state.done for state in second}
     assert all(state.done for state in first)
@@ -564,7 +573,7 @@ def test_a_window_without_refreshes_left_does_not_keep_the_others_from_theirs() 
         ("daily", then, "region=a"): True,
         ("daily", then, "region=b"): True,
     }
-    assert str(second[2]) == f"daily (window from {then}; region=a): refreshed"
+    assert str(second[2]) == f"daily (window from {then}; region=a): refreshed, covered"
 
 
 def test_claims_and_records(tmp_path: Path) -> None:

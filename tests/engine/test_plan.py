@@ -337,7 +337,7 @@ def test_the_largest_size_of_a_state_is_known_before_it_starts(query: dict[str, 
     (plan,) = plan_all(config(query))
     monitor = plan.algorithm.start()
     for _ in range(query.get("announced", 0)):
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
     stored = len(monitor.to_bytes())
     assert stored - 2048 < plan.most_bytes(0.0) <= stored, "all but the header"
 

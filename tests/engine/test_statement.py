@@ -100,8 +100,14 @@ def test_it_fetches_nothing_and_takes_no_markup_from_the_configuration() -> None
         (
             {"sql": "SELECT COUNT(DISTINCT who) FROM s", "announced": 1},
             {"user": "who"},
-            "1, if reported, and 1 unnoticed",
+            "1, if reported before another row is counted, and 1 unnoticed after the last report",
         ),
+        (
+            {"sql": "SELECT COUNT(DISTINCT who) FROM s", "announced": 1},
+            {"user": "who"},
+            "A break-in that is reported after further rows were counted, in “q”",
+        ),
+        ({}, {}, "any number, if reported, and 1 unnoticed after the last report"),
         ({}, {"budget": {"event": 2.0}}, "The declared budget of all questions for one row is ε = 2"),
     ],
 )

@@ -90,7 +90,10 @@ def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: LocalLink) 
     assert all(each["refreshable"] and "any number of copies of one machine" in each["text"] for each in priced)
     done = live.ask("POST", "/v1/intrusions", b'{"confirm": true}', Content_Type="application/json")
     assert done.status == 200, done.body
-    assert all(state["refreshed"] for state in done.json["states"])
+    assert all(state["refreshed"] and state["covered"] for state in done.json["states"])
+    assert {state["verdict"] for state in done.json["states"]} == {
+        "covered, unless both machines were copied in one epoch"
+    }
     assert link.first.step > step
     assert (before != link.first._party.shares["0/0/share"].cells).any()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, NotBounded
 from panstream.privacy import Claim, Intrusions, Ledger
-from panstream.privacy.claim import loose
+from panstream.privacy.claim import Refresh, loose
 
 
 def test_claim_is_json_and_text() -> None:
@@ -161,6 +161,16 @@ def test_bad_ledgers_are_refused() -> None:
             Intrusions(announced=1),
             "1 unannounced and 1 announced (the unannounced one after the last refresh), at",
         ),
+        (
+            Intrusions(announced=1, freezes=True),
+            "1 unannounced and 1 announced (the unannounced one after the last refresh); the announced one is covered "
+            "only if no row was applied between the copy and the refresh",
+        ),
+        (
+            Intrusions(unannounced=0, announced=2, freezes=True),
+            "2 announced; an announced one is covered only if no row was applied between the copy and the refresh",
+        ),
+        (Intrusions(freezes=True), "1 unannounced, at any time"),
     ],
 )
 def test_intrusions_in_words(intrusions: Intrusions, words: str) -> None:
@@ -194,6 +204,15 @@ def test_rows_of_claims_without_releases_or_with_a_note() -> None:
     assert plain.to_json()["intrusions"]["announced"] == 0
     assert replace(plain, intrusions=Intrusions(unannounced=0)).to_json()["intrusions"]["unannounced"] == 0
     assert replace(plain, intrusions=Intrusions(announced=-1)).to_json()["intrusions"]["announced"] == "any"
+    assert "freezes" not in plain.to_json()["intrusions"]
+    frozen = replace(plain, intrusions=Intrusions(announced=1, freezes=True))
+    assert frozen.to_json()["intrusions"]["freezes"] is True
+
+
+def test_what_became_of_a_copied_state_in_words() -> None:
+    assert str(Refresh(covered=True)) == "covered"
+    assert Refresh.too_late(True) == Refresh(False, "rows were applied since")
+    assert str(Refresh.too_late(None)) == "not covered: rows may have been applied since"
 
 
 def test_a_factor_above_e_to_the_twenty_is_warned_of() -> None:

@@ -56,6 +56,16 @@ def test_claims_together_cover_the_fewest_looks_that_one_of_them_covers() -> Non
     assert sequential([replace(some[0], intrusions=endless)] * 2).intrusions == endless
 
 
+def test_one_claim_that_freezes_makes_all_of_them_wait_for_a_still_stream() -> None:
+    adds, freezes, no_refresh = (
+        Claim(epsilon=1.0, unit="user", intrusions=intrusions)
+        for intrusions in (Intrusions(announced=-1), Intrusions(announced=1, freezes=True), Intrusions())
+    )
+    assert sequential([adds, freezes]).intrusions == Intrusions(announced=1, freezes=True)
+    assert parallel([adds, adds]).intrusions == Intrusions(announced=-1)
+    assert sequential([freezes, no_refresh]).intrusions == Intrusions()
+
+
 LOOKS = [(3, 2), (-1, 1), (2, -1), (4, 5)]  # unannounced and announced; -1 for any number
 STRONG = Claim(
     epsilon=1.0,

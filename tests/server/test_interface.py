@@ -132,13 +132,29 @@ def test_intrusions_show_their_price_first(live: Live) -> None:
     assert price["done"] is False
     kind = "application/json"
     assert live.post(b'{"confirm": false}', kind, "/v1/intrusions").json == price
+    assert live.post(b'{"confirm": false, "copied_at": null}', kind, "/v1/intrusions").json == price
     done = live.post(b'{"confirm": true}', kind, "/v1/intrusions").json
     assert done["done"] is True
     assert price["states"] == []
     assert {state["query"] for state in done["states"]} == {row["query"] for row in done["price"]}
     assert all(state["refreshed"] in (True, False) for state in done["states"])
     assert len(done["announced"]) == len(price["announced"]) + 1
+    assert done["announced"][-1]["copied"] is None
+    assert all(state["covered"] == state["verdict"].startswith("covered") for state in done["states"])
     assert live.get("/v1/ledger").json["intrusions"] == done["announced"]
+    for bad, reason in (
+        (b'{"confirm": true, "copied_at": "soon"}', "copied_at must be a date and time with a time zone"),
+        (b'{"confirm": true, "copied_at": "2999-01-01T00:00:00Z"}', "is in the future"),
+        (b'{"confirm": true, "copied_at": "2026-01-01T00:00:00Z", "just_now": true}', "not both"),
+        (b'{"confirm": true, "copied_at": 7}', "the body must be"),
+        (b'{"confirm": true, "just_now": 1}', "the body must be"),
+    ):
+        refused = live.post(bad, kind, "/v1/intrusions")
+        assert (refused.code, reason in refused.json["error"]["message"]) == ("bad_request", True)
+    assert live.get("/v1/ledger").json["intrusions"] == done["announced"], "nothing is recorded"
+    dated = live.post(b'{"confirm": true, "copied_at": "2001-01-01T00:00:00Z"}', kind, "/v1/intrusions").json
+    assert {state["verdict"] for state in dated["states"]} == {"covered: it began later, so it was not copied"}
+    assert dated["announced"][-1]["copied"] == "2001-01-01T00:00:00Z"
     for body in (b"", b"{}", b"[]", b"true", b'{"confirm": 1}', b'{"confirm": true, "x": 1}', b"[" * 900, b"\xff"):
         assert live.post(body, kind, "/v1/intrusions").code == "bad_request"
     assert live.post(b" " * 2000, kind, "/v1/intrusions").code == "too_large"

@@ -259,9 +259,11 @@ def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list
     for position, step in enumerate(world, start=1):
         if step.verb == "update":
             step.call(monitor.update)
-        elif step.verb == "refresh":
-            seen.append(("state", stolen(monitor)))
-            monitor.refresh()
+        elif step.verb in ("refresh", "copied", "late_refresh"):
+            if step.verb != "late_refresh":
+                seen.append(("state", stolen(monitor)))
+            if step.verb != "copied":
+                monitor.refresh(rows_since_copy=False)
         elif step.verb in ("release", "tick", "ticks"):
             seen.append(("output", getattr(monitor, step.verb)(*step.given().values())))
         else:  # a step of the algorithm's own, such as a merge

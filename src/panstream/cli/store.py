@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,6 +55,7 @@ def recover(
 ) -> None:
     """Restore the previous state, if the newest state of a store is damaged and the previous one still exists."""
     with outcome():
+        from panstream.engine.kept import Kept
         from panstream.store.snapshot import SnapshotStore
 
         if not (path / "state.sealed").exists():
@@ -68,29 +70,57 @@ def recover(
         if not yes:
             typer.confirm("Restore it?", abort=True, err=True)
         with SnapshotStore(path, operator_key=key, accept_previous=True) as store:
-            store.load()
+            parts = store.load() or {}
+            meta = Kept.meta(parts)
+            # The rows that are lost were applied until now at the latest: a copy may have shown them.
+            meta["applied"] = max(math.ceil(time.time()), meta.get("applied") or 0)
+            store.commit({**parts, "meta": json.dumps(meta).encode()})
         typer.echo("The previous state was restored.")
 
 
 @intrusion.command("announce")
-def _announce(config: ConfigFile, yes: Yes = False, key_file: KeyFile = None) -> None:
-    """Record that the state was, or may have been, copied, and refresh every state that supports it."""
+def _announce(
+    config: ConfigFile,
+    copied_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the state was copied, with a time zone: 2026-03-08T03:00:00Z. If rows were applied since, "
+            "questions that are refreshed by freezing their state are not covered.",
+        ),
+    ] = None,
+    just_now: Annotated[
+        bool,
+        typer.Option(
+            "--just-now", help="The state was copied just now: no row has been applied since. Instead of --copied-at."
+        ),
+    ] = False,
+    yes: Yes = False,
+    key_file: KeyFile = None,
+) -> None:
+    """Record that the state was, or may have been, copied, refresh every state that can be, and say which are covered.
+
+    Without --copied-at and --just-now, the time of the copy is not known: then rows may have been applied since, and
+    only questions that are refreshed by adding noise (COUNT, SUM, names, ...) are covered.
+    """
     with outcome():
         from panstream.engine.config import load_config
-        from panstream.engine.intrusions import outlook
+        from panstream.engine.intrusions import CopyTime, say_recorded
         from panstream.machines.session import open_stream
 
+        copy = CopyTime.parse("--copied-at", copied_at, just_now=just_now)
+        copy.check_past(time.time())
         loaded = load_config(config)
         if loaded.directory is None:
             raise InvalidParameter("[store] directory is needed: without it there is no stored state to refresh")
         with open_stream(loaded, operator_key=operator_key(key_file)) as engine:
             for plan in engine.plans:
-                typer.echo(f"  {plan.config.name}: {outlook(plan, len(engine.intrusions))[1]}", err=True)
-            if engine.intrusions:
-                typer.echo(f"  announced before: {', '.join(engine.intrusions)}", err=True)
+                typer.echo(f"  {plan.config.name}: {engine.exposure.outlook(plan)[1]}", err=True)
+            for record in engine.intrusions:
+                typer.echo(f"  announced before: {say_recorded(record)}", err=True)
             if not yes:
                 typer.confirm("Announce an intrusion now?", abort=True, err=True)
-            for state in engine.announce_intrusion():
+            for state in engine.announce_intrusion(copy):
                 typer.echo(str(state))
 
 
@@ -143,6 +173,8 @@ def _check_unseen(meta: dict[str, Any]) -> None:
 
 
 def _confirm(meta: dict[str, Any], yes: bool) -> None:
+    from panstream.engine.intrusions import say_recorded
+
     typer.echo(
         "Reading the state is an intrusion and is recorded. States that can be refreshed are, at no cost; for all "
         "others this is the one intrusion that their claims cover, and a second one has no finite price:",
@@ -150,8 +182,8 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
     )
     for name, query in meta["queries"].items():
         typer.echo(f"  {name}: {query['algorithm']}", err=True)
-    if meta["intrusions"]:
-        typer.echo(f"  announced before: {', '.join(meta['intrusions'])}", err=True)
+    for record in meta["intrusions"]:
+        typer.echo(f"  announced before: {say_recorded(record)}", err=True)
     if not yes:
         typer.confirm("Read it?", abort=True, err=True)
 
@@ -159,21 +191,30 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
 def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
     """Return the states as plain values; in ``parts`` they are refreshed and the intrusion is on record."""
     from panstream.algorithm import Monitor
+    from panstream.engine.intrusions import CopyTime, Refreshed, recorded, refresh_state
+    from panstream.engine.results import iso
 
     shown: dict[str, Any] = {}
+    states: list[Refreshed] = []
+    now = math.ceil(time.time())
     for label in [label for label in parts if label.startswith("state/")]:
         monitor = Monitor[Any].from_bytes(parts[label], checked=False)
         layout = monitor.algorithm.layout()
         shown[label[6:]] = {name: _plain(getattr(monitor.state, name), field) for name, field in layout.items()}
         window, group, name = label[6:].split("/", 2)
-        try:
-            monitor.refresh()
-        except NotSupported:
-            query = meta["queries"][name]
+        query = meta["queries"][name]
+        verdict, exposed = refresh_state(monitor, monitor.claim().intrusions, rows_since_copy=False)
+        length = query["declared"].get("window")
+        states.append(Refreshed(query=name, verdict=verdict, window=length and iso(int(window) * length)))
+        if exposed:
             query["exposed"] = [*query.get("exposed", []), [int(window), int(group)]]
             continue
+        refreshed = dict(query.get("refreshed", []))
+        if now not in refreshed.setdefault(int(window), []):  # the groups of a window are refreshed together
+            refreshed[int(window)].append(now)
+        query["refreshed"] = list(refreshed.items())
         parts[label] = monitor.to_bytes(checked=False)
-    meta["intrusions"].append(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    meta["intrusions"].append(recorded(now, CopyTime(just_now=True), states))
     parts["meta"] = json.dumps(meta).encode()
     return shown
 

@@ -25,6 +25,7 @@ from panstream.divisible import DivisibleTables, is_divided
 from panstream.engine.backend import Elsewhere, Held, LocalBackend, Slot, label
 from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
+from panstream.privacy.claim import Refresh
 from panstream.randomness import Source
 from panstream.store.disk import Disk
 
@@ -205,7 +206,7 @@ class ClusterBackend(LocalBackend):
                 wipe_state(state)
 
     def refresh(self, query: str, slot: Slot) -> None:
-        """Let every shard freeze its part of a state, and start afresh."""
+        """Let every shard refresh its part of a state."""
         self._everywhere("refresh", [label(query, slot)])
 
     def _close_part(self) -> None:
@@ -255,12 +256,15 @@ class _DividedState:
         """Refuse: no divided algorithm releases at ticks."""
         raise NotSupported(f"{type(self.algorithm).__name__} does not release at ticks")
 
-    def refresh(self) -> None:
-        """Freeze and start afresh on every shard, if the algorithm was built for it."""
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
+        """Refresh the cells on every shard, if the algorithm was built for it."""
+        if self.algorithm.freezes and self.algorithm.claim().intrusions.announced and rows_since_copy is not False:
+            return Refresh.too_late(rows_since_copy)
         with self._whole() as (state, source):
             self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
             self._released = state.released
         self._backend.refresh(*self._place)
+        return Refresh(covered=True)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the record that the coordinator stores; the cells are not in it."""
@@ -280,10 +284,11 @@ class _DividedTables(_DividedState):
         estimate: Estimate = self.algorithm.answer(shown)
         return estimate
 
-    def refresh(self) -> None:
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
         """Add noise on every shard, as often as asked."""
         self._backend.catch_up()
         self._backend.refresh(*self._place)
+        return Refresh(covered=True)
 
 
 def _held(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _DividedState:

@@ -113,6 +113,8 @@ class ClusterEngine(Engine):
                 self._kept.seen[producer] = sequence_of(number) if number else 0
             self._kept.old_numbers = False
         self._divided.caught_up(self._reached())
+        if self._divided.step > self._divided.least:  # shards may have rows that came after our last commit
+            self.exposure.note_applied()
 
     def _reached(self) -> dict[str, tuple[int, float]]:
         found = {producer: (number, math.inf) for producer, number in self._kept.seen.items()}
@@ -233,6 +235,7 @@ class ClusterEngine(Engine):
                 wipe(events)
             self._kept.seen |= dict.fromkeys(producers, 0)
             self._kept.dirty = self._uncommitted = True
+            self.exposure.note_applied()
 
     @_alone
     def estimate(self, name: str) -> Estimate:

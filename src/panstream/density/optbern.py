@@ -35,7 +35,8 @@ class OptBern(Presence):
         sample: how many users have a bit; all of them by default, which has no sampling error.
         releases: how many estimates will be published.
         deletions: whether rows may remove users (presence toggles; excludes announced intrusions).
-        announced: how many announced intrusions to pay for in advance.
+        announced: how many announced intrusions to pay for in advance; each is covered only if no row was applied
+            between the copy and the refresh.
         key: public number that picks the sample.
         count: whether the answer is the number of users that came instead of their fraction.
 

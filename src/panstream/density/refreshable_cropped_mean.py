@@ -45,8 +45,9 @@ class RefreshableCroppedMean(CroppedMean):
 
     Privacy
         Unit: user; any of one user's arrivals may be added or removed. One announced copy of the state, one unannounced
-        copy after it, and all releases lose ``epsilon`` together, exactly if ``crop`` is at least 2. Without a refresh
-        it is one unannounced copy, which loses less.
+        copy after it, and all releases lose ``epsilon`` together, exactly if ``crop`` is at least 2. The announced copy
+        is covered only if no row was applied between it and the refresh. Without a refresh it is one unannounced copy,
+        which loses less.
 
     Error
         Before the intrusion that of :class:`CroppedMean` at less than half the budget. After it the variance per user
@@ -59,7 +60,8 @@ class RefreshableCroppedMean(CroppedMean):
     Example
         >>> monitor = RefreshableCroppedMean(universe=100_000, epsilon=4.0, crop=2).start()
         >>> monitor.update(range(50_000))
-        >>> monitor.refresh()
+        >>> print(monitor.refresh(rows_since_copy=False))
+        covered
         >>> monitor.update(range(25_000))
         >>> abs(monitor.release().value - 0.75) < 0.3
         True
@@ -71,6 +73,8 @@ class RefreshableCroppedMean(CroppedMean):
 
     law: BitLaw = field(init=False, repr=False, compare=False)
     pair_noise: DiscreteLaplace = field(init=False, repr=False, compare=False)
+
+    freezes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         CroppedMean.__post_init__(self)

@@ -46,7 +46,8 @@ class Bitmap(SiteCounter):
             announced.
         epsilon_state: share of epsilon that is spent on the cells; the best by default.
         releases: how many estimates will be published.
-        announced: how many announced intrusions to pay for in advance.
+        announced: how many announced intrusions to pay for in advance; each is covered only if no row was applied
+            between the copy and the refresh.
         key: public number that picks the hash function.
         hash: of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids if you keep ``key`` to
             yourself; integers have a hash function of their own.

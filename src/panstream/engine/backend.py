@@ -11,6 +11,7 @@ from panstream.algorithm import Monitor
 from panstream.codec import FieldLayout, public
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate
+from panstream.privacy.claim import Refresh
 from panstream.randomness import Source
 from panstream.sharing.statistic import SharedStatistic
 
@@ -81,8 +82,8 @@ class Held(Protocol):
     def tick(self) -> Estimate | PendingAnswer:
         """Close the current slot of a continual algorithm and draw its answer."""
 
-    def refresh(self) -> None:
-        """Make the state safe again after an announced intrusion."""
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
+        """Refresh the state after an announced intrusion, unless it would have to be frozen and rows came since."""
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return what the engine must store to go on with it; without ``checked``, without a checksum."""

@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine._clocks import StreamClock, watched
+from panstream.engine._exposure import Exposure
 from panstream.engine._sink_config import SinkState
 from panstream.engine.backend import Backend, LocalBackend, Slot
 from panstream.engine.config import Config
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
-from panstream.engine.intrusions import Refreshed
+from panstream.engine.intrusions import NOT_KNOWN, CopyTime, Refreshed
 from panstream.engine.kept import Kept, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.preparing import prepare_batch
@@ -76,7 +77,11 @@ class Engine:
         self.sink: SinkState | None = None  # how copying answers to a database goes, where it is configured
         self._backend: Backend = LocalBackend(source) if backend is None else backend
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
-        self._queries = {plan.config.name: RunningQuery(plan, self._backend, lateness=lateness) for plan in self.plans}
+        self._clock: Callable[[], float] = clock  # watched from now on, and standing still during a live stream's step
+        self._queries = {
+            plan.config.name: RunningQuery(plan, self._backend, lateness=lateness, clock=lambda: self._clock())
+            for plan in self.plans
+        }
         self._stream_clock = StreamClock()
         self._drawn: list[Callable[[], Release]] = []  # records of answers, to be had once the backend has flushed
         self.broken = self._uncommitted = False  # whether a step failed half-way: then it must be opened again
@@ -90,7 +95,9 @@ class Engine:
             self._kept = Kept.restore(config, self._store, self._queries, self.log, now=stamp_of(clock()))
             last = None if accept_time else self._kept.newest
             self._wall = watched(clock, elapsed, config.stream, self._queries.values(), last=last)
-            self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
+            self._clock = self._wall
+            self.exposure = Exposure(self._kept, self._queries, clock)
+            self.exposure.correct_starts(int(self._clock()))
             self._restored()
             self._publish_facts()
             self._stream_clock.newest = self._kept.newest
@@ -139,8 +146,8 @@ class Engine:
         return self._kept.ledger
 
     @property
-    def intrusions(self) -> tuple[str, ...]:
-        """Return when intrusions were announced."""
+    def intrusions(self) -> tuple[dict[str, Any], ...]:
+        """Return the intrusions that were announced: when, when the copy was made, and a verdict for each query."""
         return tuple(self._kept.intrusions)
 
     def finished(self, name: str) -> bool:
@@ -234,6 +241,8 @@ class Engine:
             self._kept.dirty = self._uncommitted = True
             if commit:
                 self._commit_as_configured()
+            if not self.by_clock:  # otherwise whether rows came between two steps would show
+                self.exposure.note_applied()
         return Applied(new=True, skipped=rows.numbers(skipped), late=rows.numbers(late))
 
     def _times(self, rows: Rows) -> tuple[Mask, NDArray[np.float64] | None]:
@@ -310,13 +319,23 @@ class Engine:
         if self.spelling.publish(stamp_of(self._clock()), wait=wait):
             self.commit()
 
-    def announce_intrusion(self) -> list[Refreshed]:
-        """Refresh every state that can be, record the intrusion, and commit; return what became of each state."""
+    def announce_intrusion(self, copy: CopyTime = NOT_KNOWN) -> list[Refreshed]:
+        """Refresh every state that was copied and can be, record the verdicts, and commit.
+
+        Args:
+            copy: When the state was copied.
+
+        Returns:
+            What became of each state.
+
+        Raises:
+            InvalidParameter: The copy was made in the future; nothing is recorded.
+        """
+        copy.check_past(self.exposure.clock())
         with self._all_or_nothing():
-            done = [each for query in self._queries.values() for each in Refreshed.states(query.plan, query.refresh())]
-            self._kept.intrusions.append(stamp_of(self._clock()))
+            states = self.exposure.announce(copy, live=self.by_clock)
             self.commit()
-        return done
+        return states
 
     def commit(self, *, durable: Callable[[], None] | None = None) -> None:
         """Make states, seen batches, ledger and drawn releases durable in one go, then publish.
@@ -325,6 +344,8 @@ class Engine:
         """
         self._kept.newest = self._stream_clock.newest
         self._backend.flush()
+        if self.by_clock or self._uncommitted:  # empty steps of the clock count like others
+            self.exposure.note_applied()
         drawn = [made() for made in self._drawn]
         if self._store is not None:
             told = {} if durable is None else {"durable": durable}

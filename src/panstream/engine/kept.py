@@ -53,7 +53,8 @@ class Kept:
     seen: dict[str, int] = field(default_factory=dict)  # by file, or by the place of a producer
     producers: Producers = field(default_factory=Producers)
     drawn: list[Release] = field(default_factory=list)
-    intrusions: list[str] = field(default_factory=list)
+    intrusions: list[dict[str, Any]] = field(default_factory=list)
+    applied: int | None = None  # when rows were last applied, or may have been, by the clock of arrival
     newest: float | None = None
     dirty: bool = True  # whether input came since the last end of input
     with_states: bool = True
@@ -128,6 +129,7 @@ class Kept:
                 for q, n, t, r in meta["drawn"]
             ],
             intrusions=meta["intrusions"],
+            applied=meta.get("applied") if on else None,
             newest=meta["newest"] if on else None,
             dirty=meta["dirty"] if on else True,
             begun=tuple(meta["begun"]) if on and meta.get("begun") else None,
@@ -162,6 +164,7 @@ class Kept:
             "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],
             "unread": [[r.query, r.number] for r in drawn if r.unread],
             "intrusions": self.intrusions,
+            "applied": self.applied,
             "newest": self.newest,
             "dirty": self.dirty,
             "intakes": self.intakes,
@@ -173,6 +176,15 @@ class Kept:
             for (window, group), monitor in query.monitors.items():
                 parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
         return parts
+
+    def expose_parked(self) -> None:
+        """Note that the states of queries that the configuration no longer names were copied and not refreshed."""
+        exposed: dict[str, list[list[int]]] = {}
+        for label in self.parked_states:
+            _, window, group, name = label.split("/", 3)
+            exposed.setdefault(name, []).append([int(window), int(group)])
+        for name, slots in exposed.items():
+            self.parked[name]["exposed"] = slots
 
     def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
         assert self.config is not None
@@ -188,6 +200,8 @@ class Kept:
             "made": query.made,
             "before": query.before,
             "ticked": list(query.ticked.items()),
+            "started": list(query.started.items()),
+            "refreshed": list(query.refreshed.items()),
             "exposed": sorted(query.exposed),
             "since": query.coverage.since,
             "gaps": query.coverage.gaps,
@@ -233,6 +247,8 @@ def _restore_query(
             query.monitors[window, group] = monitor
     query.made, query.before, query.starts = meta["made"], meta["before"], meta["starts"]
     query.exposed = {(int(window), int(group)) for window, group in meta.get("exposed", ())}
+    query.started = {int(window): int(moment) for window, moment in meta.get("started", ())}
+    query.refreshed = {int(window): list(moments) for window, moments in meta.get("refreshed", ())}
     query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
     if query.schedule is not None:
         query.schedule.step = meta["step"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,6 +83,9 @@ class RunningQuery:
     starts: int = 1
     ticked: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
     coverage: Coverage = ALL_DATA
+    clock: Callable[[], float] = time.time
+    started: dict[int, int] = field(default_factory=dict)  # per window, a time before which its states were not there
+    refreshed: dict[int, list[int]] = field(default_factory=dict)  # per window, when its states were refreshed
     exposed: set[Slot] = field(default_factory=set)  # states seen in an announced intrusion and not refreshed
     _ids: IdCheck | None = None
 
@@ -108,6 +111,7 @@ class RunningQuery:
             self._open(0)
 
     def _open(self, window: int) -> None:
+        self.started.setdefault(window, math.floor(self.clock()))
         for group in range(len(self.plan.groups)):
             if (window, group) not in self.monitors:
                 started = self.backend.start(self.plan.config.name, (window, group), self.plan.algorithm)
@@ -298,6 +302,8 @@ class RunningQuery:
 
     def _drop(self, window: int) -> None:
         del self.ticked[window]
+        self.started.pop(window, None)
+        self.refreshed.pop(window, None)
         for slot in [slot for slot in self.monitors if slot[0] == window]:
             del self.monitors[slot]
             self.exposed.discard(slot)
@@ -330,16 +336,6 @@ class RunningQuery:
         read = partial(_read_off, monitor)  # from numbers that this tick has made public
         estimate = self.plan.answer(output, own, read)
         return lambda: estimate
-
-    def refresh(self) -> dict[Slot, bool]:
-        """Make every state safe again that can be after an announced intrusion; return of each whether it was."""
-        done = dict.fromkeys(sorted(self.monitors), False)
-        for slot in done:
-            with contextlib.suppress(NotSupported):  # another state of the same query may have refreshes left
-                self.monitors[slot].refresh()
-                done[slot] = True
-        self.exposed |= {slot for slot, good in done.items() if not good}
-        return done
 
 
 def _read_off(monitor: Any, what: Any) -> Estimate:

@@ -14,10 +14,11 @@ from panstream import __version__
 from panstream.durations import say_duration
 from panstream.engine.config import Config
 from panstream.engine.explain import explain, rounded
+from panstream.engine.intrusions import break_ins_in_words
 from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
 from panstream.engine.statement_page import PAGE, code, listed, paragraph, tabled
 from panstream.escaping import html_text
-from panstream.privacy.claim import Claim, Unit
+from panstream.privacy.claim import Unit
 from panstream.privacy.rounding import rounded_up
 
 _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
@@ -174,7 +175,12 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         + ("; where there is a δ (delta), only with the probability that is given below:" if slack else ":")
     )
     rows = [
-        [plan.config.name, _unit(plan, config), *_bounds(plan.claim.epsilon, plan.claim.delta), _break_ins(plan.claim)]
+        [
+            plan.config.name,
+            _unit(plan, config),
+            *_bounds(plan.claim.epsilon, plan.claim.delta),
+            break_ins_in_words(plan.claim),
+        ]
         for plan in plans
     ]
     totals = planned_ledger(config, tuple(plans)).totals()
@@ -238,8 +244,14 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
     found += [
         f"Any copy of the state of “{plan.config.name}”: no break-in is covered there."
         for plan in plans
-        if _break_ins(plan.claim) == "none"
+        if break_ins_in_words(plan.claim) == "none"
     ]
+    late = [plan.config.name for plan in plans if plan.claim.intrusions.freezes]
+    if late:
+        found.append(
+            f"A break-in that is reported after further rows were counted, in {_names(late)}: it is then the one that "
+            "may stay unnoticed, and a second one is not covered."
+        )
     if rowwise:
         found.append(
             f"Someone with several rows, in {_names(rowwise)}: the limit is for a single row, so k rows can lose "
@@ -323,22 +335,6 @@ def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
     if "disk" in plans[0].claim.places:
         return "the machine's memory, its disk, or both at the same time,"
     return "the machine's memory" if config.directory is None else "the machine's memory (not its disk)"
-
-
-def _break_ins(claim: Claim) -> str:
-    often, where = claim.intrusions, " and ".join(claim.places)
-    if often.machines > 1 and often.unannounced < 0:
-        both = ", and both at once one time" if often.together else ""
-        return f"any number, at one machine at a time{both} ({where})"
-    if not often.unannounced and not often.announced:
-        return "none"
-    if not often.announced:
-        return f"{often.unannounced}, even if unnoticed ({where})"
-    reported = "any number, if reported" if often.announced < 0 else f"{often.announced}, if reported"
-    if not often.unannounced:
-        return f"{reported} ({where})"
-    when = "between any two reports" if often.per_phase else "after the last report"
-    return f"{reported}, and {often.unannounced} unnoticed {when} ({where})"
 
 
 def _unit(plan: QueryPlan, config: Config) -> str:

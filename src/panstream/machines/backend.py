@@ -20,6 +20,7 @@ from panstream import codec
 from panstream.engine.backend import Elsewhere, Held, PendingAnswer, Slot, label
 from panstream.errors import MachineError, NotSupported, StoreError
 from panstream.machines.wire import overwrite, pack, told, unpack
+from panstream.privacy.claim import Refresh
 from panstream.randomness import Source
 from panstream.randomness.entropy import system_entropy
 from panstream.scratch import Scratch, leaves_nothing, wipe
@@ -329,8 +330,9 @@ class _SharedState:
         """Close the slot, and have its answer drawn."""
         return self.release()
 
-    def refresh(self) -> None:
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
         """Do nothing: shares are blinded anew in every step, and the engine is about to take one."""
+        return Refresh(covered=True)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the record that the front end stores: numbers of answers and steps."""

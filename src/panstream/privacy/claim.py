@@ -18,6 +18,8 @@ Place = Literal["memory", "disk"]
 Inputs = Literal["adaptive", "fixed"]
 
 
+NO_ROW_SINCE_COPY = "no row was applied between the copy and the refresh"
+
 _LOOSE = 20.0
 _SAID = {
     "adaptive": "may depend on earlier answers and on what an intruder saw",
@@ -59,8 +61,10 @@ class Intrusions:
 
     ``unannounced`` copies may happen at any time, before or after any release, without anyone noticing. ``announced``
     ones are followed by a refresh; then one unannounced copy is tolerated in every phase between two refreshes
-    if ``per_phase`` is true, else only in the last phase. Below 0 is any number. With two ``machines`` that hold shares
-    a copy is one of either; copies of both are covered if no epoch is seen at both, but for ``together`` epochs.
+    if ``per_phase`` is true, else only in the last phase. If the refresh ``freezes`` the state, an announced copy is
+    covered only if no row was applied between the copy and the refresh. Below 0 is any number. With two ``machines``
+    that hold shares a copy is one of either; copies of both are covered if no epoch is seen at both, but for
+    ``together`` epochs.
     """
 
     unannounced: int = 1
@@ -68,6 +72,7 @@ class Intrusions:
     per_phase: bool = False
     machines: int = 1
     together: int = 0
+    freezes: bool = False
 
     def __str__(self) -> str:
         if self.machines > 1 and self.unannounced < 0:
@@ -81,7 +86,31 @@ class Intrusions:
         where = ""
         if self.announced and self.unannounced:
             where = " in every phase" if self.per_phase else " (the unannounced one after the last refresh)"
-        return " and ".join(parts) + where + ", at any time"
+        if not (self.announced and self.freezes):
+            return " and ".join(parts) + where + ", at any time"
+        which = "the announced one" if self.announced == 1 else "an announced one"
+        return " and ".join(parts) + where + f"; {which} is covered only if {NO_ROW_SINCE_COPY}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """What became of a state whose copy was announced.
+
+    Attributes:
+        covered: Whether the copy is covered as an announced one: then the state was refreshed.
+        reason: Why it is not covered, else empty.
+    """
+
+    covered: bool
+    reason: str = ""
+
+    @classmethod
+    def too_late(cls, rows_since_copy: bool | None) -> Refresh:
+        """Return the outcome for a state that would have to be frozen although rows were, or may have been, applied."""
+        return cls(False, "rows were applied since" if rows_since_copy else "rows may have been applied since")
+
+    def __str__(self) -> str:
+        return "covered" if self.covered else f"not covered: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +219,7 @@ class Claim:
                 "per_phase": self.intrusions.per_phase,
                 **({"machines": self.intrusions.machines} if self.intrusions.machines > 1 else {}),
                 **({"together": self.intrusions.together} if self.intrusions.together else {}),
+                **({"freezes": True} if self.intrusions.freezes else {}),
             },
             "inputs": self.inputs,
             "places": list(self.places),

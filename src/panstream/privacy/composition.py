@@ -194,6 +194,7 @@ def _weaker(intrusions: Sequence[Intrusions]) -> Intrusions:
         announced=announced,
         per_phase=all(each.per_phase for each in intrusions),
         machines=min(each.machines for each in intrusions),
+        freezes=announced != 0 and any(each.freezes for each in intrusions),
     )
 
 

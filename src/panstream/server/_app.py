@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from panstream import __version__, secret_memory
 from panstream.engine.engine import Engine
-from panstream.engine.intrusions import Refreshed, outlook
+from panstream.engine.intrusions import CopyTime, Refreshed
 from panstream.engine.plan import QueryPlan
 from panstream.errors import (
     BudgetExhausted,
@@ -222,15 +223,16 @@ class _Calls:
         return _json(await self._worker.call(_intrusions))
 
     async def announce(self, request: Request) -> Response:
-        if not await _is_confirmed(request, self._gate.limits.body_time):
+        copy = await _announcement(request, self._gate.limits.body_time)
+        if copy is None:
             return await self.intrusions(request)
-        found, ledger = await self._worker.call(self._announce)
+        found, ledger = await self._worker.call(partial(self._announce, copy=copy))
         self._service.listeners.publish("ledger", ledger)
         return _json(found)
 
     @staticmethod
-    def _announce(engine: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        states = engine.announce_intrusion()
+    def _announce(engine: Any, copy: CopyTime) -> tuple[dict[str, Any], dict[str, Any]]:
+        states = engine.announce_intrusion(copy)
         return _intrusions(engine, states), _ledger(engine)
 
     async def health(self, request: Request) -> Response:
@@ -253,8 +255,8 @@ def _limit(request: Request) -> int:
     return int(given)
 
 
-async def _is_confirmed(request: Request, seconds: float) -> bool:
-    """Return whether an announcement of an intrusion is confirmed."""
+async def _announcement(request: Request, seconds: float) -> CopyTime | None:
+    """Return when the state was copied, if the announcement of an intrusion is confirmed, else None."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal("unsupported_media_type", "Content-Type must be application/json")
     data = await receive_small(request, _LONGEST, seconds, "this body")
@@ -262,9 +264,18 @@ async def _is_confirmed(request: Request, seconds: float) -> bool:
         found = json.loads(data)
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or set(found) != {"confirm"} or not isinstance(found["confirm"], bool):
-        raise Refusal("bad_request", 'the body must be {"confirm": true} or {"confirm": false}')
-    return bool(found["confirm"])
+    known = {"confirm": bool, "copied_at": str | None, "just_now": bool}
+    if (
+        not isinstance(found, dict)
+        or not {"confirm"} <= set(found) <= set(known)
+        or not all(isinstance(value, known[name]) for name, value in found.items())
+    ):
+        raise Refusal(
+            "bad_request",
+            'the body must be {"confirm": true} or {"confirm": false}, with "copied_at" (a time) or "just_now": true',
+        )
+    copy = CopyTime.parse("copied_at", found.get("copied_at"), just_now=found.get("just_now", False))
+    return copy if found["confirm"] else None
 
 
 def _queries(engine: Engine) -> dict[str, Any]:
@@ -303,7 +314,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "window": query.window,
         "on_demand": not scheduled,
         "finished": engine.finished(query.name),
-        "refreshable": outlook(plan, len(engine.intrusions))[0],
+        "refreshable": engine.exposure.outlook(plan)[0],
     }
 
 
@@ -322,8 +333,7 @@ def _ledger(engine: Engine) -> dict[str, Any]:
 
 def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dict[str, Any]:
     """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
-    before = len(engine.intrusions)
-    prices = [(plan.config.name, *outlook(plan, before)) for plan in engine.plans]
+    prices = [(plan.config.name, *engine.exposure.outlook(plan)) for plan in engine.plans]
     return {
         "done": states is not None,
         "states": [state.to_json() for state in states or ()],

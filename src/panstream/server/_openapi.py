@@ -156,8 +156,9 @@ def _paths() -> dict[str, Any]:
             ),
             "post": _operation(
                 "announceIntrusion",
-                "Someone may have copied the state: refresh every state that can be. Without confirm, only tell the "
-                "price.",
+                "Someone may have copied the state: refresh every state that can be, and say which are covered. Of "
+                "states that are refreshed by freezing them, a copy is covered only if no row was applied since: in a "
+                "live stream that takes just_now. Without confirm, only tell the price.",
                 "Intrusions",
                 "admin",
                 ("unsupported_media_type",),

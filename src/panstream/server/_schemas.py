@@ -35,6 +35,7 @@ _TIME = {"type": "string", "format": "date-time"}
 _EPSILON = {"oneOf": [{"type": "number"}, {"const": "inf"}], "description": 'A number, or "inf": no privacy.'}
 _WINDOW = {**_maybe("number"), "description": "Of unit user-window: the length of a window in seconds."}
 _MANY = {"oneOf": [{"type": "integer"}, {"const": "any"}]}
+_COVERED = {**_FLAG, "description": "Whether the copy is covered as an announced one."}
 
 _RELEASE = {
     "query": {**_TEXT, "description": "The query's name."},
@@ -103,7 +104,19 @@ _CLAIM = {
     "adjacency": _TEXT,
     "parts": {"type": "object", "additionalProperties": _EPSILON},
     "intrusions": _object(
-        {"unannounced": _MANY, "announced": _MANY, "per_phase": _FLAG, "machines": _WHOLE}, optional=("machines",)
+        {
+            "unannounced": _MANY,
+            "announced": _MANY,
+            "per_phase": _FLAG,
+            "machines": _WHOLE,
+            "together": _WHOLE,
+            "freezes": {
+                **_FLAG,
+                "description": "True: an announced copy is covered only if no row was applied between the copy and the "
+                "refresh.",
+            },
+        },
+        optional=("machines", "together", "freezes"),
     ),
     "inputs": {"enum": ["adaptive", "fixed"], "description": "Whether rows may depend on earlier answers."},
     "places": _list(_TEXT, "Which copies are covered: memory, disk."),
@@ -247,10 +260,38 @@ SCHEMAS: dict[str, Any] = {
             "entries": _list(
                 _object({"name": _TEXT, **_KIND, "window": _WINDOW, "epsilon": _EPSILON, "delta": _NUMBER})
             ),
-            "intrusions": _list(_TIME, "When intrusions were announced."),
+            "intrusions": _list(_ref("Intrusion"), "The intrusions that were announced."),
         }
     ),
-    "Announcement": _object({"confirm": {**_FLAG, "description": "True to do it."}}),
+    "Announcement": _object(
+        {
+            "confirm": {**_FLAG, "description": "True to do it."},
+            "copied_at": {
+                "type": ["string", "null"],
+                "format": "date-time",
+                "description": "When the state was copied, to the second, with a time zone. Null: not known.",
+            },
+            "just_now": {
+                **_FLAG,
+                "description": "True if the state was copied just now and no row has been applied since. Instead of "
+                "copied_at.",
+            },
+        },
+        optional=("copied_at", "just_now"),
+    ),
+    "Intrusion": _object(
+        {
+            "announced": _TIME,
+            "copied": {
+                **_maybe("string"),
+                "description": 'When the state was copied: a time, "just now", or null if it was not known.',
+            },
+            "verdicts": _list(
+                _object({"query": _TEXT, "window": _maybe("string"), "covered": _COVERED, "verdict": _TEXT}),
+                "Whether the copy is covered, for every question and window.",
+            ),
+        }
+    ),
     "Intrusions": _object(
         {
             "done": {**_FLAG, "description": "Whether this request announced one."},
@@ -264,11 +305,16 @@ SCHEMAS: dict[str, Any] = {
                         },
                         "group": {**_maybe("string"), "description": "Null without groups."},
                         "refreshed": _FLAG,
+                        "covered": _COVERED,
+                        "verdict": {
+                            **_TEXT,
+                            "description": '"covered", or "not covered:" with the reason and what it means.',
+                        },
                     }
                 ),
                 "What became of every state, if this request announced one.",
             ),
-            "announced": _list(_TIME),
+            "announced": _list(_ref("Intrusion")),
             "price": _list(
                 _object(
                     {

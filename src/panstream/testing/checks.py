@@ -210,7 +210,7 @@ def _further_release_is_refused(specimen: Specimen) -> None:
     with _refused(BudgetExhausted, "an update bought a release"):
         monitor.release()
     with contextlib.suppress(NotSupported, BudgetExhausted):
-        monitor.refresh()
+        monitor.refresh(rows_since_copy=False)
     with _refused(BudgetExhausted, "a refresh bought a release"):
         monitor.release()
     assert monitor.last_release is last, "a refused release changed last_release"

@@ -71,6 +71,16 @@ def refresh() -> Step:
     return Step("refresh")
 
 
+def copied() -> Step:
+    """Return an intrusion that is noticed later: the state is seen, and stays as it is."""
+    return Step("copied")
+
+
+def late_refresh() -> Step:
+    """Return the refresh after an intrusion that was noticed late: the state is refreshed without being seen."""
+    return Step("late_refresh")
+
+
 def worlds(slots: Sequence[Step | None], actions: Iterable[Step]) -> list[World]:
     """Return every stream obtained by putting an action into each ``None`` of ``slots``.
 
@@ -157,7 +167,7 @@ class Enumerator:
             )
             return _looked(law) if look == 0 else law
         before, step = self._begun(world[:-1], look), world[-1]
-        before = _looked(before) if step.verb == "refresh" else before
+        before = _looked(before) if step.verb in ("refresh", "copied") else before
         states = {state for _, state in before.weights}
         whole = math.lcm(*{self._denominator(state, step) for state in states})
         shares = {state: self._parts(state, step, whole) for state in states}
@@ -250,7 +260,10 @@ class Enumerator:
         if step.verb == "update":
             self.algorithm.update(state, step.call(self.algorithm.batch), source)
             return state, ()
-        result = getattr(self.algorithm, step.verb)(state, source)
+        if step.verb == "copied":
+            return state, ()
+        verb = "refresh" if step.verb == "late_refresh" else step.verb
+        result = getattr(self.algorithm, verb)(state, source)
         if not isinstance(result, Estimate):
             return state, ()
         return state, (("release", result.released, float(result.value), float(result.standard_error)),)

@@ -76,9 +76,10 @@ def linear_views(
 ) -> list[LinearView]:
     """Return the views of a stream, with a look after each number of steps in ``looks`` (all of them and none).
 
-    A "refresh" step shows the state before it is refreshed. Public fields of the state are not looked at: they are made
-    of outputs. ``published`` says what a release shows. ``amplitude`` is the size of the injected noise, large where
-    the code rounds. The code is checked to be linear in its draws.
+    A "refresh" step shows the state before it is refreshed, "copied" shows it and leaves it as it is, "late_refresh"
+    refreshes it and shows nothing. Public fields of the state are not looked at: they are made of outputs.
+    ``published`` says what a release shows. ``amplitude`` is the size of the injected noise, large where the code
+    rounds. The code is checked to be linear in its draws.
     """
     base = _run(algorithm, world, {}, published)
     draws = len(base.kappas)
@@ -107,9 +108,11 @@ def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], publi
     for step in world:
         if step.verb == "update":
             algorithm.update(state, step.call(algorithm.batch), source)
-        elif step.verb == "refresh":
-            shown.append(private_numbers(state))
-            algorithm.refresh(state, source)
+        elif step.verb in ("refresh", "copied", "late_refresh"):
+            if step.verb != "late_refresh":
+                shown.append(private_numbers(state))
+            if step.verb != "copied":
+                algorithm.refresh(state, source)
         else:
             result = getattr(algorithm, step.verb)(state, *step.given().values(), source)
             shown.append(published(state, result))

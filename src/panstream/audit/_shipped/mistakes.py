@@ -24,7 +24,7 @@ from panstream.noisy_bits import BitState
 from panstream.packed import number_of_ones, toss
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
-from panstream.testing.enumerate import refresh, release, update, worlds
+from panstream.testing.enumerate import copied, late_refresh, refresh, release, update, worlds
 
 _NOTHING, _APPEAR = update([]), update([0])
 
@@ -181,6 +181,15 @@ def _mistake_cases() -> Iterator[Case]:
         kind="control",
         stands_for="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite "
         "loss",
+    )
+    yield control(
+        OptBern(universe=1, epsilon=1.0, announced=1),
+        worlds([copied(), None, late_refresh(), release()], both),
+        window=(-1, 2),
+        looks=(None, 3, 4),
+        name="Array frozen after a row that followed the copy",
+        stands_for="an intrusion that is noticed late: what is frozen is not what the intruder saw, so both together "
+        "are two looks at one phase",
     )
     first, second = update([0]), update([1])
     swapped = [((first, second, release()), (second, first, release()))]

@@ -63,7 +63,8 @@ export const file = async (query, format) =>
 export const ledger = () => json("v1/ledger");
 export const release = (name) => json(`v1/queries/${encodeURIComponent(name)}/release`, { method: "POST" });
 export const intrusions = () => json("v1/intrusions");
-export const announce = () => json("v1/intrusions", { method: "POST", body: { confirm: true } });
+/** Announce an intrusion; copy is {}, { copied_at: time } or { just_now: true }. */
+export const announce = (copy) => json("v1/intrusions", { method: "POST", body: { confirm: true, ...copy } });
 
 /**
  * Follow what is published as server-sent events. EventSource cannot send a token, so the stream is read by hand.

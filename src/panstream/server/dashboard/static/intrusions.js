@@ -1,4 +1,4 @@
-// The page "Intrusions": what became known, what it cost, and announcing another with its price first.
+// The page "Intrusions": what became known, whether it is covered, and announcing another with its price first.
 
 import * as api from "./api.js";
 import { h, say, show } from "./dom.js";
@@ -8,7 +8,8 @@ export const title = "Intrusions";
 
 const ONE_MACHINE =
   "Every promise covers one copy of the memory that nobody noticed. When you learn that someone looked, announce " +
-  "it: every question that supports it is re-secured, so that the next copy is covered too.";
+  "it: every question that supports it is re-secured, so that the next copy is covered too. Some questions support " +
+  "it only if no row has come in since the copy.";
 const TWO_MACHINES =
   "Every promise covers any number of copies of one machine at a time. Announce a break-in to keep it on record, and " +
   "to have the shares blinded anew at once.";
@@ -55,13 +56,32 @@ export function page(store, { tell }) {
         ? h(
             "ol",
             { class: "times" },
-            announced.map((time) => h("li", null, h("time", { datetime: time }, moment(time)))),
+            announced.map(incident),
           )
         : h("p", { class: "left" }, "No break-ins reported."),
     );
     show(price, table(rows));
   }
   return { node, update };
+}
+
+const COPIED = { null: "copied at an unknown time", "just now": "copied just then" };
+
+function incident({ announced, copied, verdicts }) {
+  const name = ({ query, window }) => (window ? `${query}, window from ${moment(window)}` : query);
+  return h(
+    "li",
+    null,
+    h("time", { datetime: announced }, moment(announced)),
+    ` (${COPIED[copied] ?? `copied at ${moment(copied)}`})`,
+    h(
+      "ul",
+      { class: "verdicts" },
+      verdicts.map((each) =>
+        h("li", { "data-covered": String(each.covered) }, h("strong", null, name(each)), `: ${each.verdict}`),
+      ),
+    ),
+  );
 }
 
 function table(rows) {
@@ -104,12 +124,14 @@ function confirmation(store, tell, opener) {
   const sure = h("input", { type: "checkbox", id: "sure" });
   const go = h("button", { class: "main danger", type: "submit", disabled: true }, "Announce now");
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const when = copyTime();
   const form = h(
     "form",
     null,
     h("h2", { id: "announce-title" }, "Announce an intrusion"),
     h("p", null, "This is recorded for good. It cannot be taken back."),
     costs,
+    when.node,
     h(
       "p",
       { class: "check" },
@@ -131,10 +153,10 @@ function confirmation(store, tell, opener) {
     event.preventDefault();
     go.disabled = true;
     try {
-      const done = await api.announce();
+      const done = await api.announce(when.read());
       node.close();
-      const safe = done.states.filter((state) => state.refreshed).length;
-      tell(`Intrusion announced. ${safe} of ${many(done.states.length, "state")} refreshed.`);
+      const safe = done.states.filter((state) => state.covered).length;
+      tell(`Intrusion announced. ${safe} of ${many(done.states.length, "state")} covered.`);
       await store.refresh();
     } catch (error) {
       say(
@@ -148,6 +170,7 @@ function confirmation(store, tell, opener) {
 
   async function open() {
     sure.checked = false;
+    when.reset();
     go.disabled = true;
     problem.hidden = true;
     await store.refresh().catch(() => {});
@@ -155,4 +178,32 @@ function confirmation(store, tell, opener) {
     node.showModal();
   }
   return { node, open };
+}
+
+/** Ask when the state was copied: not known unless the operator says so. */
+function copyTime() {
+  const at = h("input", { type: "datetime-local", id: "copied-at", step: "1", "aria-label": "Time of the copy" });
+  const choice = (value, label, ...more) => {
+    const input = h("input", { type: "radio", name: "copied", id: `copied-${value}`, value });
+    return [input, h("p", { class: "check" }, input, h("label", { for: input.id }, label), more)];
+  };
+  const [unknown, first] = choice("unknown", "I do not know");
+  const [known, second] = choice("known", "At this time, by your clock:", at);
+  const [now, third] = choice("now", "Just now, and no row has come in since");
+  at.addEventListener("input", () => (known.checked = true));
+  const legend = h("legend", null, "When was the state copied?");
+  const node = h("fieldset", { class: "copied" }, legend, first, second, third);
+
+  function read() {
+    if (now.checked) return { just_now: true };
+    if (!known.checked) return {};
+    const moment = new Date(at.value);
+    if (Number.isNaN(moment.getTime())) throw new Error("Give the date and time of the copy, or another answer.");
+    return { copied_at: moment.toISOString() };
+  }
+  function reset() {
+    unknown.checked = true;
+    at.value = "";
+  }
+  return { node, read, reset };
 }

@@ -244,16 +244,17 @@ class Card {
 
 function promise(query) {
   const { claim } = query,
-    { unannounced, announced, machines, together } = claim.intrusions;
+    { unannounced, announced, machines, together, freezes } = claim.intrusions;
   const places = claim.places.join(" and ");
   const both = together ? "both in one epoch once at most" : "both never in one epoch";
   const copies = machines
     ? `any number of undetected copies of one machine at a time (${places}), ${both}`
     : `${many(unannounced, "undetected copy", "undetected copies")} of ${places}`;
+  const late = freezes ? " (covered only if no row was applied between the copy and the refresh)" : "";
   const rows = [
     ["Question", h("code", null, query.sql)],
     ["Protects", `one ${claim.unit} (${claim.adjacency}), ε = ${loss(claim.epsilon)}`],
-    ["Against", `${copies}${announced ? `, ${announced} announced` : ""}, together with every answer`],
+    ["Against", `${copies}${announced ? `, ${announced} announced${late}` : ""}, together with every answer`],
     ["Depends on", claim.assumption],
     ["Algorithm", `${query.algorithm}, ${query.state_bytes.toLocaleString("en")} bytes. ${query.why}`],
     ["Not protected", claim.public.join("; ")],
