@@ -133,14 +133,15 @@ def _mask_estimates() -> None:
     real = engine.record
 
     def masked(plan: Any, drawn: Any, *rest: Any) -> Any:
-        name = drawn.estimate.name.partition(" (")[0]  # "(no data)" is said by the released numbers
-        constant = Estimate(value=12.0, standard_error=2.0, claim=drawn.estimate.claim, name=name)
-        if isinstance(drawn.estimate, ItemEstimates):
-            tables = drawn.estimate.held.tables
+        estimate = drawn.estimate()
+        name = estimate.name.partition(" (")[0]  # "(no data)" is said by the released numbers
+        constant = Estimate(value=12.0, standard_error=2.0, claim=estimate.claim, name=name)
+        if isinstance(estimate, ItemEstimates):
+            tables = estimate.held.tables
             shown = replace(tables, levels=np.zeros_like(tables.levels), rows=np.zeros_like(tables.rows))
             ours = {field.name: getattr(constant, field.name) for field in fields(constant)}
-            constant = replace(drawn.estimate, **ours, held=Released(shown), listed_from=shown.listed_from)
-        return real(plan, replace(drawn, estimate=constant), *rest)
+            constant = replace(estimate, **ours, held=Released(shown), listed_from=shown.listed_from)
+        return real(plan, replace(drawn, estimate=lambda: constant), *rest)
 
     def one_name(tables: Tables) -> Spelled:
         item = CountedName(name="12", count=12.0, standard_error=2.0, interval=(8.0, 16.0))
