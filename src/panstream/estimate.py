@@ -104,6 +104,7 @@ class Estimate:
 
         Where there is more to say than a number with an interval, ``statement`` says it.
         """
+        claim = self.claim.to_json()
         words = {} if self.statement is None else {"statement": self.statement}
         rank = {} if self.beyond is None else {"beyond": self.beyond}
         return {
@@ -115,8 +116,8 @@ class Estimate:
             "level": level,
             **rank,
             **words,
-            "epsilon": self.claim.to_json()["epsilon"],
-            "claim": self.claim.to_json(),
+            "epsilon": claim["epsilon"],
+            "claim": claim,
         }
 
     @property
