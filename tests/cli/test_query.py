@@ -95,7 +95,7 @@ def test_exit_codes() -> None:
     assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", "--budget=1"]).exit_code == 0
     spent = RUNNER.invoke(app, ["query", SQL, "--epsilon=1"])
     assert (spent.exit_code, spent.stdout) == (3, "")
-    assert "2 of 1" in spent.stderr
+    assert "1.95 of 1" in spent.stderr
     assert RUNNER.invoke(app, ["query", "SELECT COUNT(*) FROM 'none.csv'", "--epsilon=1"]).exit_code == 1
     for wrong in (["--groups=x"], ["--csv", "--json"], ["--ledger=a", "--no-ledger"], ["--type=n=number"]):
         assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", *wrong]).exit_code == 2
@@ -146,3 +146,34 @@ def test_standard_input_is_looked_at_and_read() -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["answers"][0]["high"] >= 39
     assert b"repeated answers add up unseen" in done.stderr
+
+
+def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal it is there if there were some, by number; elsewhere the output is the same either way."""
+    note = "note: rows that cannot be used are left out"
+    command = ["query", "SELECT SUM(n) FROM 'bad.csv'", "--epsilon=1", "--lower=0", "--upper=9", "--no-ledger"]
+    command += ["--type=n=int", "--csv"]
+    for text, told in (("1\n" * 40, False), ("1\n" * 39 + "x\n", True)):
+        (folder / "bad.csv").write_text(f"n\n{text}")
+        assert note in RUNNER.invoke(app, command).stderr
+        with monkeypatch.context() as patch:
+            patch.setattr("panstream.cli.run._watches", lambda: True)
+            shown = RUNNER.invoke(app, command).stderr
+        assert note not in shown
+        assert ("1 row skipped as bad: 40" in shown) == told
+
+
+def test_wrong_types_and_encodings_are_refused_with_the_option(folder: Path) -> None:
+    (folder / "sales.csv").write_bytes("Preis (€);Käufer\n".encode("cp1252") + "1447,53;Müller\n".encode("cp1252") * 40)
+    command = ["query", "SELECT SUM(\"Preis (€)\") FROM 'sales.csv'", "--epsilon=1", "--lower=0", "--upper=2000"]
+    refused = RUNNER.invoke(app, command)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "looks like Windows-1252 (--encoding windows-1252)" in refused.stderr
+    command.append("--encoding=windows-1252")
+    refused = RUNNER.invoke(app, [*command, "--type=Preis (€)=double"])
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    message = "none of the first 40 rows has a number in 'Preis (€)'; is the decimal mark a comma? (--decimal ,)"
+    assert message in refused.stderr
+    assert not (folder / "sales.csv.ledger").exists()
+    answered = RUNNER.invoke(app, [*command, "--decimal=,", "--json"])
+    assert json.loads(answered.stdout)["answers"][0]["estimate"] == pytest.approx(57901.2, rel=0.5)

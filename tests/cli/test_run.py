@@ -94,7 +94,7 @@ def answers(*arguments: str) -> dict[str, dict[str, Any]]:
 
 def test_json_answers_are_near_the_truth(here: Path) -> None:
     found = answers("visits.csv")
-    assert set(found) == {"visitors", "visits", "stay [page=/]", "stay [page=/news]"}
+    assert set(found) == {"visitors", "visits", "stay [page=/]", "stay [page=/news]", "unusable rows"}
     for name, truth in {"visitors": 450, "visits": 6000, "stay [page=/news]": 40}.items():
         assert abs(found[name]["value"] - truth) < 8 * found[name]["standard_error"]
     for answer in found.values():
@@ -290,7 +290,7 @@ def test_exit_codes(here: Path) -> None:
     assert "would make" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     text = (here / "panstream.toml").read_text().replace('name = "visits"\nsql', 'name = "other"\nsql')
     (here / "panstream.toml").write_text(text.replace(MORE, ""))
-    assert "would make 4 of 3" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    assert "would make 4.05 of 3" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     with SnapshotStore(here / "state"):
         write_config(here)
         assert "another process" in run("run", "panstream.toml", "visits.csv", code=1).stderr
@@ -600,3 +600,47 @@ def test_statement_is_written_for_people_who_are_not_engineers(here: Path) -> No
     assert run("statement", "panstream.toml", "--html", "-").stdout == page
     assert "another file" in run("statement", "panstream.toml", "--html", "panstream.toml", code=2).stderr
     assert "cannot be written" in run("statement", "panstream.toml", "--html", "none/page.html", code=2).stderr
+
+
+def shares(*arguments: str) -> list[Any]:
+    lines = map(json.loads, run("run", "panstream.toml", *arguments, "--json").stdout.splitlines())
+    return [line for line in lines if line["name"] == "unusable rows"]
+
+
+def test_files_have_a_share_of_unusable_rows(here: Path) -> None:
+    """It is drawn and charged once, over all runs."""
+    with open("visits.csv", "a") as file:
+        file.write("2026-03-01 05:00:00,one,/news,long\n" * 2000)
+    (share,) = shares("visits.csv")
+    assert share["interval"][0] < 0.25 < share["interval"][1]
+    assert (share["epsilon"], share["claim"]["unit"]) == (0.05, "event")
+    assert shares("visits.csv") == [share]
+    with SnapshotStore(here / "state") as store:
+        charged = json.loads((store.load() or {})["meta"])["ledger"]["entries"]
+    assert [entry[1] for entry in charged if entry[0] == "unusable rows"] == [0.05]
+
+
+@pytest.mark.parametrize("stream", ["unusable_epsilon = 0", "budget = { event = 5.0 }"])
+def test_the_share_of_unusable_rows_can_be_left_out(here: Path, stream: str) -> None:
+    write_config(here, stream=stream)
+    assert shares("visits.csv") == []
+    assert "also publishes the share" not in run("explain", "panstream.toml").stdout
+
+
+def test_another_epsilon_of_the_share_is_charged_on_top(here: Path) -> None:
+    (first,) = shares("visits.csv")
+    write_config(here, stream="unusable_epsilon = 0.5")
+    with open("visits.csv", "a") as file:
+        file.write("2026-03-01 05:00:00,one,/news,1\n" * 10)
+    (second,) = shares("visits.csv")
+    assert (first["epsilon"], second["epsilon"]) == (0.05, 0.5)
+    write_config(here)
+    assert shares("visits.csv") == [first]
+
+
+def test_a_declared_share_counts_against_the_budget(here: Path) -> None:
+    assert "also publishes the share" in run("explain", "panstream.toml").stdout
+    write_config(here, stream="unusable_epsilon = 0.5\nbudget = { event = 3.25 }")
+    assert "3.5 of 3.25" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    write_config(here, stream="unusable_epsilon = 0.5\nbudget = { event = 3.5 }")
+    assert shares("visits.csv")[0]["epsilon"] == 0.5

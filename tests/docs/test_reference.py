@@ -40,7 +40,10 @@ def keys(title: str) -> set[str]:
     ("title", "declared"),
     [
         ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed", "cells"}),
-        ("[[query]]", {field.name for field in fields(QueryConfig)} - {"parsed", "statement"} | {"bounds"}),
+        (
+            "[[query]]",
+            {field.name for field in fields(QueryConfig)} - {"parsed", "statement", "of_unusable"} | {"bounds"},
+        ),
         ("[store]", {field.name for field in fields(Config)} - ELSEWHERE),
         ("[sink]", {field.name for field in fields(SinkConfig)}),
         ("[machines]", {field.name for field in fields(MachinesConfig)} | {"cells"}),

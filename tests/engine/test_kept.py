@@ -42,6 +42,7 @@ STREAM: dict[str, Any] = {
     "date_format": ("%d.%m.%Y",),
     "encoding": "latin-1",
     "header": False,
+    "unusable_epsilon": 0.5,
     "budget": {"event": 9.0},
     "guessed": True,
     "derived": {"twice": "value * 2"},

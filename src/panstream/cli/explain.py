@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from panstream.engine.config import Config
 
 _SHOWN = 100  # rows of a report
+_SHARE = """\
+If `run` reads files, it also publishes the share of rows that could not be used, once: epsilon {:g} on top of the
+totals above ([stream] unusable_epsilon)."""
 _PUBLIC = """\
 on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;
 of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected"""
@@ -37,17 +40,22 @@ def explain(
         from panstream import secret_memory
         from panstream.engine.explain import explain as explained
         from panstream.engine.select import load_checked
+        from panstream.engine.unusable_share import epsilon_for_files
 
-        found = explained(load_checked(config))
+        loaded = load_checked(config)
+        found = explained(loaded)
+        share = epsilon_for_files(loaded)
         memory = str(secret_memory.would_get())
         warnings = _source_warnings(source)
-        told = {**found.to_json(), "memory": memory}
+        told = {**found.to_json(), "memory": memory, "unusable_epsilon": share}
         told["warnings"] += warnings
         if shards is not None:
             from panstream.cluster.explain import places
 
             told["cluster"] = places(found.plans, shards)
         typer.echo(json.dumps(told, indent=2) if as_json else found.text())
+        if share and not as_json:
+            typer.echo(f"\n{_SHARE.format(share)}")
         if not as_json:
             for text in warnings:
                 typer.echo(f"\nwarning: {text}")

@@ -20,6 +20,7 @@ from panstream.cli.outcome import (
     outcome,
     progress_bar,
 )
+from panstream.cli.run import report
 from panstream.errors import InvalidParameter
 from panstream.escaping import printable
 from panstream.interrupts import INTERRUPTS
@@ -75,6 +76,10 @@ def query(
     decimal: Decimal = ".",
     date_format: DateFormat = None,
     encoding: Encoding = None,
+    unusable_share: Annotated[
+        bool,
+        typer.Option(help="Publish the share of rows that could not be used, for a twentieth of epsilon."),
+    ] = True,
     no_hardening: NoHardening = False,
 ) -> None:
     """Answer one SELECT about a file privately: no configuration, no store.
@@ -114,8 +119,9 @@ def query(
             settings=settings,
             written=dialect_from(decimal, date_format, encoding),
             caller="command",
+            unusable_share=unusable_share,
         )
-        _tell(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)")
+        _tell(f"{name}: {asked.guess} (guessed)")
         for warning in asked.warnings():
             _tell(f"warning: {warning}")
         where = False if no_ledger else ledger or True
@@ -128,6 +134,7 @@ def query(
         if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
             for note in answer.notes:
                 _tell(f"note: {note}")
+        report(asked.fed)
         paths = ", ".join(path.name for path in asked.ledgers(where)[:3])
         _tell(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.")
 

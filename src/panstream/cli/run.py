@@ -30,6 +30,7 @@ from panstream.interrupts import INTERRUPTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from panstream.engine.config import Config
     from panstream.engine.engine import Engine
     from panstream.engine.run import Fed
 
@@ -92,6 +93,7 @@ def run(
         with contextlib.ExitStack() as stack:
             guard.check()
             if cluster is None and workers is None:
+                loaded = _with_share(loaded, given, follow=follow)
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(open_stream(loaded, **options))
                 engine.declare(*intakes_of(given, follow=follow))
@@ -108,7 +110,7 @@ def run(
             stack.enter_context(sink_of(engine, tell))
             before, made = engine.positions(), _made(engine)
             fed = _watched(engine, feed)
-            _report(fed)
+            report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
             if fed.interrupted:
@@ -121,6 +123,15 @@ def run(
             if engine.by_clock or fed.rows or engine.positions() != before:
                 _tell_finished(engine, made)
             _show(engine, as_json, out, plot)
+
+
+def _with_share(config: Config, inputs: list[str], *, follow: bool) -> Config:
+    """Return the configuration with the share of unusable rows, which is published for files."""
+    from panstream.engine.unusable_share import epsilon_for_files, with_share
+
+    live = follow or any(name == "-" or "://" in name for name in inputs)
+    epsilon = 0.0 if live else epsilon_for_files(config)
+    return with_share(config, epsilon) if epsilon else config
 
 
 def _watches() -> bool:
@@ -153,7 +164,7 @@ def _watched(engine: Engine, work: Callable[..., Fed]) -> Fed:
         return work(tick=tick)
 
 
-def _report(fed: Fed) -> None:
+def report(fed: Fed) -> None:
     """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they
     hold.
     """
@@ -177,6 +188,7 @@ def _made(engine: Engine) -> dict[str, int]:
 def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
     """Say of which queries the answers shown are earlier ones, though rows were taken in."""
     over = [name for name, made in _made(engine).items() if engine.finished(name) and made == before[name]]
+    over = [name for name in over if not engine.config.query(name).of_unusable]
     if over:
         typer.echo(
             f"note: rows were counted, but {', '.join(over)}: no answers are left, and those shown were published "
@@ -189,13 +201,18 @@ def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
 
 def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:
     from panstream.engine import results
+    from panstream.engine.unusable_share import published_share
 
     found = list(results.answers(engine))
+    unusable = published_share(engine)
     if as_json:
-        for answer in found:
+        shares = [] if unusable is None else [unusable.to_json()]
+        for answer in [*found, *shares]:
             typer.echo(json.dumps(answer, allow_nan=False))
     else:
         typer.echo(_answer_table(engine, found), nl=False)
+        if unusable is not None:
+            typer.echo(str(unusable))
     if out is not None:
         results.write(engine, out)
     if plot is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from panstream.engine.unusable_share import UnusableShare
 from panstream.errors import InvalidParameter, NotSupported, needed
 from panstream.escaping import csv_text, html_text, markdown_text, printable
 from panstream.estimate import figure
@@ -37,6 +38,7 @@ class Answer:
     covered: str = field(default="", compare=False)
     notes: tuple[str, ...] = ()
     shares: str = ""
+    unusable: UnusableShare | None = None  # the share of rows that could not be used, where it is published
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -77,6 +79,7 @@ class Answer:
             "claims": [claim.to_json() for claim in self.claims],
             "notes": list(self.notes),
             "shares": self.shares,
+            "unusable": None if self.unusable is None else self.unusable.to_json(),
             "guessed": self.guessed,
             "spent": totals,
             "covered": self.covered,
@@ -141,6 +144,7 @@ class Answer:
         notes += dict.fromkeys(
             f"Too uncertain to use. What would help: {row['help']}" for row in self.rows if row.get("help")
         )
+        notes += [] if self.unusable is None else [str(self.unusable)]
         return "\n".join([*lines, *map(printable, notes)])
 
     def __repr__(self) -> str:

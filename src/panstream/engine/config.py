@@ -65,6 +65,10 @@ def _universe(section: Section, key: str) -> Any:
     return tuple(given) if isinstance(given, list) else section.whole(key, 1, 1 << 62)
 
 
+def _not_negative(section: Section, key: str) -> float:
+    return 0.0 if section.values[key] == 0 else section.positive(key)
+
+
 def _date_formats(section: Section, key: str) -> tuple[str, ...]:
     value = section.values[key]
     if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
@@ -99,6 +103,7 @@ class StreamConfig:
     date_format: tuple[str, ...] = _key(_date_formats, ())  # of text in files and pipes; ISO 8601 without one
     encoding: Encoding | None = _key(_encoding)  # of text in files and pipes; UTF-8 unless declared
     header: bool = _key(_a(bool), True)  # whether such CSV begins with names; else columns are as declared
+    unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
@@ -135,6 +140,7 @@ class QueryConfig:
     user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
     announced: int = _key(_whole(0, MAX_PHASES), 0)  # intrusions that will be told of and are paid for in advance
     key: int = _key(_whole(0, (1 << 128) - 1), 0)
+    of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
     hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")  # of strings: servers take ids from strangers
 
     @property

@@ -40,13 +40,15 @@ def prepare_batch(
     skipped, late = ~known, np.zeros(rows.count, bool)
     work: list[tuple[RunningQuery, Prepared]] = []
     try:
-        for name, query in queries.items():
-            chosen = rows.queries[name]
+        for name, chosen in rows.queries.items():
+            query = queries[name]
             bad = query.unusable(rows, chosen)
             skipped |= bad
             if times is not None and marks is not None:
                 late |= query.late(marks if rows.times is None else times, marks)
             work += [(query, each) for each in query.prepare(rows, chosen, known & ~bad, marks)]
+        for query in queries.values():
+            work += [(query, each) for each in query.prepare_usability(rows, skipped)]
         if stream.on_bad_row == "stop" and skipped.any():
             first = int(rows.numbers(skipped)[0])
             raise BadRowError(

@@ -25,8 +25,9 @@ from panstream.engine.feeds.inputs import expand
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all, plan_query
 from panstream.engine.results import notes, shown
 from panstream.engine.rows import RowSchema
-from panstream.engine.run import ROWS_OF_FILES, drain, feed_of, is_paths
+from panstream.engine.run import ROWS_OF_FILES, Fed, drain, feed_of, is_paths
 from panstream.engine.select import Selector
+from panstream.engine.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.errors import ConfigError, FeedError, InvalidParameter, translated
 from panstream.privacy.claim import loose
 from panstream.privacy.rounding import down, share, total
@@ -54,6 +55,7 @@ def query(
     decimal: DecimalMark = ".",
     date_format: str | Sequence[str] | None = None,
     encoding: str | None = None,
+    unusable_share: bool = True,
     **settings: Any,
 ) -> Answer:
     """Answer one SELECT about a file or a table, with a loss of at most ``epsilon``.
@@ -74,6 +76,8 @@ def query(
             guess. time: the column of event time, if a window needs one and there is more than one.
         decimal, date_format, encoding: how text is written: the decimal mark, formats of dates and times as
             ``datetime.strptime`` takes them, and "windows-1252", "latin-1" or "utf-16" where it is not UTF-8.
+        unusable_share: whether to publish, for files, the share of rows that could not be used, for a twentieth of
+            epsilon; not where users are protected without ``contributions``.
 
     Other keywords are keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``, ``expected``,
     ``contributions``, ``window``, ``delta`` and so on. They are never read from the rows.
@@ -97,6 +101,7 @@ def query(
         time=time,
         settings=settings,
         written=written,
+        unusable_share=unusable_share,
     )
     for text in asked.warnings():
         warnings.warn(text, stacklevel=2)
@@ -119,6 +124,7 @@ class Asked:
         settings: Mapping[str, Any] | None = None,
         written: Dialect | None = None,
         caller: Caller = "python",
+        unusable_share: bool = True,
     ) -> None:
         source_of(sql)  # before anything waits for standard input
         self.sql = sql
@@ -134,13 +140,18 @@ class Asked:
             lambda: _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
         )
         self._doubts = self._check_first_rows(caller) if is_paths(source) else []
+        self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
+        self.fed = Fed()  # what became of the rows, for their owner only
 
     @functools.cached_property
     def config(self) -> Config:
-        """The configuration, with epsilon and delta divided over the groups that one user can be in."""
+        """The configuration, with epsilon and delta divided over the groups that one user can be in, and a part of
+        epsilon for the share of unusable rows.
+        """
         declared = self._declared
         queries = _told(lambda: tuple(_divided(query, declared.stream) for query in declared.queries))
-        return replace(declared, queries=queries)
+        divided = replace(declared, queries=queries)
+        return with_paid_share(divided, self._epsilon) if self._publishes_share else divided
 
     def warnings(self) -> list[str]:
         """Return what whoever asks should know before the answer is paid for."""
@@ -160,7 +171,8 @@ class Asked:
         stream = self._declared.stream
         schema = RowSchema.of(stream, needed_columns(self._declared))
         required = [name for name in (schema.user, stream.time) if name is not None]
-        hints = [hint for name, hint in self.guess.hints.items() if name in schema.columns]
+        named = frozenset[str]().union(*(query.parsed.columns for query in self._declared.queries))
+        hints = [hint for name, hint in self.guess.hints.items() if name in named]
         reading = self.guess.reading
         return hints + check_first_rows(self._source, schema.columns, required=required, caller=caller, **reading)
 
@@ -222,19 +234,23 @@ class Asked:
             feed = feed_of(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
-            said = {self.sql if len(claims) == 1 else f"{self.sql} ({name})": claims[name] for name in claims}
+            alone = sum(not query.of_unusable for query in self.config.queries) == 1
+            said = {self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims}
             charged = charge(paths, said, budget=budget)
-            if drain(engine, feed, select, tick=tick, once=True).interrupted:
+            self.fed = drain(engine, feed, select, tick=tick, once=True)
+            if self.fed.interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
             several = len(self.config.statements[0].view.shown) > 1
             rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
+            asked = [plan for plan in engine.plans if not plan.config.of_unusable]
             promised = (
-                *_contribution_labels(engine.plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
+                *_contribution_labels(asked, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
                 *(note for _, note in notes(engine)),
             )
-            shares = _shares(engine.plans)
+            shares = _shares(asked)
+            unusable = published_share(engine)
         return Answer(
             sql=self.sql,
             rows=tuple(rows),
@@ -244,6 +260,7 @@ class Asked:
             covered="" if charged is None else self._covered(ledger),
             notes=promised,
             shares=shares,
+            unusable=unusable,
         )
 
 

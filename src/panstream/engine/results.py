@@ -34,6 +34,8 @@ EXTRA = (
     *("beyond", "statement", "too_uncertain", "help", "key", "items", "listed_from"),
 )
 """Fields of a record that only some answers have."""
+_LEVEL = 0.95
+_EACH_OF_TWO = 0.975  # of usable and unusable rows, which both are right with 95%
 _COLUMNS = (
     *("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit"),
     *("beyond", "statement", "too_uncertain", "unclipped", "since", "gaps"),
@@ -43,7 +45,8 @@ _COLUMNS = (
 def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
     """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
     estimate = drawn.estimate()
-    fields: dict[str, Any] = {**Estimate.to_json(estimate), "epsilon": plan.claim_json["epsilon"]}
+    level = _EACH_OF_TWO if plan.config.of_unusable else _LEVEL
+    fields: dict[str, Any] = {**Estimate.to_json(estimate, level), "epsilon": plan.claim_json["epsilon"]}
     del fields["claim"]  # of one group
     group = plan.groups[drawn.group]
     if group:

@@ -151,6 +151,19 @@ class RunningQuery:
             raise
         return found
 
+    def prepare_usability(self, rows: Rows, skipped: Mask) -> list[Prepared]:
+        """Return the checked work of counting usable and unusable rows, each row in one of two groups; of a query that
+        asks for anything else, none.
+        """
+        if not self.plan.config.of_unusable:
+            return []
+        groups = skipped.astype(np.int64)
+        chosen = QueryRows.all(rows.count, groups=groups)
+        try:
+            return self.prepare(rows, chosen, chosen.rows, None)
+        finally:
+            wipe(groups)
+
     def steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return at every row the step before which all is over, and the step that the stream's time has reached.
 
@@ -208,7 +221,7 @@ class RunningQuery:
 
     def _batch(self, rows: Rows, chosen: QueryRows, part: Mask, copies: list[Any]) -> Any:
         kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
-        by_user = self.plan.config.contributions is not None
+        by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
         whole = bool(part.all())  # then nothing is copied
         ids = None
         if kind.of_users or by_user:

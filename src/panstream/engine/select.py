@@ -163,11 +163,12 @@ class Selector:
     """
 
     def __init__(self, config: Config) -> None:
-        self._stream, self._queries, self._lookups = config.stream, config.queries, config.lookups
+        self._stream, self._lookups = config.stream, config.lookups
+        self._queries = [query for query in config.queries if not query.of_unusable]  # that one looks at no column
         self._made: list[NDArray[Any]] = []
         refused: str | None = None
         try:
-            self._joins, self._evaluator, self._expressions, self._keys = self._compiled(config.queries)
+            self._joins, self._evaluator, self._expressions, self._keys = self._compiled(self._queries)
         except (SqlRefused, InvalidParameter) as error:
             refused = self._culprit() or str(error)
         if refused is not None:
