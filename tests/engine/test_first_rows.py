@@ -84,12 +84,22 @@ def test_a_declared_encoding_is_believed(tmp_path: Path) -> None:
     assert "5 of the first 25 rows do not have valid UTF-8 in 'name'" in warning
 
 
-@pytest.mark.parametrize(("bad", "warned"), [(20, False), (21, True), (199, True)])
+@pytest.mark.parametrize(("bad", "warned"), [(20, False), (21, True), (100, True)])
 def test_more_than_a_tenth_is_warned_of(tmp_path: Path, bad: int, warned: bool) -> None:
     (tmp_path / "a.csv").write_text("n\n" + "x\n" * bad + "1\n" * (200 - bad) + "x\n" * 500)
     warnings = check(tmp_path / "a.csv", {"n": "int"})
     assert bool(warnings) == warned
     assert all(f"{bad} of the first 200 rows do not have a whole number in 'n'" in text for text in warnings)
+
+
+def test_more_misfits_than_values_are_refused(tmp_path: Path) -> None:
+    """As when a column of ids with letters is declared as int: 660 customers were counted instead of 8,608."""
+    (tmp_path / "a.csv").write_text("n\n" + "C7\n" * 101 + "1\n" * 99)
+    with pytest.raises(FeedError, match="101 of the first 200 rows do not have a whole number in 'n'; is its type int"):
+        check(tmp_path / "a.csv", {"n": "int"}, required=["n"])
+    (tmp_path / "a.csv").write_text("n,m\n" + ",1\n" * 190 + "1,1\n" * 10)  # most rows have no user
+    (warning,) = check(tmp_path / "a.csv", {"n": "int"}, dialect=None, required=["n"])
+    assert "190 of the first 200 rows" in warning
 
 
 def test_columns_that_are_not_read_and_empty_values_are_nobodys_fault(tmp_path: Path) -> None:

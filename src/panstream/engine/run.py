@@ -100,7 +100,7 @@ def check_files(config: Config, inputs: Sequence[str], *, format: str | None = N
     Live inputs are not looked at, since what they will bring is not there yet.
 
     Raises:
-        FeedError: None of the first rows of a file can be used.
+        FeedError: Most of the first rows of a file cannot be used.
     """
     files = [name for name in inputs if name != "-" and "://" not in name]
     if not files:

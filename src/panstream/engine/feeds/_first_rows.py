@@ -1,8 +1,8 @@
 """The beginning of an input compared with the types of its columns, before anything is spent.
 
-A column of which no value can be read makes every answer about it nonsense, and the interval does not show it: that is
-refused. Where more than a tenth cannot be read, a warning is given. Since one row among the first can change either,
-whatever reads an input in this way declares it public.
+A column most of whose values cannot be read makes every answer about it nonsense, and the interval does not show it:
+that is refused. Where more than a tenth cannot be read, a warning is given. Since one row among the first can change
+either, whatever reads an input in this way declares it public.
 """
 
 from __future__ import annotations
@@ -107,10 +107,13 @@ def whole_lines(sample: bytearray) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstValues:
-    """What became of the first values of a column: how many rows there are, and how many of them can be used."""
+    """What became of the first values of a column: in how many rows it can be used, and in how many it cannot, because
+    a value does not fit or, where one is required, because there is none.
+    """
 
     rows: int
     usable: int
+    misfits: int
     unusable: int
     ragged: int
 
@@ -151,13 +154,13 @@ def first_values(
         codes = found.codes[:rows]
         valid = truth_of(found.columns.column(name).is_valid())[:rows]
         misfits = codes == schema.misfit(name)
-        if required:
-            misfits |= ~valid & (codes != RAGGED)
+        unusable = misfits | (~valid & (codes != RAGGED)) if required else misfits
         found.wipe()
         return FirstValues(
             rows=codes.size,
             usable=int(np.count_nonzero(valid)),
-            unusable=int(np.count_nonzero(misfits)),
+            misfits=int(np.count_nonzero(misfits)),
+            unusable=int(np.count_nonzero(unusable)),
             ragged=int(np.count_nonzero(codes == RAGGED)),
         )
     finally:
@@ -197,7 +200,7 @@ def check_first_rows(
         Warnings about columns of which more than a tenth of the rows cannot be used.
 
     Raises:
-        FeedError: A file is in another encoding, or none of its first rows can be used.
+        FeedError: A file is in another encoding, or more of its first values do not fit than do.
     """
     warnings: list[str] = []
     declared = dialect or Dialect()
@@ -237,10 +240,13 @@ def _check_columns(
         if not values.unusable:
             continue
         hint = hint_for(sample, name, kind, dialect, is_json=is_json, caller=caller)
+        what = f"{_KINDS[kind]} in {name!r}"
+        question = hint or f"is its type {kind}?"
         if not values.usable:
-            question = hint or f"is its type {kind}?"
-            raise FeedError(f"{file.name}: none of {rows} has {_KINDS[kind]} in {name!r}; {question}")
+            raise FeedError(f"{file.name}: none of {rows} has {what}; {question}")
+        if values.misfits > values.usable:
+            raise FeedError(f"{file.name}: {values.unusable:,} of {rows} do not have {what}; {question}")
         if _TOLERATED * values.unusable > values.rows:
-            unusable = f"{values.unusable:,} of {rows} do not have {_KINDS[kind]} in {name!r}, and are left out"
-            warnings.append(f"{file.name}: {unusable}" + (f"; {hint}" if hint else ""))
+            warning = f"{file.name}: {values.unusable:,} of {rows} do not have {what}, and are left out"
+            warnings.append(f"{warning}; {hint}" if hint else warning)
     return warnings
