@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
-from panstream.engine.plan import needed_columns
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import feed
 from panstream.engine.select import Selector
@@ -103,7 +102,7 @@ def by_file(settings: Config, path: Path, rows: int, *, bad: bool) -> float:
 
 def by_body(settings: Config, data: bytes, form: str, rows: int, *, bad: bool) -> float:
     """Parse a body and apply it, as the server does."""
-    schema = RowSchema.of(settings.stream, needed_columns(settings))
+    schema = RowSchema.of(settings.stream, settings.needed_columns)
     gate = Gate(Limits(rows=1 << 30, body=1 << 30, unpacked=1 << 30, memory=1 << 31))
     with Engine(settings) as engine, Selector(settings) as select:
         body = Body(gate, form, "identity")

@@ -27,7 +27,6 @@ from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds._log_columns import FILES
 from panstream.engine.feeds.arrow_columns import from_arrow
-from panstream.engine.plan import needed_columns
 from panstream.engine.point_queries import counted
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import feed
@@ -144,7 +143,7 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
     people = [set(pc.unique(day.filter(pc.equal(day["event"], "view"))["visitor"]).to_pylist()) for day in days]
     names = ("visitors per day", "visitors per week", "visitors per month")
     config = asked(Site(site="example.org", visitors=visitors), *names)
-    schema = RowSchema.of(config.stream, needed_columns(config))
+    schema = RowSchema.of(config.stream, config.needed_columns)
     rows = [from_arrow(day, schema, place="the simulation") for day in days]
     lengths = {"visitors per day": 1, "visitors per week": 7, "visitors per month": 30}
     answers: dict[tuple[str, str], list[tuple[float, float, float]]] = {}

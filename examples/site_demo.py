@@ -14,7 +14,6 @@ from shared.site_traffic import last_midnight, traffic
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds.arrow_columns import from_arrow
-from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.engine.select import Selector
 from panstream.engine.site import Site, propose, to_toml
@@ -35,7 +34,7 @@ def main() -> None:
         sys.exit("the configuration must have a [web] section whose source is beacon")
     if config.directory is not None and config.directory.exists():
         sys.exit("the store exists already; its clock cannot be set back")
-    until, schema = last_midnight(), RowSchema.of(config.stream, needed_columns(config))
+    until, schema = last_midnight(), RowSchema.of(config.stream, config.needed_columns)
     now = until - given.days * 86400.0
     with Engine(config, clock=lambda: now, elapsed=lambda: now) as engine, Selector(config) as select:
         engine.declare("http")

@@ -26,7 +26,6 @@ import pyarrow as pa
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed
-from panstream.engine.plan import needed_columns
 from panstream.engine.results import history
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import drain
@@ -50,7 +49,7 @@ class Case:
     def run(self) -> None:
         """Answer all questions once, and note how many intervals hold the truth."""
         config = read_config(self.config)
-        schema = RowSchema.of(config.stream, needed_columns(config))
+        schema = RowSchema.of(config.stream, config.needed_columns)
         source = TableFeed(self.table.combine_chunks(), schema)
         with Selector(config) as select, Engine(config) as engine:
             drain(engine, source, select)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import panstream
-from panstream.algorithm import FrontDoor, find
+from panstream.algorithm import find
+from panstream.auto_algorithm import AutoAlgorithm
 from panstream.catalogue import ALGORITHMS
 
 HERE = Path(__file__).parent
@@ -172,7 +173,7 @@ def methods(thing: object, file: str) -> list[str]:
         return []
     lines = []
     kinds = [base for base in thing.__mro__[:0:-1] if base.__module__.startswith("panstream.")]
-    shared = [base for base in kinds if base is FrontDoor or base.__module__.startswith("panstream.networks.")]
+    shared = [base for base in kinds if base is AutoAlgorithm or base.__module__.startswith("panstream.networks.")]
     members = {name: member for base in (*shared, thing) for name, member in vars(base).items()}
     for name, member in members.items():
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member

@@ -394,23 +394,3 @@ class Monitor(Generic[StateT]):
         self.last_release = estimate
         settle(self.state)
         return estimate
-
-
-class FrontDoor:
-    """A question that picks, sizes and explains the ``algorithm`` that answers it best."""
-
-    __slots__ = ()
-
-    algorithm: Any
-
-    def __getattr__(self, name: str) -> Any:
-        raise not_started(self, name)
-
-    def start(self) -> Monitor[Any]:
-        """Return a running monitor of the chosen algorithm."""
-        return Monitor[Any](self.algorithm)
-
-    def claim(self) -> Claim:
-        """Return what the chosen algorithm promises."""
-        claim: Claim = self.algorithm.claim()
-        return claim

@@ -6,7 +6,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from panstream.algorithm import FrontDoor
+from panstream.auto_algorithm import AutoAlgorithm
 from panstream.continual_users.density import ContinualDensity
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
@@ -26,7 +26,7 @@ _LEAST_MEMORY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class DistinctCount(FrontDoor):
+class DistinctCount(AutoAlgorithm):
     """How many different users came? Picks a bitmap or one bit per user, sizes it, and says why.
 
     One bit per user has nearly the same absolute error however many come; a bitmap's grows with their number. So bits
@@ -216,7 +216,7 @@ _ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
 
 
 @dataclass(frozen=True, slots=True)
-class TopItems(FrontDoor):
+class TopItems(AutoAlgorithm):
     """Which names come most often, and how often? Nobody has to list them beforehand.
 
     Sizes the tables of :class:`panstream.frequent.items.FrequentItems` for the expected number of events, and says from

@@ -24,7 +24,6 @@ from panstream.client_wire import as_batches, encode
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed, open_feed
-from panstream.engine.plan import needed_columns
 from panstream.engine.results import answers
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
@@ -45,7 +44,7 @@ def plan(names: list[str], kinds: dict[str, str] | None = None, asked: list[dict
 
 
 def schema_of(config: Config) -> RowSchema:
-    return RowSchema.of(config.stream, needed_columns(config))
+    return RowSchema.of(config.stream, config.needed_columns)
 
 
 class Bodies:

@@ -22,7 +22,7 @@ from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.inputs import InputFile, expand
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.plan import QueryPlan, needed_columns, plan_all
+from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
@@ -154,7 +154,7 @@ class _Reader:
     def __init__(self, asked: ReadPlan) -> None:
         self.config = config = asked.config
         plans = plan_all(config, zero_noise=asked.zero_noise)
-        self.schema = RowSchema.of(config.stream, needed_columns(config))
+        self.schema = RowSchema.of(config.stream, config.needed_columns)
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
         self.whole = {plan.config.name: plan for plan in plans if not is_divided(plan.algorithm)}

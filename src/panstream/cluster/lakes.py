@@ -20,7 +20,6 @@ from panstream.cluster._reading import LEAST_ROWS, MOST_NUMBERS, Partition, Read
 from panstream.cluster.dask_setup import check_client
 from panstream.engine.config import Config, read_config
 from panstream.engine.feeds.inputs import InputFile
-from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import Fed, Tick
 from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParameter, PanstreamError
@@ -73,7 +72,7 @@ def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: s
     """Take one pandas partition of a Dask DataFrame."""
     import pyarrow as pa
 
-    columns = list(RowSchema.of(plan.config.stream, needed_columns(plan.config)).columns)
+    columns = list(RowSchema.of(plan.config.stream, plan.config.needed_columns).columns)
     table = pa.Table.from_pandas(frame[columns], preserve_index=False)
     return _ingest(plan, [Partition(name=name)], actors, table)
 
@@ -199,7 +198,7 @@ def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise
     from dask.delayed import delayed
 
     plan = ReadPlan(config=engine.config, shards=link.shards, zero_noise=zero_noise)
-    files = _files_of(frame, sorted(needed_columns(plan.config)))
+    files = _files_of(frame, sorted(plan.config.needed_columns))
     if files is not None:
         return feed_files(engine, link, plan, [part for file in files for part in Partition.of_file(file)], None)
     by_name = {f"partition {number}": part for number, part in enumerate(frame.to_delayed())}

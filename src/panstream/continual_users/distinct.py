@@ -6,7 +6,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from panstream.algorithm import FrontDoor
+from panstream.auto_algorithm import AutoAlgorithm
 from panstream.continual_users.bitmap import ContinualBitmap
 from panstream.continual_users.density import ContinualDensity
 from panstream.continual_users.ways import Protected
@@ -21,7 +21,7 @@ _ALMOST = 1.05  # times the least error: half the cells for a twentieth at most
 
 
 @dataclass(frozen=True, slots=True)
-class ContinualDistinct(FrontDoor):
+class ContinualDistinct(AutoAlgorithm):
     """How many different users have come so far, at every tick? Picks bits or a bitmap, and paid releases or a tree.
 
     Privacy

@@ -186,6 +186,18 @@ class Config:
                 return query
         raise ConfigError(f"there is no query named {name!r}; known: {', '.join(q.name for q in self.queries)}")
 
+    @property
+    def needed_columns(self) -> frozenset[str]:
+        """Return the columns that some query needs; no other is ever read."""
+        stream = self.stream
+        needed: set[str] = set()
+        for query in self.queries:
+            needed |= query.parsed.columns
+            if query.contributions is not None and stream.user is not None:
+                needed.add(stream.user)
+        extra = {column for column in (stream.time, stream.weight) if column is not None}
+        return frozenset(needed | extra) or frozenset(list(stream.columns)[:1])
+
 
 def load_config(path: str | Path) -> Config:
     """Read a configuration file; relative paths in it count from its folder."""

@@ -172,18 +172,6 @@ def _size(field: FieldLayout, phases: int) -> int:
     return math.ceil(cells * _BYTES[field.kind])
 
 
-def needed_columns(config: Config) -> frozenset[str]:
-    """Return the columns that some query needs; no other is ever read."""
-    stream = config.stream
-    needed: set[str] = set()
-    for query in config.queries:
-        needed |= query.parsed.columns
-        if query.contributions is not None and stream.user is not None:
-            needed.add(stream.user)
-    extra = {column for column in (stream.time, stream.weight) if column is not None}
-    return frozenset(needed | extra) or frozenset(list(stream.columns)[:1])
-
-
 def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
     """Return what all queries cost together, per unit; raise OverBudget where a limit would be exceeded or cannot
     be kept.

@@ -22,7 +22,7 @@ from panstream.engine.feeds import Dialect
 from panstream.engine.feeds._first_rows import Caller, check_first_rows
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
 from panstream.engine.feeds.inputs import expand
-from panstream.engine.plan import QueryPlan, needed_columns, plan_all, plan_query
+from panstream.engine.plan import QueryPlan, plan_all, plan_query
 from panstream.engine.results import notes, shown
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import ROWS_OF_FILES, Fed, drain, feed_of, is_paths
@@ -169,7 +169,7 @@ class Asked:
     def _check_first_rows(self, caller: Caller) -> list[str]:
         """Return warnings about types that do not fit the first rows; refuse where none does."""
         stream = self._declared.stream
-        schema = RowSchema.of(stream, needed_columns(self._declared))
+        schema = RowSchema.of(stream, self._declared.needed_columns)
         required = [name for name in (schema.user, stream.time) if name is not None]
         named = frozenset[str]().union(*(query.parsed.columns for query in self._declared.queries))
         hints = [hint for name, hint in self.guess.hints.items() if name in named]

@@ -18,7 +18,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.feeds import Dialect, Feed, TableFeed, open_feed
 from panstream.engine.feeds._first_rows import check_first_rows
 from panstream.engine.intake import Pace, intakes_of
-from panstream.engine.plan import needed_columns, plan_all
+from panstream.engine.plan import plan_all
 from panstream.engine.rows import BadRow, Rows, RowSchema
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
@@ -60,7 +60,7 @@ def feed_of(
     """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
     ``mqtt://host/topic`` or ``kafka://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
     """
-    schema = RowSchema.of(config.stream, needed_columns(config))
+    schema = RowSchema.of(config.stream, config.needed_columns)
     if not is_paths(inputs):
         return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}
@@ -106,7 +106,7 @@ def check_files(config: Config, inputs: Sequence[str], *, format: str | None = N
     if not files:
         return []
     stream = config.stream
-    schema = RowSchema.of(stream, needed_columns(config))
+    schema = RowSchema.of(stream, config.needed_columns)
     required = [name for name in (schema.user, stream.time) if name is not None]
     dialect = dialect_of(stream)
     return check_first_rows(
@@ -231,7 +231,7 @@ def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None
 
 
 def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: Rows) -> list[BadRow]:
-    schema = RowSchema.of(config.stream, needed_columns(config))
+    schema = RowSchema.of(config.stream, config.needed_columns)
     found, rows = batch.bad_rows(schema), select(batch)
 
     def report(bad: NDArray[np.bool_], reason: str) -> None:

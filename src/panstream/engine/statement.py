@@ -15,7 +15,7 @@ from panstream.durations import say_duration
 from panstream.engine.config import Config
 from panstream.engine.explain import explain, rounded
 from panstream.engine.intrusions import break_ins_in_words
-from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
+from panstream.engine.plan import QueryPlan, planned_ledger
 from panstream.engine.statement_page import PAGE, code, listed, paragraph, tabled
 from panstream.escaping import html_text
 from panstream.privacy.claim import Unit
@@ -74,7 +74,7 @@ def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
 
 def _collected(config: Config) -> Iterable[str]:
     stream = config.stream
-    read = needed_columns(config)
+    read = config.needed_columns
     rows = []
     for name, kind in stream.columns.items():
         roles = [

@@ -17,7 +17,6 @@ from typing import Any
 
 from panstream.engine.engine import Engine
 from panstream.engine.intake import Pace
-from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.errors import PanstreamError
 from panstream.server._applying import Applier
@@ -48,7 +47,7 @@ class Worker:
         engine = self._opened()
         self._applier = Applier(engine, self._reopen)
         self._stored = engine.config.directory is not None
-        schema = RowSchema.of(engine.config.stream, needed_columns(engine.config))
+        schema = RowSchema.of(engine.config.stream, engine.config.needed_columns)
         self._parsers = Parsers(schema, self._parsed, self._die)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None is the end

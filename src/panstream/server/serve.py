@@ -28,7 +28,6 @@ from panstream.engine.arrow import pa, words_of
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.intake import intakes_of
-from panstream.engine.plan import needed_columns
 from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
 from panstream.machines.session import open_stream
@@ -255,7 +254,7 @@ def _warm_up(config: Config) -> None:
     nothing was compiled before. The states that are used here are thrown away.
     """
     config = replace(config, directory=None)
-    schema = RowSchema.of(config.stream, needed_columns(config))
+    schema = RowSchema.of(config.stream, config.needed_columns)
     bodies = _bodies(schema)
     if config.web is not None and config.web.source == "beacon":
         bodies[BEACONS] = _BEACON
