@@ -40,8 +40,10 @@ def prepare_batch(
     skipped, late = ~known, np.zeros(rows.count, bool)
     work: list[tuple[RunningQuery, Prepared]] = []
     try:
-        for name, chosen in rows.queries.items():
-            query = queries[name]
+        for name, query in queries.items():
+            if query.plan.config.of_unusable:
+                continue
+            chosen = rows.queries[name]
             bad = query.unusable(rows, chosen)
             skipped |= bad
             if times is not None and marks is not None:
