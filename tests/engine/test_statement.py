@@ -115,6 +115,12 @@ def test_it_says_what_the_claim_says(query: dict[str, object], stream: dict[str,
     assert said in words(page_of(small(query, **stream)))
 
 
+def test_what_files_cost_on_top_is_told() -> None:
+    said = "the share of rows that could not be used is published once, too: ε = 0.05 on top of each total above."
+    assert said in words(page_of(small({})))
+    assert "could not be used" not in words(page_of(small({}, unusable_epsilon=0)))
+
+
 def test_it_says_where_the_state_is(tmp_path: Path) -> None:
     def stored(**store: str) -> str:
         data = {

@@ -17,6 +17,7 @@ from panstream.engine.explain import explain, rounded
 from panstream.engine.intrusions import break_ins_in_words
 from panstream.engine.plan import QueryPlan, planned_ledger
 from panstream.engine.statement_page import PAGE, code, listed, paragraph, tabled
+from panstream.engine.unusable_share import epsilon_for_files
 from panstream.escaping import html_text
 from panstream.privacy.claim import Unit
 from panstream.privacy.rounding import rounded_up
@@ -220,6 +221,11 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         if total.limit is not None:
             protected = _protected(total.unit, total.window, config)
             yield paragraph(f"The declared budget of all questions for {protected} is ε = {total.limit:g}.")
+    if share := epsilon_for_files(config):
+        yield paragraph(
+            f"If rows are read from files, the share of rows that could not be used is published once, too: ε = "
+            f"{rounded_up(share)} on top of each total above."
+        )
 
 
 def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
