@@ -33,6 +33,8 @@ class _Interrupts:
         main = threading.current_thread() is threading.main_thread()
         chosen = signals or _BOTH
         self._process = os.getpid()
+        if not self._depth:
+            self._number = signal.SIGINT
         old = {number: signal.signal(number, self._handle) for number in chosen} if main else {}
         self._depth += 1
         try:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -14,6 +15,7 @@ from panstream import __version__
 from panstream.cli import figures_run
 from panstream.cli.figures import figures
 from panstream.cli.figures_run import _read_data, _Results, make_figures
+from panstream.interrupts import INTERRUPTS
 from panstream.papers.figures import FigureOptions, figure
 
 app = typer.Typer()
@@ -120,6 +122,7 @@ def test_interrupted_runs_say_how_to_go_on(tmp_path: Path, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr(figures_run, "evaluate_point", stop)
+    monkeypatch.setattr(INTERRUPTS, "_number", signal.SIGINT)  # an earlier test may have left another
     code, output = invoke("--out", str(tmp_path), "--only", "000-3", "--data-only")
     assert code == 130
     assert "run the same command to continue" in output

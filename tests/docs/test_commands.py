@@ -9,6 +9,7 @@ import contextlib
 import csv
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,7 +143,7 @@ def kept_running(programs: Path, command: str, folder: Path, port: str) -> Itera
         yield
     finally:
         started.terminate()
-        assert started.wait(60) == 0
+        assert started.wait(60) == 128 + signal.SIGTERM
 
 
 def test_every_tutorial_is_followed() -> None:

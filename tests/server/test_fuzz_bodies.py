@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield running
         healthy(running)
         code, said = running.stop()
-        assert (code, "internal error" in said, "Traceback" in said) == (0, False, False), said
+        assert (code, "internal error" in said, "Traceback" in said) == (128 + signal.SIGTERM, False, False), said
 
 
 def packed(body: bytes, encoding: str) -> bytes:

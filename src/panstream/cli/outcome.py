@@ -89,14 +89,7 @@ def outcome(
 
 
 class StopSignal:
-    """Wait for SIGTERM or Ctrl-C, the ordinary end of a command that serves.
-
-    Example:
-        >>> stop = StopSignal()  # doctest: +SKIP
-        >>> while not stop.wait(1.0):  # doctest: +SKIP
-        ...     work()
-        >>> stop.exit()  # doctest: +SKIP
-    """
+    """Wait for SIGTERM or Ctrl-C, the ordinary end of a command that serves."""
 
     def __init__(self) -> None:
         self._received = threading.Event()

@@ -38,10 +38,10 @@ code {{ font: .92em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: 
 @page {{ size: A4; margin: 12mm 15mm }}
 @media print {{
   :root {{ color-scheme: light; --paper: #fff }}
-  body {{ font-size: 8.8pt; line-height: 1.32; max-width: none; padding: 0 }}
+  body {{ font-size: 8.3pt; line-height: 1.28; max-width: none; padding: 0 }}
   h1 {{ font-size: 19pt }} h2 {{ font-size: 11.5pt; margin-top: 8pt }} p, ul {{ margin-top: 3pt }}
-  header p {{ font-size: 8.2pt }}
-  li + li {{ margin-top: 1.5pt }} table {{ margin-top: 4pt; font-size: 8pt }} th, td {{ padding: 2.5pt 7pt 2.5pt 0 }}
+  header p {{ font-size: 7.8pt }}
+  li + li {{ margin-top: 1.5pt }} table {{ margin-top: 3pt; font-size: 7.6pt }} th, td {{ padding: 2pt 7pt 2pt 0 }}
   section:first-of-type {{ padding: 0; margin-top: 9pt; background: none }}
 }}
 </style></head>

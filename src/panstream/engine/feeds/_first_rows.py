@@ -32,6 +32,8 @@ _FEWEST = 10  # rows below which nothing is said: one of them would decide
 _ROWS_BYTES = 1 << 16  # in which these rows are looked for, unless the first one has more
 _TOLERATED = 10  # one row in so many may be unusable without a warning
 _NULS = 4  # one byte in so many is NUL at least where letters have two bytes
+_NEWLINE = 0x0A
+_NOT_ASCII = 0x80
 _UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # bytes that are no letters in Windows-1252
 _KINDS = {
     "int": "a whole number",
@@ -76,7 +78,11 @@ def read_head(file: InputFile, pipe: PipeBytes | None) -> bytearray:
 
 
 def likely_encoding(sample: bytearray) -> Encoding | None:
-    """Return which other encoding a text seems to have; None if it is UTF-8, or has at least one letter of it."""
+    """Return which other encoding a text seems to have; None if it is UTF-8, or has at least one letter of it.
+
+    One row that is not UTF-8 is a bad row, and says nothing about the others: only strays in the first line, which may
+    hold the names of columns, or in two lines count.
+    """
     from panstream._kernels.transcode import count_letters
 
     data = np.frombuffer(sample, np.uint8)
@@ -86,6 +92,9 @@ def likely_encoding(sample: bytearray) -> Encoding | None:
         return "utf-16-le" if np.count_nonzero(data[1::2] == 0) > np.count_nonzero(data[::2] == 0) else "utf-16-be"
     letters, strays = count_letters(data)
     if letters or not strays:
+        return None
+    lines = np.unique(np.searchsorted(np.flatnonzero(data == _NEWLINE), np.flatnonzero(data >= _NOT_ASCII)))
+    if lines.size < 2 and lines[0] != 0:
         return None
     return "latin-1" if np.isin(data, _UNDEFINED).any() else "windows-1252"
 

@@ -130,10 +130,7 @@ class Card {
       last?.too_uncertain ? `The range is too wide for the answer to mean much. What would help: ${last.help}.` : "",
     );
     say(this.range, last ? said.range : "");
-    say(
-      this.when,
-      last ? `${last.window ? `${about(last)}, ` : ""}answer ${last.number}, published ${[moment(last.time), ...(last.window ? [] : seen(last))].join(", ")}` : "",
-    );
+    say(this.when, last ? published(last) : "");
     const wanted = `${id} ${period} ${this.end} ${all.length}`;
     if (wanted !== this.drawn) {
       show(this.changes, last ? long(query, additive, all, period, this.end) : []);
@@ -240,6 +237,12 @@ class Card {
       this.left.focus();
     }
   }
+}
+
+// What an answer is about, its number, and when it was published.
+function published(answer) {
+  const when = [moment(answer.time), ...(answer.window ? [] : seen(answer))].join(", ");
+  return `${answer.window ? `${about(answer)}, ` : ""}answer ${answer.number}, published ${when}`;
 }
 
 function promise(query) {

@@ -186,7 +186,9 @@ function thief(queries) {
             "were random from the start, and the answers on this page. From one copy and all answers, the odds of a " +
             "right guess about ",
       `what a question protects change by a factor of at most ${number(Math.exp(worst))} for each question`,
-      queries.some(({ claim }) => claim.delta) ? " (where δ is given, not always, but with a probability close to 1: see the privacy page). " : ". ",
+      queries.some(({ claim }) => claim.delta)
+        ? " (where δ is given, not always, but with a probability close to 1: see the privacy page). "
+        : ". ",
       "What arrived in the last moment and is not yet counted is readable.",
     ),
     h("p", null, h("a", { href: "#/intruder" }, "Try it in a simulation")),
