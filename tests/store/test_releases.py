@@ -9,7 +9,9 @@ from panstream.store.releases import Release, ReleaseLog
 
 
 def release(number: int, value: float, query: str = "q") -> Release:
-    return Release(query=query, number=number, time=f"2026-03-0{number}T00:00Z", record={"value": value})
+    return Release(
+        query=query, number=number, time=f"2026-03-0{number}T00:00Z", record={"value": value, "unclipped": value}
+    )
 
 
 def test_append_read_and_reopen(tmp_path: Path) -> None:
