@@ -73,6 +73,10 @@ def test_one_letter_of_utf8_is_enough_to_go_on() -> None:
     assert likely_encoding(bytearray(b"Z\xfcrich\x81")) == "latin-1"
     assert likely_encoding(bytearray(b"Zurich")) is None
     assert likely_encoding(bytearray("€".encode()[:2])) == "windows-1252"
+    rows = b"user,town\n" + b"1,Bern\n" * 20
+    assert likely_encoding(bytearray(rows + b"2,Z\xfcrich\n")) is None  # one bad row says nothing about the others
+    assert likely_encoding(bytearray(rows + b"2,Z\xfcrich\n" * 2)) == "windows-1252"
+    assert likely_encoding(bytearray(b"user,r\xe9gion\n" + b"1,Bern\n" * 20)) == "windows-1252"
 
 
 def test_a_declared_encoding_is_believed(tmp_path: Path) -> None:
