@@ -226,6 +226,8 @@ class History:
     def _roll_back(self) -> None:
         """Somebody puts a backup back: noticed if an answer was published since."""
         self.let_go()
+        if self.disk.stopped:  # the process ended while it was being closed: before anybody touched the disk
+            raise Stopped
         if self.backup is None:
             self._running()
             self.let_go()
