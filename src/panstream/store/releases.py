@@ -54,12 +54,12 @@ class ReleaseLog:
     ``keep_prefixes``.
 
     >>> log = ReleaseLog(":memory:")
-    >>> log.publish(Release(query="visitors", number=1, time="2026-03-01T00:00Z", record={"value": 7.0}))
-    True
-    >>> log.publish(Release(query="visitors", number=1, time="2026-03-01T00:00Z", record={"value": 7.0}))
-    False
+    >>> record = {"value": 7.0, "unclipped": 7.0}
+    >>> release = Release(query="visitors", number=1, time="2026-03-01T00:00Z", record=record)
+    >>> log.publish(release), log.publish(release)
+    (True, False)
     >>> log.last("visitors").record
-    {'value': 7.0}
+    {'unclipped': 7.0, 'value': 7.0}
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep_tables: int | None = None, keep_prefixes: int = 0) -> None:
