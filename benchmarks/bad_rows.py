@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.rows import Rows, RowSchema
-from panstream.engine.run import feed
-from panstream.engine.select import Selector
-from panstream.server._bodies import Body, parse
-from panstream.server.access import Gate, Limits
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.selector import Selector
+from panstream.server.auth import Gate, Limits
+from panstream.server.ingest.request_bodies import Body, parse
 
 GOOD = {
     "int": "5",

@@ -16,7 +16,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from panstream.batch import integers, items
+from panstream.primitives.inputs import integers, items
 
 REPEATS = 9
 SMALL_TARGET_US = 10.0

@@ -27,9 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.engine.site import Site, propose, to_toml
-from panstream.federated.certificates import Authority
-from panstream.planning.text import aligned
+from panstream.algorithms.planning.tables import aligned
+from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.models.federated.certificates import Authority
 
 SITE, ORIGIN = "example.org", "https://example.org"
 CONNECTIONS, RATE = 64, 5_000

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from panstream.hardened import ENVIRONMENT
+from panstream.primitives.memory.process_hardening import ENVIRONMENT
 
 ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "5"))
 COMPARED = 1  # turns with nunique_approx, which takes many times as long
@@ -60,9 +60,9 @@ def settings() -> dict[str, object]:
 
 
 def one_process(folder: Path, rows: int) -> float:
-    from panstream.engine.config import read_config
-    from panstream.engine.engine import Engine
-    from panstream.engine.run import feed
+    from panstream.engine.config.config import read_config
+    from panstream.engine.runtime.engine import Engine
+    from panstream.engine.runtime.ingest import feed
 
     with Engine(read_config(settings())) as engine:
         feed(engine, [str(folder)])
@@ -80,10 +80,10 @@ def on_one_processor(folder: Path, rows: int) -> float:
 
 
 def two_workers(folder: Path, rows: int, client: Any) -> float:
-    from panstream.cluster._coordinator import ClusterEngine
-    from panstream.cluster._dask_link import DaskLink
-    from panstream.cluster.session import feed
-    from panstream.engine.config import read_config
+    from panstream.distributed.sharded._coordinator import ClusterEngine
+    from panstream.distributed.sharded._dask_link import DaskLink
+    from panstream.distributed.sharded.session import feed
+    from panstream.engine.config.config import read_config
 
     link = DaskLink(lambda: client, 2, borrowed=True)
     with ClusterEngine(read_config(settings()), link, positions=True) as engine:
@@ -123,12 +123,12 @@ def names_settings(window: bool) -> dict[str, object]:
 
 def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
     """Count names on as many workers, or in this process alone."""
-    from panstream.cluster._coordinator import ClusterEngine
-    from panstream.cluster._dask_link import DaskLink
-    from panstream.cluster.session import feed as feed_cluster
-    from panstream.engine.config import read_config
-    from panstream.engine.engine import Engine
-    from panstream.engine.run import feed
+    from panstream.distributed.sharded._coordinator import ClusterEngine
+    from panstream.distributed.sharded._dask_link import DaskLink
+    from panstream.distributed.sharded.session import feed as feed_cluster
+    from panstream.engine.config.config import read_config
+    from panstream.engine.runtime.engine import Engine
+    from panstream.engine.runtime.ingest import feed
 
     config = read_config(names_settings(window))
     if not workers:
@@ -143,10 +143,10 @@ def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
 def measure_names(folder: Path, rows: int) -> int:
     from distributed import Client
 
-    from panstream.cluster.dask_setup import local_cluster, quieten
-    from panstream.cluster.explain import places
-    from panstream.engine.config import read_config
-    from panstream.engine.plan import plan_all
+    from panstream.distributed.sharded.dask_setup import local_cluster, quieten
+    from panstream.distributed.sharded.explain import places
+    from panstream.engine.config.config import read_config
+    from panstream.engine.planner.query_plan import plan_all
 
     quieten()
     allowed = os.sched_getaffinity(0)
@@ -233,8 +233,8 @@ def measure(folder: Path, rows: int) -> int:
     import dask.dataframe as dd
     from distributed import Client
 
-    import panstream.cluster
-    from panstream.cluster.dask_setup import local_cluster, quieten
+    import panstream.distributed.sharded
+    from panstream.distributed.sharded.dask_setup import local_cluster, quieten
 
     quieten()
     if "PANSTREAM_BENCH_PLAIN" in os.environ:
@@ -245,7 +245,7 @@ def measure(folder: Path, rows: int) -> int:
             "one process on one processor": lambda: on_one_processor(folder, rows),
             "one process on both": lambda: one_process(folder, rows),
             "2 workers, files": lambda: two_workers(folder, rows, client),
-            "2 workers, Dask DataFrame": lambda: panstream.cluster.distinct(
+            "2 workers, Dask DataFrame": lambda: panstream.distributed.sharded.distinct(
                 frame, "user", epsilon=1.0, memory=MEMORY, client=client
             ),
             "Dask nunique_approx": lambda: frame.user.nunique_approx().compute(),

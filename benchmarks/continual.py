@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from verdicts import verdict
 
-from panstream.algorithm import Monitor
-from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.shapes import TreeShape, epoch_of
-from panstream.continual.sums import ContinualCount, KaryTree
-from panstream.continual.tree_engine import TreeEngine
-from panstream.papers.event_counter import EventCounter
-from panstream.randomness import SeededSource
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.noisy_tree import TreeEngine
+from panstream.algorithms.continual.sums import ContinualCount, KaryTree
+from panstream.algorithms.continual.tree_shape import TreeShape, epoch_of
+from panstream.core.algorithm import Monitor
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.primitives.noise import SeededSource
 
 HORIZONS = (10, 14, 16, 20)
 ONE_STEP = dict(zip(HORIZONS, (349, 1033, 1553, 3131), strict=True))

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from panstream import ContinualCount
-from panstream.continual_users import ContinualBitmap, ContinualDensity
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
+from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensity
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
 
 USERS, LEVEL = 20_000, 1.96
 BARS = {("event", 100): 390, ("event", 1_000): 480, ("event", 100_000): 700, ("user", 1_000): 2_600}

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from panstream import Monitor
-from panstream.density import OptBern
-from panstream.density.fixed_level import FixedLevel
-from panstream.density.presence import Presence
-from panstream.noisy_bits import BitLaw
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.density.fixed_level import FixedLevel
+from panstream.algorithms.density.presence import Presence
+from panstream.algorithms.randomized_bits import BitLaw
 from panstream.papers.figures.beyond import level_for_ids
-from panstream.randomness import DiscreteLaplace, SeededSource, symmetric_pair
+from panstream.primitives.noise import DiscreteLaplace, SeededSource, symmetric_pair
 
 USERS, EPSILON, DENSITY = 100_000, 1.0, 0.25
 ACCURACY_RUNS, COVERAGE_RUNS, SPEED_RUNS = 6_000, 5_000, 21

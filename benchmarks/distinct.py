@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import Monitor
-from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.likelihood import Likelihood
-from panstream.privacy.bitmap import level_rates
-from panstream.randomness import SeededSource
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.likelihood import Likelihood
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.bitmap_loss import level_rates
 
 RUNS = 1000
 PLATEAUS = {0.5: 0.053, 1.0: 0.0274, 2.0: 0.0157, 4.0: 0.0112}

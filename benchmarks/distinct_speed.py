@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from peers.anchors import anchors, described, in_turns, ratio
 from verdicts import verdict
 
-from panstream.distinct import Bitmap
-from panstream.statistics import DistinctCount
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.distinct import Bitmap
 
 IDS, STRINGS, VALUES, SKETCHED = 20_000_000, 10_000_000, 100_000, 500_000
 

@@ -80,9 +80,9 @@ def make(directory: Path, name: str, rows: int) -> Path:
 
 
 def ours(path: Path, config: Path) -> dict[str, float]:
-    from panstream.engine.config import load_config
-    from panstream.engine.engine import Engine
-    from panstream.engine.run import feed
+    from panstream.engine.config.config import load_config
+    from panstream.engine.runtime.engine import Engine
+    from panstream.engine.runtime.ingest import feed
 
     with Engine(load_config(config)) as engine:
         start, cpu = time.perf_counter(), time.process_time()

@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 from peers.anchors import described, in_turns, ratio
 from verdicts import verdict
 
-from panstream.engine._memory import wipe_array
-from panstream.engine._predicates import Evaluator, Expression
-from panstream.engine.feeds import FileFeed
-from panstream.engine.rows import RowSchema
-from panstream.engine.run import _ROWS_OF_FILES
+from panstream.engine.rows.evaluator import Evaluator, Expression
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.rows.wiping import wipe_array
+from panstream.engine.runtime.ingest import _ROWS_OF_FILES
+from panstream.engine.sources import FileFeed
 
 Call = Callable[[], Any]
 KINDS = {"ip": "string", "visitor": "int", "symptom": "string", "age": "int", "amount": "double"}

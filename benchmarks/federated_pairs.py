@@ -21,7 +21,7 @@ DELTA = 1e-6
 
 def federation(train, many, epsilon):
     """Return a run over so many holders, each with a budget of its own and everybody's key pinned."""
-    from panstream.federated import Federation, Holder, Roster
+    from panstream.models.federated import Federation, Holder, Roster
 
     names = [f"holder{at:02}" for at in range(many)]
     keys = {name: Ed25519PrivateKey.generate() for name in names}
@@ -38,9 +38,9 @@ def federation(train, many, epsilon):
 
 def main():
     """Print a line per method and number of holders, then the targets."""
-    from panstream.federated import FederatedPairs, FederatedTree, GaussianSums
-    from panstream.networks import balanced_sample, compare
-    from panstream.randomness import Source
+    from panstream.models.federated import FederatedPairs, FederatedTree, GaussianSums
+    from panstream.models.networks import balanced_sample, compare
+    from panstream.primitives.noise import Source
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)

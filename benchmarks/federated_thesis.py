@@ -19,9 +19,9 @@ from synthetic import adult
 
 def curator(train, epsilon, parents):
     """Return what one holder of all rows, trusted by nobody, makes possible: both networks."""
-    from panstream.federated import Federation, Holder
-    from panstream.federated._questions import Table
-    from panstream.networks import fit_tables, greedy
+    from panstream.models.federated import Federation, Holder
+    from panstream.models.federated._questions import Table
+    from panstream.models.networks import fit_tables, greedy
     from panstream.privacy.composition import zcdp_rho
 
     rho = zcdp_rho(epsilon, DELTA)
@@ -36,8 +36,8 @@ def curator(train, epsilon, parents):
 
 def main():
     """Print a line per method and number of holders."""
-    from panstream.federated import DistributedParameters, NoisyStatistics
-    from panstream.networks import chow_liu, tables_of
+    from panstream.models.federated import DistributedParameters, NoisyStatistics
+    from panstream.models.networks import chow_liu, tables_of
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)

@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from verdicts import verdict
 
-from panstream.federated.certificates import Authority
-from panstream.server.access import create_token
+from panstream.models.federated.certificates import Authority
+from panstream.server.auth import create_token
 from server import CONFIG, served, witness
 
 COLUMNS = """amount = "double"

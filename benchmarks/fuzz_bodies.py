@@ -237,7 +237,7 @@ def same(ours: Any, theirs: Any, kind: str) -> bool:
 @cache
 def evaluator(kind: str) -> Any:
     """Return a condition that the engine evaluates by itself."""
-    from panstream.engine._predicates import Evaluator, Expression
+    from panstream.engine.rows.evaluator import Evaluator, Expression
 
     condition = {"string": "x = 'a' OR x LIKE 'ü%'", "bool": "x"}.get(kind, "x >= 3")
     condition = condition if kind in ("int", "double", "string", "bool") else "x IS NOT NULL"
@@ -246,13 +246,13 @@ def evaluator(kind: str) -> Any:
 
 def check(body: memoryview, kind: str) -> str:
     """Read a body as the server does; return what became of it."""
-    from panstream.batch import items
-    from panstream.engine.rows import RowSchema
+    from panstream.engine.rows.row_batch import RowSchema
     from panstream.errors import FeedError
-    from panstream.hashing import derive
-    from panstream.hashing.items import hash_items
-    from panstream.server._bodies import _read_arrow
-    from panstream.server._refusals import Refusal
+    from panstream.primitives.hashing import derive
+    from panstream.primitives.hashing.items import hash_items
+    from panstream.primitives.inputs import items
+    from panstream.server.errors import Refusal
+    from panstream.server.ingest.request_bodies import _read_arrow
 
     schema = RowSchema(columns={"u": "string", "x": kind}, user="u")
     copy = bytes(body)

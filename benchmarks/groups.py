@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from verdicts import verdict
 
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.rows import QueryRows, Rows
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.engine import Engine
 
 STEPS = 5
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from verdicts import verdict
 
-from panstream.hashing import (
+from panstream.primitives.hashing import (
     KWise,
     StringHash,
     cells_of,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from panstream.engine.feeds import KafkaFeed
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources import KafkaFeed
 
 sys.path[0] = str(Path(__file__).parents[1] / "tests")  # this folder has an engine of its own
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from verdicts import verdict
 
-from panstream.drill.memory import CELLS, HASHES, DrillReport, drill
-from panstream.planning.text import aligned
+from panstream.algorithms.planning.tables import aligned
+from panstream.audit.memory.drill import CELLS, HASHES, DrillReport, drill
 from panstream.testing.memory import make_needles, scan
 
 IDS = 20_000 if "--quick" in sys.argv else 100_000

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from verdicts import verdict
 
-from panstream.algorithm import Monitor
-from panstream.papers.cauchy_sketch import cauchy_scale, l1_deviation
-from panstream.randomness import SeededSource
-from panstream.turnstile import InnerProduct, SecondMoment
-from panstream.turnstile.legendre import LegendreCounter
+from panstream.algorithms.turnstile import InnerProduct, SecondMoment
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.core.algorithm import Monitor
+from panstream.papers.as_printed.cauchy_sketch import cauchy_scale, l1_deviation
+from panstream.primitives.noise import SeededSource
 
 ROWS, USERS, RUNS, MOST = 60_000, 20_000, 1_000, 10
 Net = NDArray[np.int64]

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from panstream import Monitor, TopItems
-from panstream.frequent._decoding import Effort, decode
-from panstream.frequent.items import FrequentItems
-from panstream.frequent.tables import Tables
-from panstream.randomness import SeededSource
+from panstream.algorithms.heavy_hitters._decoder import Effort, decode
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.primitives.noise import SeededSource
 
 Stream = dict[str, int]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panstream.networks import (
+from panstream.models.networks import (
     BayesianNetwork,
     Domain,
     Records,
@@ -35,9 +35,9 @@ from panstream.networks import (
     tables_from,
     tables_of,
 )
-from panstream.networks.baselines import chow_liu
+from panstream.models.networks.structure_search import chow_liu
 from panstream.papers.diabetes_table import prepare
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 SIZES = (
     6, 3, 10, 8, 26, 17, 14, 118, 7, 75, 39, 33, 21, 9, 9, 9, 16, 4, 4, 4, 4, 4,

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from verdicts import verdict
 
-from panstream._kernels.draws import bernoulli_exp_any
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
 
 RUNS, DRAWS, MANY, LIMIT = 10, 10_000, 1 << 14, 1e-3
 KAPPAS, SIGMAS = (1.0, 0.1, 0.01, 1e-4), (2.0, 100.0, 1e3, 1e5)  # sigma from 128 on is drawn in blocks

@@ -30,7 +30,7 @@ DELTA = 1e-9
 
 def records_of(codes, sizes):
     """Return records of plain categories."""
-    from panstream.networks import Domain, Records
+    from panstream.models.networks import Domain, Records
 
     domain = Domain({f"x{at}": [str(code) for code in range(size)] for at, size in enumerate(sizes)})
     return Records(domain, np.ascontiguousarray(codes.T.astype(np.uint16)))
@@ -66,8 +66,8 @@ def factors(sizes, loading):
 
 def random_tree(draws):
     """Return a random tree of 15 attributes of 2 to 12 values, 30,000 rows, where a tree is the truth."""
-    from panstream.networks import BayesianNetwork, Domain, sample
-    from panstream.randomness import SeededSource
+    from panstream.models.networks import BayesianNetwork, Domain, sample
+    from panstream.primitives.noise import SeededSource
 
     sizes = [int(size) for size in draws.integers(2, 13, 15)]
     domain = Domain({f"x{at}": [str(code) for code in range(size)] for at, size in enumerate(sizes)})
@@ -102,8 +102,8 @@ def copies(draws):
 
 def two_parents(draws):
     """Return 14 attributes of 2 to 6 values, each with two random parents among the earlier ones, 30,000 rows."""
-    from panstream.networks import BayesianNetwork, Domain, sample
-    from panstream.randomness import SeededSource
+    from panstream.models.networks import BayesianNetwork, Domain, sample
+    from panstream.primitives.noise import SeededSource
 
     sizes = [int(size) for size in draws.integers(2, 7, 14)]
     parents = tuple(tuple(int(each) for each in draws.choice(at, min(at, 2), replace=False)) for at in range(14))
@@ -202,7 +202,7 @@ TARGETS = {"Adult": "income", "Diabetes": "readmitted"}
 
 def real_tables():
     """Return what PANSTREAM_DATA holds."""
-    from panstream.networks import Records
+    from panstream.models.networks import Records
 
     found = {}
     train, test, full = adult()
@@ -216,8 +216,8 @@ def real_tables():
 
 def figures(records, epsilon, seed, target):
     """Return for tree and rule: two-way, three-way, bits, misclassified, CPU seconds."""
-    from panstream.networks import TreeNetwork, balanced_sample, compare, recommended
-    from panstream.randomness import SeededSource
+    from panstream.models.networks import TreeNetwork, balanced_sample, compare, recommended
+    from panstream.primitives.noise import SeededSource
 
     order = np.random.default_rng(1000 + seed).permutation(len(records))
     cut = int(0.8 * len(records))

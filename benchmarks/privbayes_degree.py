@@ -22,7 +22,7 @@ TABLES = ("binary", "mixed", "random tree", "classes", "two parents")
 
 def learners(epsilon):
     """Return the forms of PrivBayes."""
-    from panstream.networks import PrivBayes
+    from panstream.models.networks import PrivBayes
 
     greedy = {f"R, {degree}": PrivBayes(epsilon=epsilon, score="R", degree=degree) for degree in (1, 2, 3)}
     return {"gain": PrivBayes(epsilon=epsilon), **greedy, "R, useful": PrivBayes(epsilon=epsilon, score="R")}
@@ -38,8 +38,8 @@ def visible(records, epsilon, degree):
 
 def main():
     """Print a line per table, budget and form."""
-    from panstream.networks import balanced_sample, compare
-    from panstream.randomness import SeededSource
+    from panstream.models.networks import balanced_sample, compare
+    from panstream.primitives.noise import SeededSource
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from verdicts import verdict
 
-from panstream.density import OptBern
-from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.algorithms.density import OptBern
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Source
 
 RUNS = 15
 COINS, DRAWS, FEW = 1 << 22, 1_000_000, 1000

@@ -21,20 +21,20 @@ from numba import njit
 from numpy.typing import NDArray
 from peers.anchors import described, in_turns
 
-from panstream._kernels.bits import draw_marked, scatter
-from panstream._kernels.marks import mark
-from panstream._kernels.words import prefetch
-from panstream.distinct import Bitmap
-from panstream.distinct.counting import _CELLS_A_ROW, _MOST_MARKS
-from panstream.hashing import (
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.distinct import Bitmap
+from panstream.algorithms.distinct.bitmap_base import _CELLS_A_ROW, _MOST_MARKS
+from panstream.primitives.hashing import (
     cells_of_integers,
     cells_of_strings,
     mark_integers_packed,
     mark_strings,
     mark_strings_packed,
 )
-from panstream.randomness import Source
-from panstream.statistics import DistinctCount
+from panstream.primitives.kernels.algorithms.packed_bits import draw_marked, scatter
+from panstream.primitives.kernels.hashing.cell_marks import mark
+from panstream.primitives.kernels.machine_words import prefetch
+from panstream.primitives.noise import Source
 
 ROWS, CHUNK = 10_000_000, 1 << 17
 SHAPES = {"default": None, "expected = 1e6": 1e6, "expected = 1e7": 1e7}

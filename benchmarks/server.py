@@ -30,8 +30,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
-from panstream.client_wire import encode
-from panstream.planning.text import aligned
+from panstream.algorithms.planning.tables import aligned
+from panstream.client._transport import encode
 
 CONFIG = """
 [stream]

@@ -67,9 +67,9 @@ directory = "state"
 
 def serve(folder: Path) -> None:
     """Run the server without noise: what only a test may do, hence not an option of the command."""
-    from panstream.engine.config import load_config
-    from panstream.engine.engine import Engine
-    from panstream.server.serve import Settings, make_server
+    from panstream.engine.config.config import load_config
+    from panstream.engine.runtime.engine import Engine
+    from panstream.server.server import Settings, make_server
 
     config = load_config(folder / "panstream.toml")
     make_server(
@@ -306,7 +306,7 @@ def check(load: Load) -> None:
 
 def soak(folder: Path, minutes: float, kills: int, life: float, pace: float, steady: float) -> int:
     """Run the whole thing, for so long and at least so many kills; return the number of problems."""
-    from panstream.server.access import create_token
+    from panstream.server.auth import create_token
 
     (folder / "panstream.toml").write_text(CONFIG)
     token = create_token(folder / "tokens", "soak", ["ingest", "read", "admin"])

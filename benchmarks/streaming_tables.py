@@ -22,7 +22,7 @@ SLOTS = 12
 
 def streamed(train, epsilon, horizon):
     """Return the model after all slots."""
-    from panstream.networks import StreamingTables
+    from panstream.models.networks import StreamingTables
 
     algorithm = StreamingTables(domain=train.domain, epsilon=epsilon, delta=DELTA, horizon=horizon)
     monitor = algorithm.start()
@@ -34,8 +34,8 @@ def streamed(train, epsilon, horizon):
 
 def measure(seeds):
     """Print distances of stream and kept rows."""
-    from panstream.networks import PairModel, StreamingTables, balanced_sample, compare
-    from panstream.randomness import Source
+    from panstream.models.networks import PairModel, StreamingTables, balanced_sample, compare
+    from panstream.primitives.noise import Source
 
     train, test, full = adult()
     print(f"Adult, {len(train.domain)} attributes, {len(train):,} records{'' if full else ' (bundled sample)'}")
@@ -63,7 +63,7 @@ def measure(seeds):
 
 def needed():
     """Print a table of sizes from the closed form."""
-    from panstream.networks import Domain, StreamingTables
+    from panstream.models.networks import Domain, StreamingTables
 
     print(f"\nrecords for a distance of .05 by noise alone, delta {DELTA:g}: 1 slot / {SLOTS} slots / 365 slots")
     print(f"{'attributes':>10} {'categories':>10} {'cells':>9} {'epsilon 0.1':>32} {'epsilon 1':>30}")

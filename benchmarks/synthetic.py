@@ -44,7 +44,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples" / "data"
 
 def adult():
     """Return (train, test, whether the data is complete)."""
-    from panstream.networks import Domain, Records
+    from panstream.models.networks import Domain, Records
 
     folder = data_folder()
     full = folder is not None and (folder / "adult.csv.gz").exists()
@@ -78,7 +78,7 @@ def divided(rows, cut):
 
 def ours(epsilon):
     """Return our learners at one budget; the two independent ones are what the others must not be worse than."""
-    from panstream.networks import PairModel, PrivBayes, TreeNetwork
+    from panstream.models.networks import PairModel, PrivBayes, TreeNetwork
 
     return {
         "independent": PrivBayes(epsilon=epsilon, degree=0),
@@ -95,7 +95,7 @@ def three_way(one, other, most=200):
 
     import numpy as np
 
-    from panstream.networks import contingency
+    from panstream.models.networks import contingency
 
     triples = list(itertools.combinations(range(len(one.domain)), 3))
     chosen = np.random.default_rng(7).permutation(len(triples))[:most]
@@ -127,8 +127,8 @@ def misses(synthetic, test, name, most=15_000):
 
 def synthesise(learner, train, seed):
     """Return synthetic rows and the model."""
-    from panstream.networks import balanced_sample
-    from panstream.randomness import SeededSource
+    from panstream.models.networks import balanced_sample
+    from panstream.primitives.noise import SeededSource
 
     with SeededSource(seed) as source:
         network = learner.fit(train, source).network
@@ -139,7 +139,7 @@ def wide_table(records):
     """Time the degree-2 network on Diabetes (43 attributes, 71,518 records): targets with what was reached."""
     import resource
 
-    from panstream.networks import PrivBayes
+    from panstream.models.networks import PrivBayes
 
     start = time.perf_counter()
     learned = PrivBayes(epsilon=1.0, score="R", degree=2).fit(records)
@@ -156,7 +156,7 @@ def our_lines(train, test, targets, epsilons, *, full):
     """Print our figures; return the targets, if there are ``targets``, with what was reached, and all figures."""
     import numpy as np
 
-    from panstream.networks import compare
+    from panstream.models.networks import compare
 
     lines, reached = [], {}
     for epsilon in epsilons:
@@ -235,7 +235,7 @@ def peer_distance(name, epsilon, train, test, given):
 
     import numpy as np
 
-    from panstream.networks import compare
+    from panstream.models.networks import compare
 
     distances, others, seconds, cpu = [], [], [], []
     for _ in range(given.runs):
@@ -265,7 +265,7 @@ def named_peers(text):
 
 def heading(what, train, test):
     """Print what is compared and the head of its table."""
-    from panstream.networks import compare
+    from panstream.models.networks import compare
 
     print(
         f"\n{what}: {len(train):,} rows to learn from, {len(test):,} to compare with, {len(train.domain)} attributes; "

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from verdicts import verdict
 
-from panstream.algorithm import Monitor
-from panstream.papers.mir import PublishedCroppedSum
-from panstream.privacy.turnstile import _counter_variance
-from panstream.randomness import SeededSource
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.profile import ProfileSketch
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
+from panstream.core.algorithm import Monitor
+from panstream.papers.as_printed.mir import PublishedCroppedSum
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.turnstile_loss import _counter_variance
 
 ROWS, UNIVERSE, RUNS, TARGET = 2_000_000, 100_000, 7, 20.0
 CROP, USERS, REPEAT = 16, 20_000, 600

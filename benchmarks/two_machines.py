@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.distinct.bitmap import Bitmap
-from panstream.federated.certificates import Authority
-from panstream.machines.backend import SharedBackend
-from panstream.machines.https import HttpsLink, HttpsPeer, MachineServer
-from panstream.machines.machine import Machine
-from panstream.randomness import Source
-from panstream.randomness.entropy import system_entropy
-from panstream.scratch import Scratch
-from panstream.sharing.arithmetic import Keystream
-from panstream.sharing.bits import SharedDistinct
-from panstream.sharing.party import Party, Task, deal
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.secret_shared.party import Party, Task, deal
+from panstream.algorithms.secret_shared.presence import SharedDistinct
+from panstream.algorithms.secret_shared.ring import Keystream
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.https import HttpsLink, HttpsPeer, MachineServer
+from panstream.distributed.two_party.participant import Machine
+from panstream.models.federated.certificates import Authority
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import Source
+from panstream.primitives.noise.entropy import system_entropy
 
 
 def steps(seconds: float) -> tuple[float, float]:

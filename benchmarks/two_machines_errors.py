@@ -13,13 +13,13 @@ import sys
 
 import numpy as np
 
-from panstream.continual.sums import ContinualCount
-from panstream.distinct.bitmap import Bitmap
-from panstream.randomness import Source
-from panstream.sharing.bits import SharedDensity, SharedDistinct
-from panstream.sharing.capped import SharedCropped
-from panstream.sharing.rules import draw_noise
-from panstream.sharing.ticks import SharedTicks
+from panstream.algorithms.continual.sums import ContinualCount
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.secret_shared.capped_counts import SharedCropped
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
+from panstream.algorithms.secret_shared.share_rules import draw_noise
+from panstream.primitives.noise import Source
 
 
 def noised(counts: np.ndarray, law: object) -> list[int]:

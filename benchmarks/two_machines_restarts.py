@@ -18,7 +18,7 @@ from verdicts import verdict
 def main(restarts: int, runs: int) -> int:
     sys.path[0] = str(Path(__file__).parents[1] / "tests")
     from machines.restarts import STATISTIC, likelihood_trial
-    from panstream.audit.montecarlo import lower_bound
+    from panstream.audit.claims.monte_carlo import lower_bound
 
     bound = lower_bound(likelihood_trial(restarts), runs=runs, failure=1e-3)
     claimed = STATISTIC.claim().epsilon

@@ -23,16 +23,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds._log_columns import FILES
-from panstream.engine.feeds.arrow_columns import from_arrow
-from panstream.engine.point_queries import counted
-from panstream.engine.rows import RowSchema
-from panstream.engine.run import feed
-from panstream.engine.select import Selector
-from panstream.engine.site import Site, propose
-from panstream.planning.text import aligned
+from panstream.algorithms.planning.tables import aligned
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.presets.website import Site, propose
+from panstream.engine.reporting.point_queries import counted
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources.formats._access_log_columns import FILES
+from panstream.engine.sources.formats.arrow_columns import from_arrow
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from shared.site_traffic import traffic

@@ -13,7 +13,7 @@ from pydp.algorithms.laplacian import Count
 
 from panstream import ContinualCount
 from panstream.audit import Case, Trial, audit, linear_case, register_case
-from panstream.testing.enumerate import tick, update
+from panstream.testing.enumeration import tick, update
 
 EPSILON, OTHERS = 1.0, 7
 

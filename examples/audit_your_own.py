@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.continual.sums import KaryTree
 from panstream.audit import audit, linear_case, register_case
-from panstream.codec import FieldLayout, noised
-from panstream.continual.grid import Steps
-from panstream.continual.sums import KaryTree
-from panstream.estimate import Estimate
+from panstream.core.estimate import Estimate
+from panstream.primitives.codec import FieldLayout, noised
+from panstream.primitives.noise import DiscreteLaplace, Source
 from panstream.privacy.claim import Claim
-from panstream.randomness import DiscreteLaplace, Source
-from panstream.testing.enumerate import tick, update
+from panstream.testing.enumeration import tick, update
 
 
 @dataclass(slots=True)

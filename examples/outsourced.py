@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from shared.band_plot import draw, target
 
-from panstream.continual.sums import ContinualSum
-from panstream.continual.windowed import WindowedSum
-from panstream.papers.literal_counters import PublishedPointNoise
+from panstream.algorithms.continual.sums import ContinualSum
+from panstream.algorithms.continual.windowed_sum import WindowedSum
+from panstream.papers.as_printed.counters import PublishedPointNoise
 
 EPSILON, MOST, FILMS, RATINGS, MACHINES = 1.0, 10, 12, 5000, 4
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot as plt
 
-from panstream.density import OptBern
-from panstream.packed import unpacked
+from panstream.algorithms.density import OptBern
+from panstream.primitives.packed_bits import unpacked
 
 ROOT = Path(__file__).parents[1]
 PATIENTS, EPSILON, DAYS = 50_000, 1.0, 30

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import HeavyHitterCount
-from panstream.turnstile import BlockCounter, LegendreCounter
+from panstream.algorithms.turnstile import BlockCounter, LegendreCounter
 
 FIRST, NUMBERS = 12_000, 7_000  # customer numbers go from 12000 to 18999: public
 EPSILON, CROP, HEAVY = 2.0, 500, 1_000

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from shared.site_traffic import last_midnight, traffic
 
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds.arrow_columns import from_arrow
-from panstream.engine.rows import RowSchema
-from panstream.engine.select import Selector
-from panstream.engine.site import Site, propose, to_toml
+from panstream.engine.config.config import load_config
+from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources.formats.arrow_columns import from_arrow
 
 SHOWN = ("visitors per day", "page views per day", "devices [device=mobile]")
 

@@ -15,8 +15,8 @@ from rich.progress import track
 from rich.table import Table
 from shared.band_plot import draw, target
 
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import ContinualSum
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.sums import ContinualSum
 
 EPSILON, MOST, METERS = 1.0, 10.0, 1000  # kilowatts: what the main fuse lets through
 

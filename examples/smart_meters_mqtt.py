@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from shared.broker import mosquitto, publish
 
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.config.config import read_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 
 HOMES, HOURS = 5, 24
 CONFIG = {

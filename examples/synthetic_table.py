@@ -8,9 +8,9 @@ Learns a tree network from 8,000 real rows at epsilon = 1, delta = 1e-9, and wri
 import sys
 from pathlib import Path
 
-from panstream.batch.files import write_columns
-from panstream.networks import Domain, Records, TreeNetwork, balanced_sample, compare
-from panstream.randomness import Source
+from panstream.models.networks import Domain, Records, TreeNetwork, balanced_sample, compare
+from panstream.primitives.inputs.table_files import write_columns
+from panstream.primitives.noise import Source
 
 DATA = Path(__file__).parent / "data"
 

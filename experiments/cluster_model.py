@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from panstream.cluster._division import Division
-from panstream.cluster._messages import CellMessage
-from panstream.cluster._reading import Partition, ReadPlan
-from panstream.cluster._shard import Shard
-from panstream.distinct.bitmap import Bitmap
-from panstream.engine.backend import label
-from panstream.engine.config import read_config
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.distributed.sharded._cell_messages import CellMessage
+from panstream.distributed.sharded._partitioning import Division
+from panstream.distributed.sharded._shard import Shard
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
+from panstream.engine.config.config import read_config
+from panstream.engine.runtime.state_backend import label
 
 SHARDS = (1, 2, 4, 8)
 

@@ -1,4 +1,4 @@
-"""Distinct users of a Spark DataFrame: runs panstream.cluster.spark on a local Spark and checks the answers.
+"""Distinct users of a Spark DataFrame: runs panstream.distributed.sharded.spark on a local Spark and checks the answers.
 
     make spark                     (or, with pyspark and Java: python experiments/cluster_spark.py [ROWS [RUNS]])
 
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from panstream.cluster.spark import distinct, fill
-from panstream.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.distributed.sharded.spark import distinct, fill
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 LEVEL = 0.95

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from panstream.planning.continual import conjectured_bound
+from panstream.algorithms.planning.continual import conjectured_bound
 
 Floats = NDArray[np.float64]
 HORIZON, RUNS = 1024, 200_000

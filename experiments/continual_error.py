@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from panstream.continual.decayed import DecayedSum
-from panstream.continual.sums import ContinualCount
-from panstream.continual.windowed import WindowedSum
+from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.sums import ContinualCount
+from panstream.algorithms.continual.windowed_sum import WindowedSum
 from panstream.errors import MissingExtra
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
-from panstream.randomness import SeededSource
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.primitives.noise import SeededSource
 
 ROOT = Path(__file__).parents[1]
 TABLE, PICTURE = ROOT / "experiments" / "continual_error.csv", ROOT / "docs" / "pictures" / "continual_error"

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithm import Monitor
-from panstream.continual.histogram import RangeHistogram
-from panstream.density.heavy_fraction import HeavyFraction
-from panstream.randomness import SeededSource
-from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.density.heavy_fraction import HeavyFraction
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.core.algorithm import Monitor
+from panstream.primitives.noise import SeededSource
 
 USERS, LEAST, BAR = 2000, -9, 0.93
 TICKS, UPPER = 20, 100.0

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from panstream.networks.domain import Domain
-from panstream.networks.records import Records
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.records import Records
 from panstream.papers.diabetes_table import read_table
 from panstream.papers.figures.networks import PRINTED, SUMMED, Setting, held_out, measure, references
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 HOLDERS, BUDGETS, SPLITS = (3, 10, 30), (0.1, 0.5, 1.0, 2.0), 20
 THESIS = ("noisy ss (3.5)", "noisy mv (3.6)", "noisy model (3.7)")

@@ -19,9 +19,9 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from panstream.continual.shapes import TreeShape
+from panstream.algorithms.continual.tree_shape import TreeShape
+from panstream.primitives.noise import DiscreteLaplace
 from panstream.privacy.composition import zcdp_rho
-from panstream.randomness import DiscreteLaplace
 
 EPSILON, DELTA = 1.0, 1e-6
 PROCESSES = {10: 5, 14: 7, 20: 9}

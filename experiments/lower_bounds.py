@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from panstream.density.optbern import OptBern
-from panstream.packed import unpacked
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.primitives.packed_bits import unpacked
 from panstream.testing.reconstruction import (
     accuracy_bound,
     answers_from_counters,
@@ -30,7 +31,6 @@ from panstream.testing.reconstruction import (
     decode_with_outliers,
     members_from_counters,
 )
-from panstream.turnstile.legendre import LegendreCounter
 
 FIELDS = ("panel", "series", "x", "accuracy", "standard_error", "bound")
 USERS, QUERIES, REPEAT = 128, 512, 16

@@ -9,7 +9,7 @@ only the first picture is drawn.
 import os
 from pathlib import Path
 
-from panstream.networks import (
+from panstream.models.networks import (
     chow_liu,
     fit_tables,
     pairwise,

@@ -5,7 +5,7 @@
 Subsets of the Diabetes records, random trees and the network of seven attributes, at several products of records and
 epsilon. A figure is the mean total variation distance of all pairs from held-out records, over that of independent
 columns with the same budget and seeds: below 1 edges gain, above 1 they cost, exactly 1 where the plan buys none. The
-constants of panstream.networks.budget were set on such runs.
+constants of panstream.models.networks.budget were set on such runs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.networks import BayesianNetwork, Domain, PrivBayes, Records, TreeNetwork, pairwise, sample
-from panstream.networks.budget import PureBudget, ZcdpBudget
-from panstream.networks.files import seven_attributes
+from panstream.algorithms.planning.tables import aligned
+from panstream.models.networks import BayesianNetwork, Domain, PrivBayes, Records, TreeNetwork, pairwise, sample
+from panstream.models.networks.budget import PureBudget, ZcdpBudget
+from panstream.models.networks.serialization import seven_attributes
 from panstream.papers.diabetes_table import prepare
-from panstream.planning.text import aligned
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 DELTA = 1e-9
 SUBSETS = ((13, 40_000), (10, 40_000), (16, 10_000), (13, 5_000), (20, 57_000))

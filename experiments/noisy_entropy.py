@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from panstream.algorithms.planning.tables import aligned
 from panstream.errors import MissingExtra
-from panstream.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
-from panstream.planning.text import aligned
-from panstream.randomness import DiscreteLaplace, SeededSource
+from panstream.models.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
+from panstream.primitives.noise import DiscreteLaplace, SeededSource
 
 ROOT = Path(__file__).parents[1]
 TABLE, PICTURE = ROOT / "experiments" / "noisy_entropy.csv", ROOT / "docs" / "pictures" / "noisy_entropy.svg"

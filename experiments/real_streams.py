@@ -23,13 +23,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import TableFeed
-from panstream.engine.results import history
-from panstream.engine.rows import RowSchema
-from panstream.engine.run import drain
-from panstream.engine.select import Selector
+from panstream.engine.config.config import read_config
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.results import history
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources import TableFeed
 
 PROMISED = 0.95
 Truths = Mapping[str, Sequence[float]]

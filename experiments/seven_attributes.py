@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.networks.domain import Domain
-from panstream.networks.files import to_json
-from panstream.networks.network import BayesianNetwork
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.network import BayesianNetwork
+from panstream.models.networks.serialization import to_json
 
 TARGET = Path(__file__).parents[1] / "src" / "panstream" / "networks" / "seven_attributes.json"
 ENTROPY = 5.12

@@ -7,8 +7,8 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.errors import InvalidBytes
-    from panstream.federated._answers import read_answer
-    from panstream.federated._wire import Message
+    from panstream.models.federated._answers import read_answer
+    from panstream.models.federated._messages import Message
 
 _START = Message(kind="", fields={}, arrays={}).encode()[:6]
 

@@ -3,9 +3,9 @@
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds.beacons import BEACON, MADE, parse_beacons
-    from panstream.engine.feeds.streams import SPARE_BYTES
-    from panstream.engine.rows import RowSchema
+    from panstream.engine.rows.row_batch import RowSchema
+    from panstream.engine.sources.byte_streams import SPARE_BYTES
+    from panstream.engine.sources.formats.beacons import BEACON, MADE, parse_beacons
 
 _SCHEMA = RowSchema(columns={"visitor": "int", **BEACON, **MADE}, user="visitor")
 

@@ -3,10 +3,10 @@
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.rows import RowSchema
-    from panstream.server._bodies import Body, parse
-    from panstream.server._refusals import Refusal
-    from panstream.server.access import Gate, Limits
+    from panstream.engine.rows.row_batch import RowSchema
+    from panstream.server.auth import Gate, Limits
+    from panstream.server.errors import Refusal
+    from panstream.server.ingest.request_bodies import Body, parse
 
 _KINDS, _ENCODINGS = ("csv", "json", "arrow"), ("identity", "gzip", "zstd")
 _SCHEMA = RowSchema(

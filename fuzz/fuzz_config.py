@@ -5,8 +5,8 @@ import tomllib
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.config import read_config
-    from panstream.engine.plan import plan_all
+    from panstream.engine.config.config import read_config
+    from panstream.engine.planner.query_plan import plan_all
     from panstream.errors import PanstreamError
 
 

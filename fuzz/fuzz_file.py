@@ -7,8 +7,8 @@ from pathlib import Path
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds.files import FileFeed
-    from panstream.engine.rows import RowSchema
+    from panstream.engine.rows.row_batch import RowSchema
+    from panstream.engine.sources.files import FileFeed
     from panstream.errors import PanstreamError
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="panstream-fuzz-"))

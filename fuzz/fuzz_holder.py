@@ -7,9 +7,9 @@ import fuzzing
 import numpy as np
 
 with fuzzing.instrumented():
-    from panstream.federated import Holder
-    from panstream.federated._wire import Message
-    from panstream.networks import Domain, Records
+    from panstream.models.federated import Holder
+    from panstream.models.federated._messages import Message
+    from panstream.models.networks import Domain, Records
 
 _DOMAIN = Domain({"sex": ["f", "m"], "ward": ["a", "b", "c"]})
 _HOLDER = Holder("north", Records(_DOMAIN, np.zeros((2, 10), np.uint16)), epsilon=1.0)

@@ -5,7 +5,7 @@ import fuzzing
 with fuzzing.instrumented():
     import h11
 
-    from panstream.server._protocol import Parser
+    from panstream.server.http.protocol import Parser
 
 
 def test_one_input(data: bytes) -> None:

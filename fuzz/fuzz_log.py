@@ -3,10 +3,10 @@
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds.access_log import AccessLogParser, CaddyParser
-    from panstream.engine.feeds.streams import SPARE_BYTES
-    from panstream.engine.rows import RowSchema
-    from panstream.engine.web_config import LOG_MADE
+    from panstream.engine.config.website import LOG_MADE
+    from panstream.engine.rows.row_batch import RowSchema
+    from panstream.engine.sources.byte_streams import SPARE_BYTES
+    from panstream.engine.sources.formats.access_log import AccessLogParser, CaddyParser
     from panstream.errors import PanstreamError
 
 _SCHEMA = RowSchema(

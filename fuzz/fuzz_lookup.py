@@ -6,7 +6,7 @@ from pathlib import Path
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine._lookups import Lookup, listed_keys
+    from panstream.engine.sql.lookup_tables import Lookup, listed_keys
     from panstream.errors import PanstreamError
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="panstream-fuzz-"))

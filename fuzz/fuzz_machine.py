@@ -5,8 +5,8 @@ import tempfile
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.machines.machine import Machine
-    from panstream.machines.wire import unpack
+    from panstream.distributed.two_party.messages import unpack
+    from panstream.distributed.two_party.participant import Machine
 
 _MACHINE = Machine(tempfile.mkdtemp(prefix="panstream-fuzz-"), first=False, stream="s")
 

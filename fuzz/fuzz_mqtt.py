@@ -7,8 +7,8 @@ from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds.mqtt import MqttFeed
-    from panstream.engine.rows import RowSchema
+    from panstream.engine.rows.row_batch import RowSchema
+    from panstream.engine.sources.mqtt import MqttFeed
     from panstream.errors import PanstreamError
 
 _SCHEMAS = [

@@ -6,7 +6,7 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.errors import PanstreamError
-    from panstream.networks.files import _digest, from_bif, from_json, read_about, to_bif, to_json
+    from panstream.models.networks.serialization import _digest, from_bif, from_json, read_about, to_bif, to_json
 
 
 def test_one_input(data: bytes) -> None:

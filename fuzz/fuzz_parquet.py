@@ -6,8 +6,8 @@ from pathlib import Path
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds.parquet import ParquetFile
-    from panstream.engine.rows import RowSchema
+    from panstream.engine.rows.row_batch import RowSchema
+    from panstream.engine.sources.formats.parquet.file import ParquetFile
     from panstream.errors import PanstreamError
 
 _FILE = Path(tempfile.mkdtemp(prefix="panstream-fuzz-")) / "rows.parquet"

@@ -5,7 +5,7 @@ import socket
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds._resp import Connection
+    from panstream.engine.sources._redis_protocol import Connection
     from panstream.errors import PanstreamError
 
 

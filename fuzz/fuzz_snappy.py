@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 with fuzzing.instrumented():
-    from panstream._kernels.snappy import unpack_snappy
+    from panstream.primitives.kernels.sources.snappy import unpack_snappy
 
 _MOST, _MARGIN, _MARK = 1 << 16, 64, 0xA5
 

@@ -3,7 +3,7 @@
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine._sql import parse
+    from panstream.engine.sql.parser import parse
     from panstream.errors import PanstreamError
 
 _COLUMNS = {"visitor": "string", "page": "string", "seconds": "double", "n": "int", "at": "timestamp", "ok": "bool"}

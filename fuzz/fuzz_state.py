@@ -3,7 +3,7 @@
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.algorithm import Monitor
+    from panstream.core.algorithm import Monitor
     from panstream.errors import PanstreamError
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import fuzzing
 
 with fuzzing.instrumented():
+    from panstream.engine.storage.snapshot_store import SnapshotStore
     from panstream.errors import PanstreamError
-    from panstream.store.snapshot import SnapshotStore
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="panstream-fuzz-"))
 with SnapshotStore(_FOLDER) as _store:

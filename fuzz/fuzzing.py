@@ -22,7 +22,7 @@ def instrumented() -> AbstractContextManager[Any]:
         import atheris
     except ImportError:
         return contextlib.nullcontext()
-    from panstream import _kernels
+    from panstream.primitives import kernels as _kernels
 
     for module in pkgutil.iter_modules(_kernels.__path__):  # numba reads bytecode: it must be as written
         importlib.import_module(f"{_kernels.__name__}.{module.name}")

@@ -25,8 +25,7 @@ if os.environ.get("PANSTREAM_FULL") == "1":
 def results() -> Iterator[tuple[str, np.ndarray]]:
     import pyarrow as pa
 
-    from panstream._kernels import alike_pages, bits, csv_records, draws, json_fields, pages, snappy, text_values, tree
-    from panstream.hashing import (
+    from panstream.primitives.hashing import (
         cells_of_integers,
         cells_of_strings,
         hash_integers,
@@ -35,7 +34,14 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         mark_strings,
         mark_strings_packed,
     )
-    from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
+    from panstream.primitives.kernels.algorithms import noisy_tree as tree
+    from panstream.primitives.kernels.algorithms import packed_bits as bits
+    from panstream.primitives.kernels.noise import bernoulli as draws
+    from panstream.primitives.kernels.sources import csv_simd as csv_records
+    from panstream.primitives.kernels.sources import json_fields, snappy, text_values
+    from panstream.primitives.kernels.sources import parquet_pages as pages
+    from panstream.primitives.kernels.sources import parquet_uniform_pages as alike_pages
+    from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
     rows, shape = 5_003, (1_021, 14)

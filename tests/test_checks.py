@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from panstream import checks
 from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
 
 
 def test_what_keeps_the_rule_passes() -> None:

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from panstream import Monitor, codec
-from panstream.algorithm import find, register
-from panstream.codec import FieldLayout, noised, public
-from panstream.density import OptBern
+from panstream import Monitor
+from panstream.algorithms.density import OptBern
+from panstream.core.algorithm import find, register
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.packed import packed, unpacked
-from panstream.randomness import SeededSource
+from panstream.primitives import codec
+from panstream.primitives.codec import FieldLayout, noised, public
+from panstream.primitives.noise import SeededSource
+from panstream.primitives.packed_bits import packed, unpacked
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from panstream.configuration import Section, read_file
 from panstream.errors import ConfigError
+from panstream.primitives.toml_config import Section, read_file
 
 
 def test_files_of_toml_and_json(tmp_path: Path) -> None:

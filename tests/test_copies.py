@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from panstream import ContinualCount, DistinctCount, Monitor, copies
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
+from panstream import ContinualCount, DistinctCount, Monitor
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
+from panstream.core import replay_guard as copies
+from panstream.engine.config.config import read_config
+from panstream.engine.runtime.engine import Engine
 from panstream.errors import BudgetExhausted, InvalidBatch, MergeRefused, NotSupported
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from panstream.escaping import csv_text, html_text, markdown_text, printable, printable_lines
+from panstream.primitives.escaping import csv_text, html_text, markdown_text, printable, printable_lines
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)
 NASTY = [

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from panstream import Claim, Estimate
+from panstream.core.estimate import Estimates, falling_root, normal_laplace_quantile
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimates, falling_root, normal_laplace_quantile
 
 CLAIM = Claim(epsilon=1.0, unit="user")
 

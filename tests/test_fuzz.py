@@ -15,17 +15,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream.batch.files import read_columns
-from panstream.continual_users import ContinualDensity
-from panstream.density import DworkPair
-from panstream.engine._lookups import Lookup
-from panstream.engine._sql import parse
-from panstream.engine.feeds._resp import Connection
-from panstream.engine.feeds.files import FileFeed
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.point_queries import named
-from panstream.engine.rows import RowSchema
+from panstream.algorithms.continual_users import ContinualDensity
+from panstream.algorithms.density import DworkPair
+from panstream.engine.reporting.point_queries import named
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources._redis_protocol import Connection
+from panstream.engine.sources.files import FileFeed
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sql.lookup_tables import Lookup
+from panstream.engine.sql.parser import parse
 from panstream.errors import ConfigError, ConnectionLost, FeedError, InvalidBatch, InvalidParameter, PanstreamError
+from panstream.primitives.inputs.table_files import read_columns
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 NAMES = sorted(path.stem.removeprefix("fuzz_") for path in FUZZ.glob("fuzz_*.py"))
@@ -54,7 +54,7 @@ def test_seeds_and_what_is_near_them(name: str, monkeypatch: pytest.MonkeyPatch)
 PLANTED = """
 import numpy as np
 from numba import njit
-from panstream._kernels import byte_masks, lanes, words
+from panstream.primitives.kernels import byte_masks, lanes, words
 
 item = njit(lambda data, at: data[at])
 word = njit(lambda data, at: words.load_word(data, at))

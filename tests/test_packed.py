@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from panstream._kernels import bits as kernels
-from panstream.packed import bit_at, number_of_ones, packed, toss, unpacked
-from panstream.randomness import Coin, SeededSource, Source
+from panstream.primitives.kernels.algorithms import packed_bits as kernels
+from panstream.primitives.noise import Coin, SeededSource, Source
+from panstream.primitives.packed_bits import bit_at, number_of_ones, packed, toss, unpacked
 
 SIZES = (1, 2, 7, 8, 9, 15, 16, 17, 64, 100, 131)
 Bytes = NDArray[np.uint8]
@@ -121,7 +121,7 @@ def test_tosses_are_those_of_the_source_whatever_the_chunk(monkeypatch: pytest.M
         expected = source.bernoulli(coin, 1000).copy()
     with SeededSource(5) as source:
         same(toss(coin, 1000, source), expected)
-    monkeypatch.setattr("panstream.packed._CHUNK", 64)
+    monkeypatch.setattr("panstream.primitives.packed_bits._CHUNK", 64)
     for cells in (*SIZES, 1000):
         with Source() as secure:
             same(toss(Coin(1 << 64), cells, secure), np.ones(cells))

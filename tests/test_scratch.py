@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from panstream.scratch import _POOL, Scratch, wipe
+from panstream.primitives.memory.scratch import _POOL, Scratch, wipe
 
 
 def test_zeroed_after_the_block() -> None:

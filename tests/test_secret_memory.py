@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from machines.test_steps import batch, opened, truths, values
-from panstream import secret_memory
-from panstream.algorithm import Monitor
-from panstream.continual.sums import KaryTree
-from panstream.distinct import Bitmap
-from panstream.machines.local import LocalLink
-from panstream.randomness import SeededSource
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.algorithms.distinct import Bitmap
+from panstream.core.algorithm import Monitor
+from panstream.distributed.two_party.local import LocalLink
+from panstream.primitives.memory import secret_memory
+from panstream.primitives.noise import SeededSource
 from scanned import Scanned
 
 PIECE = 16
 PROGRAM = """
 from panstream import secret_memory
 secret_memory.keep_states_secret()
-from panstream.continual.sums import KaryTree
-from panstream.distinct import Bitmap
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.algorithms.distinct import Bitmap
 monitor = Bitmap(epsilon=1.0, buckets=4096, levels=8).start()
 for _ in range(3):
     monitor.update(range(5000))

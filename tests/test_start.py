@@ -11,10 +11,10 @@ from panstream.cli.main import main
 CODE = """
 import sys
 import gc
-from panstream.start import load
-load("panstream.engine.run", "panstream.no_such_module")
-print("panstream.engine.run" in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)
-from panstream.randomness import Coin, Source
+from panstream.primitives.fast_import import load
+load("panstream.engine.runtime.ingest", "panstream.no_such_module")
+print("panstream.engine.runtime.ingest" in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)
+from panstream.primitives.noise import Coin, Source
 with Source() as step:
     step.bernoulli(Coin.at_most(0.5), 100)
 print("numba.np.arraymath" in sys.modules, "scipy" in sys.modules)
@@ -30,7 +30,7 @@ def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
 
 
 def test_a_process_that_used_duckdb_ends_without_a_report_of_leaks() -> None:
-    code = "from panstream.start import load; load('panstream.cli.app'); import duckdb; duckdb.connect().close()"
+    code = "from panstream.primitives.fast_import import load; load('panstream.cli.app'); import duckdb; duckdb.connect().close()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from panstream import Monitor
-from panstream.continual_users import ContinualDensity
-from panstream.density import OptBern
-from panstream.distinct.bitmap import Bitmap
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.continual_users import ContinualDensity
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
-from panstream.randomness import SeededSource
-from panstream.statistics import DistinctCount
+from panstream.primitives.noise import SeededSource
 from statistical import assert_mean
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import panstream
 from conformance.specimens import specimens
-from panstream.density import OptBern
+from panstream.algorithms.density import OptBern
 from panstream.errors import InvalidParameter
 
 ALGORITHMS = {type(specimen.algorithm): specimen.algorithm for specimen in specimens()}

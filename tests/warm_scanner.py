@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import Any
 
-from panstream.start import load
+from panstream.primitives.fast_import import load
 from panstream.testing.memory import scanner
 from panstream.testing.memory._launcher import Scan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Source
 from panstream.testing.sources import redraw_one_by_one
 
 

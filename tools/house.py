@@ -113,7 +113,7 @@ def measure(root: Path) -> dict[str, Counter[str]]:
 def walk(source: Path, directory: Path, command: list[str], *, post: bool) -> list[list[str]]:
     """Run a command and return the functions it entered; with ``post``, only those of one POST."""
     from panstream.cli.hardening import ENVIRONMENT
-    from panstream.hardened import MARK
+    from panstream.primitives.memory.process_hardening import MARK
 
     out, root = directory / "walk.json", source / "panstream"
     environment = {**os.environ, **ENVIRONMENT, MARK: "1", "PYTHONPATH": str(source)}

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from peers.rows import Row
 
 import density
-from panstream.algorithm import Monitor
-from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.sums import KaryTree
-from panstream.density import FixedLevel, OptBern
-from panstream.distinct import Bitmap
-from panstream.papers.event_counter import EventCounter
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.algorithms.density import FixedLevel, OptBern
+from panstream.algorithms.distinct import Bitmap
+from panstream.core.algorithm import Monitor
+from panstream.papers.counters.event_counter import EventCounter
 from panstream.papers.figures.beyond import level_for_ids
-from panstream.privacy.bitmap import level_rates
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.bitmap_loss import level_rates
 
 GROUP = "accuracy"
 RUNS, BUCKETS, LEVELS = 300, 4096, 24

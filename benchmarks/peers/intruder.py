@@ -14,9 +14,9 @@ from peers.rows import Row
 from peers.speed import redis_server
 
 from panstream import Monitor
-from panstream.audit.member import member_odds
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
+from panstream.audit.claims.membership_odds import member_odds
 
 GROUP = "intruder"
 MEMBERS, BLOCK = 10_000, 100

@@ -27,9 +27,9 @@ from peers.anchors import anchors, in_turns, ratio
 from peers.rows import Row, elapsed, per_second, speed_row
 
 from panstream import ContinualCount
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
-from panstream.turnstile import LegendreCounter
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
+from panstream.algorithms.turnstile import LegendreCounter
 
 GROUP = "speed"
 IDS, STRINGS, LOOPED, TICKS = 20_000_000, 10_000_000, 300_000, 1_000_000

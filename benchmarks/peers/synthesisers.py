@@ -232,7 +232,7 @@ def peer(name, epsilon, train, folder, limit, aim_steps=1000):
 
     import numpy as np
 
-    from panstream.networks import Records
+    from panstream.models.networks import Records
 
     python = folder / PEERS[name] / "bin" / "python"
     if not python.exists():

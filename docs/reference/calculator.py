@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from panstream import ContinualCount, DistinctCount
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
-from panstream.turnstile import LegendreCounter
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
+from panstream.algorithms.turnstile import LegendreCounter
 
 TARGET = Path(__file__).with_name("calculator.md")
 PICTURES = Path(__file__).parents[1] / "pictures"

@@ -9,21 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import panstream
-from panstream.algorithm import find
-from panstream.auto_algorithm import AutoAlgorithm
-from panstream.catalogue import ALGORITHMS
+from panstream.core.algorithm import find
+from panstream.core.auto_algorithm import AutoAlgorithm
+from panstream.core.catalogue import ALGORITHMS
 
 HERE = Path(__file__).parent
 ROOMS = {
     "api.md": ("panstream", "Python", "Everything that `import panstream` offers, besides `__version__`."),
     "algorithms.md": (
-        "panstream.catalogue",
+        "panstream.core.catalogue",
         "Algorithms",
         "Algorithms under the names of their papers, in the packages that they are imported from.",
     ),
-    "networks.md": ("panstream.networks", "Bayesian networks", "Everything that `panstream.networks` offers."),
-    "federated.md": ("panstream.federated", "Multiple data owners", "Everything that `panstream.federated` offers."),
-    "cluster.md": ("panstream.cluster", "Many machines", "Everything that `panstream.cluster` offers."),
+    "networks.md": (
+        "panstream.models.networks",
+        "Bayesian networks",
+        "Everything that `panstream.models.networks` offers.",
+    ),
+    "federated.md": (
+        "panstream.models.federated",
+        "Multiple data owners",
+        "Everything that `panstream.models.federated` offers.",
+    ),
+    "cluster.md": (
+        "panstream.distributed.sharded",
+        "Many machines",
+        "Everything that `panstream.distributed.sharded` offers.",
+    ),
 }
 SECTION = re.compile(r"^(Privacy|Error|Parameters|Example|Note)\n", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):`~?([\w.]+)`")
@@ -173,7 +185,9 @@ def methods(thing: object, file: str) -> list[str]:
         return []
     lines = []
     kinds = [base for base in thing.__mro__[:0:-1] if base.__module__.startswith("panstream.")]
-    shared = [base for base in kinds if base is AutoAlgorithm or base.__module__.startswith("panstream.networks.")]
+    shared = [
+        base for base in kinds if base is AutoAlgorithm or base.__module__.startswith("panstream.models.networks.")
+    ]
     members = {name: member for base in (*shared, thing) for name, member in vars(base).items()}
     for name, member in members.items():
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from panstream.server._openapi import describe
-from panstream.server._refusals import CODES
-from panstream.server.access import Limits
+from panstream.server.auth import Limits
+from panstream.server.errors import CODES
+from panstream.server.http.openapi import describe
 
 TARGET = Path(__file__).with_name("http.md")
 OPENING = """# HTTP interface

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from panstream.engine.feeds.beacons import SOURCES, made_of
-from panstream.engine.web_config import MADE
+from panstream.engine.config.website import MADE
+from panstream.engine.sources.formats.beacons import SOURCES, made_of
 
 PAGES = ["/", "/blog/hello", "/blog/privacy", "/docs/start", "/docs/api", "/shop/shirt", "/shop/mug", "/about", "/jobs"]
 SHARES = [0.24, 0.16, 0.12, 0.12, 0.08, 0.08, 0.06, 0.08, 0.06]

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import StoreError
-from panstream.federated.certificates import Authority
-from panstream.store.snapshot import SnapshotStore
+from panstream.models.federated.certificates import Authority
 
 USERS, HERE, BLIND = 2000, range(0, 2000, 4), 0.2
 CONFIG = """

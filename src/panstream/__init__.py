@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from panstream.catalogue import ALGORITHMS
+from panstream.core.catalogue import ALGORITHMS
 
 __version__ = "0.1.0"
 
@@ -29,18 +29,18 @@ _STATISTICS = (
     "WindowedSum",
 )
 _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
-    "AsyncClient": "panstream.client_async",
+    "AsyncClient": "panstream.client.async_client",
     "Claim": "panstream.privacy.claim",
-    "Client": "panstream.client",
-    "ContinualDistinct": "panstream.continual_users.distinct",
-    "DistinctCount": "panstream.statistics",
-    "Estimate": "panstream.estimate",
+    "Client": "panstream.client.client",
+    "ContinualDistinct": "panstream.algorithms.continual_users.continual_distinct",
+    "DistinctCount": "panstream.algorithms.auto",
+    "Estimate": "panstream.core.estimate",
     "Ledger": "panstream.privacy.ledger",
-    "Monitor": "panstream.algorithm",
+    "Monitor": "panstream.core.algorithm",
     "PanstreamError": "panstream.errors",
-    "TopItems": "panstream.statistics",
-    "query": "panstream.engine.query",
-    "register": "panstream.algorithm",
+    "TopItems": "panstream.algorithms.auto",
+    "query": "panstream.engine.adhoc",
+    "register": "panstream.core.algorithm",
 }
 
 __all__ = sorted([*_DOORS, "__version__"])

@@ -54,7 +54,7 @@ def test_nobody_goes_behind_another_rooms_doors() -> None:
 def test_who_goes_there_is_caught() -> None:
     private = next(module for module in MODULES if module.rpartition(".")[2].startswith("_sql"))
     for line in (f"import {private}", f"from {private} import parse", f"def f():\n    from {private} import parse"):
-        assert intruders({"panstream.store.log": ast.parse(line)})
+        assert intruders({"panstream.engine.storage.log": ast.parse(line)})
 
 
 def test_every_door_is_used() -> None:

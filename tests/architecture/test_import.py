@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import panstream
-from panstream.algorithm import Algorithm
-from panstream.catalogue import ALGORITHMS
+from panstream.core.algorithm import Algorithm
+from panstream.core.catalogue import ALGORITHMS
 
 ROOMS = ("density", "distinct", "turnstile", "continual", "continual_users", "frequent", "networks", "papers")
 

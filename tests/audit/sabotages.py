@@ -7,29 +7,29 @@ from typing import Any
 
 import numpy as np
 
+from panstream.algorithms.continual.moments import ContinualVariance
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.continual.sums import ContinualSum, KaryTree
+from panstream.algorithms.density.cropped_mean import CroppedMean
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from panstream.algorithms.turnstile._residues import ResidueLaw
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
-from panstream.audit._shipped import cases_of
-from panstream.audit._shipped.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
-from panstream.audit.exact import presence_scenarios
-from panstream.batch import items
-from panstream.continual.histogram import RangeHistogram
-from panstream.continual.moments import ContinualVariance
-from panstream.continual.sums import ContinualSum, KaryTree
-from panstream.density.cropped_mean import CroppedMean
-from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.toggling import TogglingBitmap
-from panstream.packed import bit_at, number_of_ones
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.hybrid import HybridMechanism
-from panstream.privacy.joint import kappa_for
-from panstream.randomness import Coin, DiscreteLaplace
-from panstream.scratch import Scratch
-from panstream.testing.enumerate import refresh, release, update, worlds
-from panstream.turnstile._residues import ResidueLaw
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.profile import ProfileSketch
+from panstream.audit.claims.cases import cases_of
+from panstream.audit.claims.cases.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
+from panstream.audit.claims.exact import presence_scenarios
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.primitives.inputs import items
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import Coin, DiscreteLaplace
+from panstream.primitives.packed_bits import bit_at, number_of_ones
+from panstream.privacy.joint_loss import kappa_for
+from panstream.testing.enumeration import refresh, release, update, worlds
 
 NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
 SABOTAGES: dict[str, Callable[[], Case]] = {}
@@ -344,7 +344,7 @@ def forest_views(learner: Any) -> Any:
 
 @sabotage("tables of a network as if a record were in one of them")
 def _() -> Case:
-    from panstream.networks.privbayes import PrivBayes
+    from panstream.models.networks.privbayes import PrivBayes
 
     # A record is in a table for each attribute and in one for the pair; forgetting one spends more than there is.
     greedy = PrivBayes(epsilon=1.5 * 4 / 3)
@@ -353,8 +353,8 @@ def _() -> Case:
 
 @sabotage("Gaussian tables of a tree network with a tenth less noise")
 def _() -> Case:
-    from panstream.networks.budget import Split
-    from panstream.networks.tree import TreeNetwork
+    from panstream.models.networks.budget import Split
+    from panstream.models.networks.tree_network import TreeNetwork
 
     tree = TreeNetwork(epsilon=1.5 * 10 / 9, delta=1e-6, split=Split())
     return Case(name="network", kind="production", claimed=1.5, exact=forest_views(tree))

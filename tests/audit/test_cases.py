@@ -9,16 +9,16 @@ import pytest
 
 import panstream
 from audit.documented import documented
-from panstream.algorithm import Monitor, find
 from panstream.audit import FAILURE, Enumeration, LinearProgram, audit, cases, examine
-from panstream.audit._shipped import cases_of, density
-from panstream.audit._shipped.density import TABLE
-from panstream.audit.case import Case
-from panstream.audit.montecarlo import lower_bound
-from panstream.audit.report import figure
-from panstream.catalogue import ALGORITHMS
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.cases import cases_of, density
+from panstream.audit.claims.cases.density import TABLE
+from panstream.audit.claims.monte_carlo import lower_bound
+from panstream.audit.claims.report import figure
+from panstream.core.algorithm import Monitor, find
+from panstream.core.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 from statistical import ALPHA
 
 ALL = cases()
@@ -277,7 +277,7 @@ def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_an_audit_keeps_the_order_and_shares_the_failure_probability(monkeypatch: pytest.MonkeyPatch) -> None:
-    from panstream.audit import runner
+    from panstream.audit.claims import runner
 
     shares: list[float] = []
 

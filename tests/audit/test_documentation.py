@@ -5,7 +5,7 @@ That its exact losses are those of the code is checked where they are computed, 
 
 from audit.documented import documented
 from panstream.audit import cases
-from panstream.audit.report import figure
+from panstream.audit.claims.report import figure
 
 
 def test_every_case_is_in_the_table() -> None:

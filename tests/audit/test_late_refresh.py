@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from panstream.algorithms.density import OptBern, RefreshableCroppedMean
+from panstream.algorithms.distinct import Bitmap, TogglingBitmap
 from panstream.audit import cases
-from panstream.audit.case import Case
-from panstream.audit.exact import Enumeration, LinearProgram, Scenario
-from panstream.density import OptBern, RefreshableCroppedMean
-from panstream.distinct import Bitmap, TogglingBitmap
-from panstream.testing.enumerate import Enumerator, Step, copied, late_refresh, release, update, worlds
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.exact import Enumeration, LinearProgram, Scenario
+from panstream.testing.enumeration import Enumerator, Step, copied, late_refresh, release, update, worlds
 
 NOTHING, APPEAR = update([]), update([0])
 FREEZING = [

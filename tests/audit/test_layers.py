@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.density.graph_density import GraphDensity
+from panstream.algorithms.distinct import Bitmap
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.audit import (
     Case,
     Finding,
@@ -32,17 +36,13 @@ from panstream.audit import (
     to_json,
     to_markdown,
 )
-from panstream.audit.exact import _cheapest_move
-from panstream.audit.montecarlo import _clopper_pearson
-from panstream.density import OptBern
-from panstream.density.graph import GraphDensity
-from panstream.distinct import Bitmap
+from panstream.audit.claims.exact import _cheapest_move
+from panstream.audit.claims.monte_carlo import _clopper_pearson
 from panstream.errors import InvalidBytes, InvalidParameter, MissingExtra, NotSupported
-from panstream.packed import bit_at
-from panstream.randomness import Coin, SeededSource, Source
-from panstream.testing.enumerate import release, update, worlds
-from panstream.testing.linear import LinearView
-from panstream.turnstile.legendre import LegendreCounter
+from panstream.primitives.noise import Coin, SeededSource, Source
+from panstream.primitives.packed_bits import bit_at
+from panstream.testing.enumeration import release, update, worlds
+from panstream.testing.linear_views import LinearView
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(1e-9, 0.5))

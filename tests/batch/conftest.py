@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.batch import Dictionary, Integers, Items, Part, Strings
+from panstream.primitives.inputs import Dictionary, Integers, Items, Part, Strings
 
 
 def part_rows(part: Part) -> list[Any]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.batch import items
 from panstream.errors import InvalidBatch
+from panstream.primitives.inputs import items
 
 
 def test_trailing_nulls_are_lost_as_numpy_loses_them(rows) -> None:

@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from panstream.batch import Dictionary, Strings, items
 from panstream.errors import InvalidBatch, MissingExtra
+from panstream.primitives.inputs import Dictionary, Strings, items
 
 TEXTS = ["ann", "", "bob", "a much longer identifier", "Zürich"]
 

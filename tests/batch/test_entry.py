@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.batch import Dictionary, integers, items, numbers
+from panstream.primitives.inputs import Dictionary, integers, items, numbers
 
 TEXTS = [
     "ann",
@@ -416,7 +416,7 @@ def test_what_is_copied_is_ours(data) -> None:
 
 def test_importing_takes_no_heavy_library_and_plain_integers_need_none() -> None:
     script = (
-        "import sys; from panstream.batch import items; assert len(items([1, 2])) == 2;"
+        "import sys; from panstream.primitives.inputs import items; assert len(items([1, 2])) == 2;"
         "print([m for m in ('numba', 'pyarrow', 'pandas', 'polars') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from panstream.batch.files import read_columns
 from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.primitives.inputs.table_files import read_columns
 
 
 def test_columns_of_both_formats(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from panstream.batch import Dictionary, items
-from panstream.batch.frames import library_of
 from panstream.errors import InvalidBatch
+from panstream.primitives.inputs import Dictionary, items
+from panstream.primitives.inputs.dataframes import library_of
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from panstream.batch import Integers, Items, Strings, items
+from panstream.primitives.inputs import Integers, Items, Strings, items
 
 
 def test_wiping_clears_our_copies_and_nothing_of_the_callers(rows) -> None:
@@ -71,7 +71,7 @@ def test_parts_can_be_built_by_hand() -> None:
 SCAN = """
     import json, resource
     import numpy as np, polars as pl, pyarrow as pa
-    from panstream.batch import items
+    from panstream.primitives.inputs import items
 
     HEAD = "".join(["Zq7", "KKK"])
     N = 300

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.batch import integers, items, numbers
-from panstream.batch.calls import Call
 from panstream.errors import InvalidBatch
+from panstream.primitives.inputs import integers, items, numbers
+from panstream.primitives.inputs.argument import Call
 
 CANARY = 7316902845131
 DAY = datetime.date(2026, 5, 9)

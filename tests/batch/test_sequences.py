@@ -4,8 +4,9 @@ import enum
 
 import pytest
 
-from panstream.batch import Strings, _arrays, items
 from panstream.errors import InvalidBatch
+from panstream.primitives.inputs import Strings, items
+from panstream.primitives.inputs import _sequences as _arrays
 
 
 class Shouting(str):

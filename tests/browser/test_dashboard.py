@@ -277,7 +277,7 @@ epsilon = 1.0
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from panstream.server.access import create_token
+    from panstream.server.auth import create_token
 
     folder = tmp_path_factory.mktemp("guarded")
     tokens = {name: create_token(folder / "tokens", name, [name]) for name in ("read", "ingest")}

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from browser.conftest import Open
 from browser.serving import Serving
-from panstream.distinct.bitmap import Bitmap
-from panstream.privacy.joint import symmetric_loss
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.privacy.joint_loss import symmetric_loss
 
 pytestmark = pytest.mark.slow
 MODEL = "import('/dashboard/model.js')"

@@ -19,7 +19,7 @@ from browser.conftest import Open, photograph, resize
 from browser.serving import Serving, serving
 from browser.test_dashboard import live
 from browser.test_overview import CLIPPED, number
-from panstream.engine.site import Site, propose, to_toml
+from panstream.engine.presets.website import Site, propose, to_toml
 
 pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[2] / "examples" / "site_demo.py"

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from browser.conftest import SCREENSHOTS, photograph, resize
-from panstream.engine.config import load_config
-from panstream.engine.statement import statement
+from panstream.engine.config.config import load_config
+from panstream.engine.reporting.privacy_statement import statement
 
 CLINIC = Path(__file__).parents[2] / "examples" / "clinic.toml"
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from browser.conftest import Open, photograph
 from machines.test_serve import served
-from panstream.machines.local import LocalLink
+from panstream.distributed.two_party.local import LocalLink
 
 pytestmark = pytest.mark.slow
 

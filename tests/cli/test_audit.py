@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
 from panstream.audit import Case, Measured, forget_case, register_case
-from panstream.cli.audit import audit
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
+from panstream.cli.commands.audit import audit
 
 APP = typer.Typer()
 APP.command()(audit)

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.cli.federate import _with_method
+from panstream.cli.commands.federate import _with_method
 from panstream.errors import InvalidParameter
-from panstream.federated import Federation, Holder
-from panstream.federated.config import METHODS, HolderConfig, RunConfig
-from panstream.federated.secure_sums import read_signing_key
-from panstream.networks import Domain, Records
-from panstream.networks.files import load, read_about
+from panstream.models.federated import Federation, Holder
+from panstream.models.federated.config import METHODS, HolderConfig, RunConfig
+from panstream.models.federated.secure_sums import read_signing_key
+from panstream.models.networks import Domain, Records
+from panstream.models.networks.serialization import load, read_about
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
 

@@ -12,11 +12,11 @@ import typer
 from typer.testing import CliRunner
 
 from panstream import __version__
-from panstream.cli import figures_run
-from panstream.cli.figures import figures
-from panstream.cli.figures_run import _read_data, _Results, make_figures
-from panstream.interrupts import INTERRUPTS
+from panstream.cli.commands import _figures_run as figures_run
+from panstream.cli.commands._figures_run import _read_data, _Results, make_figures
+from panstream.cli.commands.figures import figures
 from panstream.papers.figures import FigureOptions, figure
+from panstream.primitives.interrupts import INTERRUPTS
 
 app = typer.Typer()
 app.command()(figures)

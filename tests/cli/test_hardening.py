@@ -13,8 +13,8 @@ import pytest
 
 from panstream.cli.app import _COMMANDS
 from panstream.cli.main import _HARDENED
-from panstream.cluster.dask_setup import local_cluster
-from panstream.hardened import ENVIRONMENT, MARK
+from panstream.distributed.sharded.dask_setup import local_cluster
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 
 TELL = """
 import ctypes, os, resource
@@ -22,7 +22,7 @@ from panstream.cli.hardening import harden
 {before}
 harden()
 dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
-from panstream.hardened import ENVIRONMENT, MARK
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 # glibc ends the text at each of the tunables that it has read.
 environment = all(value.startswith(os.environ.get(name, "no")) for name, value in {{**ENVIRONMENT, MARK: "1"}}.items())
 print(dumpable, resource.getrlimit(resource.RLIMIT_CORE)[0], os.environ.get("LD_BIND_NOW"), environment)

@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
+from panstream.cli.common import StopSignal
 from panstream.cli.main import main
-from panstream.cli.outcome import StopSignal
-from panstream.client import Client
-from panstream.engine.feeds.streams import PipeBytes
-from panstream.engine.run import drain
-from panstream.server.serve import _Server
+from panstream.client.client import Client
+from panstream.engine.runtime.ingest import drain
+from panstream.engine.sources.byte_streams import PipeBytes
+from panstream.server.server import _Server
 
 CONFIG = """
 [stream]
@@ -108,7 +108,7 @@ def test_a_signal_before_the_command_begins(
 
     module = sys.modules[main.__module__]
     monkeypatch.setattr(module, "load", signalled if moment == "load" else lambda *modules: None)
-    monkeypatch.setattr("panstream.cli.serve.harden", signalled)
+    monkeypatch.setattr("panstream.cli.commands.serve.harden", signalled)
     monkeypatch.setattr(module, "harden", lambda: None)
     monkeypatch.setattr(sys, "argv", ["command", "worker", "tcp://127.0.0.1:9"])
     with pytest.raises(SystemExit) as ended:
@@ -119,7 +119,7 @@ def test_a_signal_before_the_command_begins(
 def test_a_forked_child_is_ended_by_the_signal_of_its_parent() -> None:
     code = """
 import os, select, signal
-from panstream.interrupts import INTERRUPTS
+from panstream.primitives.interrupts import INTERRUPTS
 with INTERRUPTS.caught():
     read, write = os.pipe()
     child = os.fork()

@@ -130,7 +130,7 @@ def test_sql_that_cannot_be_read_is_refused_before_standard_input(
     def unexpected(*args: object) -> NoReturn:
         raise AssertionError("standard input was opened")
 
-    monkeypatch.setattr("panstream.engine.feeds.guessing.PipeBytes", unexpected)
+    monkeypatch.setattr("panstream.engine.sources.schema_guess.PipeBytes", unexpected)
     done = RUNNER.invoke(app, ["query", sql, "--epsilon=1"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
@@ -157,7 +157,7 @@ def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPa
         (folder / "bad.csv").write_text(f"n\n{text}")
         assert note in RUNNER.invoke(app, command).stderr
         with monkeypatch.context() as patch:
-            patch.setattr("panstream.cli.run._watches", lambda: True)
+            patch.setattr("panstream.cli.commands.run._watches", lambda: True)
             shown = RUNNER.invoke(app, command).stderr
         assert note not in shown
         assert ("1 row skipped as bad: 40" in shown) == told

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from panstream.cli.app import app
 from panstream.cli.hardening import ENVIRONMENT, MARK
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidParameter
-from panstream.store.snapshot import SnapshotStore
 
 RUNNER = CliRunner()
 UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
@@ -123,12 +123,12 @@ def test_rows_taken_in_after_the_last_answer_are_told_of(here: Path) -> None:
 
 
 MOMENTS = [
-    "panstream.engine.config.load_config",
-    "panstream.engine.run.feed_of",
-    "panstream.engine.select.Selector.__init__",
-    "panstream.engine.engine.Engine.__init__",
-    "panstream.engine.engine.Engine.positions",
-    "panstream.engine.run.drain",
+    "panstream.engine.config.config.load_config",
+    "panstream.engine.runtime.ingest.feed_of",
+    "panstream.engine.runtime.selector.Selector.__init__",
+    "panstream.engine.runtime.engine.Engine.__init__",
+    "panstream.engine.runtime.engine.Engine.positions",
+    "panstream.engine.runtime.ingest.drain",
 ]
 
 
@@ -200,7 +200,7 @@ def test_table_files_and_plot(here: Path) -> None:
 def test_bad_rows_are_told_by_number_to_the_sender_only(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open("visits.csv", "a") as file:
         file.write("2026-03-01 05:00:00,secret-one,/news,long\nyesterday,secret-two,/,1\n")
-    monkeypatch.setattr("panstream.cli.run._watches", lambda: True)
+    monkeypatch.setattr("panstream.cli.commands.run._watches", lambda: True)
     result = run("run", "panstream.toml", "visits.csv", "--json")
     assert "2 rows skipped as bad: 6001, 6002" in result.stderr
     assert "skipped" not in result.stdout  # the number itself may turn up in an estimate's digits
@@ -235,8 +235,8 @@ def test_stopping_at_a_bad_row_has_no_claim(here: Path) -> None:
     assert "lets one row decide" in told
     for line in run("run", "panstream.toml", "visits.csv", "--json").stdout.splitlines():
         assert json.loads(line)["epsilon"] == "inf"
-    from panstream.engine.config import load_config
-    from panstream.server.serve import Settings, make_server
+    from panstream.engine.config.config import load_config
+    from panstream.server.server import Settings, make_server
 
     with pytest.raises(InvalidParameter, match='on_bad_row must be "skip" to be served'):
         make_server(load_config("panstream.toml"), Settings(port=0))
@@ -488,7 +488,7 @@ def test_a_state_older_than_its_answers_is_refused(here: Path) -> None:
 
 
 def test_inspect_a_state_file(here: Path) -> None:
-    from panstream.density import OptBern
+    from panstream.algorithms.density import OptBern
 
     Path("one.state").write_bytes(OptBern(universe=100, epsilon=1.0).start().to_bytes())
     shown = json.loads(run("inspect", "one.state").stdout)

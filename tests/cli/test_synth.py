@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from panstream.cli.app import app
-from panstream.cli.synth import _read_model
-from panstream.networks import Domain, Mixture, Records, compare
+from panstream.cli.commands.synth import _read_model
+from panstream.models.networks import Domain, Mixture, Records, compare
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 DOMAIN = DATA / "adult-domain.toml"

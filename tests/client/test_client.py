@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 import panstream
 from panstream.cli.app import app
-from panstream.client_wire import Patience
+from panstream.client._transport import Patience
 from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
-from panstream.federated.certificates import Authority
+from panstream.models.federated.certificates import Authority
 from server.server_live import Live, csv, lines, served, write_config
 from server.test_ordering import TIMED, timed
 

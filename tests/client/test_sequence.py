@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from panstream.client_sequence import Batch, BatchSequence
+from panstream.client._sequence import Batch, BatchSequence
 from panstream.errors import BatchUncertain, RequestRefused, ServerUnreachable
 
 IN_FLIGHT = 4

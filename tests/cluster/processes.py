@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from panstream.federated.certificates import Authority
-from panstream.hardened import ENVIRONMENT, MARK
+from panstream.models.federated.certificates import Authority
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 from ports import free_port
 
 TESTS = Path(__file__).parents[1]

@@ -16,11 +16,11 @@ from distributed.protocol.pickle import dumps
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.cluster.dask_setup import check_client, local_cluster, security_of, serve_worker
-from panstream.cluster.session import engines
-from panstream.engine.config import read_config
+from panstream.distributed.sharded.dask_setup import check_client, local_cluster, security_of, serve_worker
+from panstream.distributed.sharded.session import engines
+from panstream.engine.config.config import read_config
 from panstream.errors import InvalidParameter
-from panstream.federated.certificates import Authority
+from panstream.models.federated.certificates import Authority
 
 
 def _listening() -> Callable[[], set[str]]:

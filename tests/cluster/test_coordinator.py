@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import config, question
-from panstream.cluster._backend import stored_shards
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._links import Call, LocalLink
-from panstream.engine.engine import Engine
-from panstream.engine.intrusions import CopyTime
-from panstream.engine.rows import QueryRows, Rows
+from panstream.distributed.sharded._backend import stored_shards
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import Call, LocalLink
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.intrusions import CopyTime
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
 from zero_noise import ZeroNoiseSource
 
@@ -226,7 +226,7 @@ def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: 
     with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
         engine.apply(batches(names)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.cluster._backend.note_shards", interrupt)
+        patch.setattr("panstream.distributed.sharded._backend.note_shards", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True)
     assert stored_shards(tmp_path) == 2

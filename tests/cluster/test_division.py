@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from conformance.specimens import specimens
-from panstream.catalogue import ALGORITHMS
-from panstream.cluster._division import CellDivision, _Ownership, division_of
-from panstream.cluster._outgoing import Outgoing
-from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
-from panstream.divisible import is_divided
-from panstream.packed import number_of_ones, unpacked
-from panstream.randomness import Source
-from panstream.testing.checks import Specimen
-from panstream.turnstile.legendre import LegendreCounter
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.core.catalogue import ALGORITHMS
+from panstream.core.shardable import is_divided
+from panstream.distributed.sharded._outgoing_queue import Outgoing
+from panstream.distributed.sharded._partitioning import CellDivision, _Ownership, division_of
+from panstream.primitives.noise import Source
+from panstream.primitives.packed_bits import number_of_ones, unpacked
+from panstream.testing.conformance import Specimen
 from statistical import ALPHA
 from zero_noise import ZeroNoiseSource
 
@@ -141,7 +141,7 @@ def test_every_cell_has_one_owner_and_one_place(cells: int, shards: int, data: s
     assert sorted(np.concatenate(owned).tolist()) == list(range(cells))
     assert max(map(len, owned)) - min(map(len, owned)) <= 1
     rows = np.array(data.draw(st.lists(st.integers(0, cells + 5), max_size=50)), np.int64)
-    from panstream.scratch import Scratch
+    from panstream.primitives.memory.scratch import Scratch
 
     with Scratch() as scratch:
         found = ownership.split((rows, np.arange(rows.size)), scratch)

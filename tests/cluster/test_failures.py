@@ -20,13 +20,13 @@ from cluster.processes import Processes, processes
 from cluster.zygote import SIZE, batch, settings
 from engine.streams import config, question
 from network import changing
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._dask_link import DaskLink
-from panstream.cluster._links import Call
-from panstream.cluster._messages import CellMessage
-from panstream.cluster._reading import Partition, ReadPlan
-from panstream.cluster.dask_setup import quieten
-from panstream.cluster.lakes import feed_files
+from panstream.distributed.sharded._cell_messages import CellMessage
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._dask_link import DaskLink
+from panstream.distributed.sharded._links import Call
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
+from panstream.distributed.sharded.dask_setup import quieten
+from panstream.distributed.sharded.dataframes import feed_files
 from panstream.errors import ClusterError
 from ports import free_port
 

@@ -13,8 +13,8 @@ import pytest
 
 from cluster.processes import processes
 from cluster.zygote import SIZE, settings
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._links import LocalLink
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import LocalLink
 
 KILLS = int(os.environ.get("PANSTREAM_CLUSTER_KILLS", "14"))
 

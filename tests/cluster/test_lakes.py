@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-import panstream.cluster
+import panstream.distributed.sharded
 from engine.streams import question
-from panstream.cluster._reading import Partition
-from panstream.cluster.dask_setup import SETTINGS, local_cluster
-from panstream.cluster.explain import places
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.plan import plan_all
-from panstream.engine.run import feed
+from panstream.distributed.sharded._worker_reading import Partition
+from panstream.distributed.sharded.dask_setup import SETTINGS, local_cluster
+from panstream.distributed.sharded.explain import places
+from panstream.engine.config.config import read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import ConfigError, InvalidParameter
 
 USERS = 2000
@@ -46,7 +46,7 @@ def stream(*queries: dict[str, object]) -> object:
 
 
 def test_distinct_users_of_a_lake(client: Client, lake: Path) -> None:
-    found = panstream.cluster.distinct(
+    found = panstream.distributed.sharded.distinct(
         dd.read_parquet(lake), "user", epsilon=8.0, expected=USERS, memory=1 << 17, client=client
     )
     assert found.claim.epsilon == 8.0
@@ -56,7 +56,7 @@ def test_distinct_users_of_a_lake(client: Client, lake: Path) -> None:
 def test_a_configuration_over_a_frame(client: Client, lake: Path) -> None:
     distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS, memory=25_000)
     total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
-    found = panstream.cluster.run(
+    found = panstream.distributed.sharded.run(
         stream(distinct, total),  # type: ignore[arg-type]
         dd.read_parquet(lake),
         client=client,
@@ -69,7 +69,7 @@ def test_a_configuration_over_a_frame(client: Client, lake: Path) -> None:
 def test_names_of_a_lake(client: Client, lake: Path) -> None:
     asked = "SELECT substr(page, 1, 7) AS start, COUNT(*) FROM s GROUP BY start"
     names = question("names", asked, longest=8, memory=1_000_000)
-    found = panstream.cluster.run(stream(names), dd.read_parquet(lake), client=client, zero_noise=True)  # type: ignore[arg-type]
+    found = panstream.distributed.sharded.run(stream(names), dd.read_parquet(lake), client=client, zero_noise=True)  # type: ignore[arg-type]
     with Engine(stream(names), zero_noise=True) as engine:  # type: ignore[arg-type]
         feed(engine, [str(lake)])
         engine.finish()
@@ -81,9 +81,9 @@ def test_names_of_a_lake(client: Client, lake: Path) -> None:
 def test_clocks_need_the_rows_in_order(client: Client, lake: Path) -> None:
     hourly = question("n", "SELECT COUNT(*) FROM s", every="1 hour", horizon=3)
     with pytest.raises(ConfigError, match="in order"):
-        panstream.cluster.run(stream(hourly), dd.read_parquet(lake), client=client)  # type: ignore[arg-type]
+        panstream.distributed.sharded.run(stream(hourly), dd.read_parquet(lake), client=client)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="no column"):
-        panstream.cluster.distinct(dd.read_parquet(lake), "nobody", epsilon=1.0, client=client)
+        panstream.distributed.sharded.distinct(dd.read_parquet(lake), "nobody", epsilon=1.0, client=client)
 
 
 def test_partitions_are_stretches_of_row_groups(lake: Path) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.processes import processes
-from panstream.hashing.keys import key_words
+from panstream.primitives.hashing.keys import key_words
 from panstream.testing.memory import make_needles, scan
 
 IDS = 100_000 if os.environ.get("PANSTREAM_FULL") == "1" else 20_000
@@ -82,7 +82,7 @@ def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
 
 def traces_of(names: Sequence[str]) -> list[str | bytes]:
     """Return beginnings of names, and the hashes that find equal names, and the cells of names and beginnings."""
-    from panstream._kernels.names import hash_names, hash_of_name
+    from panstream.primitives.kernels.algorithms.prefix_tables import hash_names, hash_of_name
 
     begun = [name[:20] for name in names]
     words: list[int] = []

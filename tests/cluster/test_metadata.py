@@ -20,14 +20,14 @@ from distributed.protocol.core import dumps
 from distributed.protocol.serialize import to_serialize
 
 from engine.streams import config, question
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._links import LocalLink
-from panstream.cluster._reading import Partition, ReadPlan
-from panstream.cluster.dask_setup import quieten
-from panstream.cluster.lakes import _ingest
-from panstream.engine.rows import QueryRows, Rows
-from panstream.engine.run import feed
-from panstream.store.snapshot import SnapshotStore
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
+from panstream.distributed.sharded.dask_setup import quieten
+from panstream.distributed.sharded.dataframes import _ingest
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.storage.snapshot_store import SnapshotStore
 
 USERS, BATCHES, SIZE, HOUR = 700, 6, 5, 3600.0
 QUERIES: dict[str, dict[str, Any]] = {

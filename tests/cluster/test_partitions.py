@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.streams import config, question
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._links import LocalLink
-from panstream.cluster._reading import Partition, ReadPlan, tasks_of
-from panstream.cluster.lakes import _files_of, _ingest
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, tasks_of
+from panstream.distributed.sharded.dataframes import _files_of, _ingest
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import StoreError
 
 USERS, FILES = 3000, 5

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from panstream.cluster import spark
-from panstream.distinct.bitmap import Bitmap
-from panstream.randomness import Source
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.distributed.sharded import spark
+from panstream.primitives.noise import Source
 from zero_noise import ZeroNoiseSource
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from continual.linear_view import cheapest_move
 from engine.streams import config, question
-from panstream.cluster.explain import places
-from panstream.engine.plan import plan_all
+from panstream.distributed.sharded.explain import places
+from panstream.engine.planner.query_plan import plan_all
 
 KAPPA = 0.4
 RADIX, LEVELS, SLOTS = 2, 2, 4

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from continual.linear_view import cheapest_move
 from engine.streams import config, question
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._division import TableDivision
-from panstream.cluster._links import Call, LocalLink
-from panstream.cluster._outgoing import Outgoing
-from panstream.cluster._table_messages import TableMessage
-from panstream.engine.engine import Engine
-from panstream.engine.rows import QueryRows, Rows
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems, FrequentState
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import Call, LocalLink
+from panstream.distributed.sharded._outgoing_queue import Outgoing
+from panstream.distributed.sharded._partitioning import TableDivision
+from panstream.distributed.sharded._table_messages import TableMessage
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.engine import Engine
 from panstream.errors import BudgetExhausted
-from panstream.frequent.items import FrequentItems, FrequentState
-from panstream.randomness import SeededSource, Source
+from panstream.primitives.noise import SeededSource, Source
 
 EXACT = FrequentItems(epsilon=math.inf, longest=9, width=1 << 12, row_width=1 << 12, rows=3)
 ODD = ["", "süd", "a name of more than nine bytes", "東西南北", "nine byte", "nine bytes", "a\0b", "a\0b\0", "/x", "/x"]

@@ -22,12 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from engine.streams import config, question
-from panstream.cluster import lakes, session  # noqa: F401
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._dask_link import DaskLink
-from panstream.cluster._links import LocalLink
-from panstream.cluster.dask_setup import quieten, serve_worker
-from panstream.engine.rows import QueryRows, Rows
+from panstream.distributed.sharded import dataframes as lakes
+from panstream.distributed.sharded import session  # noqa: F401
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._dask_link import DaskLink
+from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded.dask_setup import quieten, serve_worker
+from panstream.engine.rows.row_batch import QueryRows, Rows
 from panstream.testing.memory import permit_scan
 
 USERS, SIZE = 100_000, 10
@@ -118,7 +119,7 @@ def served(directory: Path) -> object:
 
 
 def front(address: str, directory: str) -> None:
-    from panstream.server.serve import Settings, make_server
+    from panstream.server.server import Settings, make_server
 
     stream = served(Path(directory))
     with session.engines(stream, address=address, workers=1, shards=2, zero_noise=True) as engine:  # type: ignore[arg-type]

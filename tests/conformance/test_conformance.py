@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from conformance.specimens import specimens
-from panstream.algorithm import find
-from panstream.catalogue import ALGORITHMS
-from panstream.density import OptBern
-from panstream.density.presence import Presence, PresenceBatch
-from panstream.noisy_bits import BitState
-from panstream.randomness import Source
-from panstream.sharing import bits, capped, ticks
-from panstream.testing import checks
-from panstream.testing.checks import CHECKS, Specimen
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.density.presence import Presence, PresenceBatch
+from panstream.algorithms.randomized_bits import BitState
+from panstream.algorithms.secret_shared import capped_counts as capped
+from panstream.algorithms.secret_shared import continual as ticks
+from panstream.algorithms.secret_shared import presence as bits
+from panstream.core.algorithm import find
+from panstream.core.catalogue import ALGORITHMS
+from panstream.primitives.noise import Source
+from panstream.testing import conformance as checks
+from panstream.testing.conformance import CHECKS, Specimen
 
 SPECIMENS = specimens()
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs"

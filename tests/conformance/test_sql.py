@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.plan import plan_all
-from panstream.engine.results import answers
-from panstream.engine.run import feed
-from panstream.engine.select import Selector
+from panstream.engine.config.config import read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.results import answers
+from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError
 
 HERE = Path(__file__).parent / "sql"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from panstream.testing.enumerate import Step, refresh, tick, update
-from panstream.testing.linear import LinearView, linear_views, ticks
+from panstream.testing.enumeration import Step, refresh, tick, update
+from panstream.testing.linear_views import LinearView, linear_views, ticks
 
 
 @dataclass(frozen=True)

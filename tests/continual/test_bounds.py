@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from panstream import ContinualCount, ContinualMean, ContinualSum, DecayedSum, Monitor, WindowedSum
-from panstream.continual.sums import KaryTree
+from panstream.algorithms.continual.sums import KaryTree
 from panstream.errors import InvalidBatch
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.consistency import ConsistentCount
-from panstream.randomness import SeededSource
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.consistency import ConsistentCount
+from panstream.primitives.noise import SeededSource
 from statistical import assert_mean
 
 RUNS = 300

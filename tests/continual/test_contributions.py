@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.algorithm import Monitor
-from panstream.continual import tree_base
-from panstream.continual.moments import ContinualMean
-from panstream.continual.sums import ContinualCount, ContinualSum
-from panstream.continual.tree_base import _first_contributions
+from panstream.algorithms.continual import tree_base
+from panstream.algorithms.continual.moments import ContinualMean
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
+from panstream.algorithms.continual.tree_base import _first_contributions
+from panstream.core.algorithm import Monitor
 from panstream.errors import InvalidBatch
-from panstream.testing.enumerate import snapshot
+from panstream.testing.enumeration import snapshot
 
 
 @settings(deadline=None)

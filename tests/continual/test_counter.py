@@ -5,9 +5,9 @@ import math
 import pytest
 
 from exact_law import laplace_sum
-from panstream.algorithm import Monitor
-from panstream.papers.simple_counters import SimpleCounterII
-from panstream.randomness import SeededSource
+from panstream.core.algorithm import Monitor
+from panstream.papers.counters.simple_counters import SimpleCounterII
+from panstream.primitives.noise import SeededSource
 
 
 @pytest.mark.parametrize("fraction_bits", [0, 1, 5])

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.algorithm import Monitor
-from panstream.continual.decayed import DecayedSum
-from panstream.continual.windowed import WindowedSum
+from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.windowed_sum import WindowedSum
+from panstream.core.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.logarithmic import LogarithmicMechanism
-from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
-from panstream.randomness import SeededSource
-from panstream.testing.enumerate import snapshot
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.primitives.noise import SeededSource
+from panstream.testing.enumeration import snapshot
 from statistical import assert_mean, assert_rate
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from panstream.continual.decayed import DecayedSum, _exponential_terms
+from panstream.algorithms.continual.decayed_sum import DecayedSum, _exponential_terms
 from panstream.errors import InvalidParameter
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 
 @pytest.mark.parametrize("slots", [1 << 10, 1 << 20])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from continual.tree_twin import TwinTree
-from panstream.continual.shapes import EPOCHS, MOST_SLOTS, TreeShape, epoch_of
-from panstream.continual.sums import KaryTree
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_SLOTS, TreeShape, epoch_of
 from panstream.errors import InvalidParameter
 from zero_noise import ZeroNoiseSource
 

@@ -12,16 +12,16 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from continual.linear_view import one_step, several_steps
-from panstream.continual.decayed import DecayedSum
-from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
-from panstream.continual.windowed import WindowedSum
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.logarithmic import LogarithmicMechanism
-from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
-from panstream.testing.linear import linear_views
+from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.algorithms.continual.windowed_sum import WindowedSum
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.testing.linear_views import linear_views
 from panstream.testing.sources import ScriptedSource
 
 SLOTS = 13

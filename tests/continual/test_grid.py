@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.continual.grid import MOST_STEPS, Grid
+from panstream.algorithms.continual.grid import MOST_STEPS, Grid
 from panstream.errors import InvalidBatch, InvalidParameter
 
 

@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from continual.linear_view import joint_loss, several_steps
-from panstream.algorithm import Monitor
-from panstream.continual.histogram import RangeHistogram, _consistent_cells, _edge_variances, _rounded
+from panstream.algorithms.continual.range_histogram import RangeHistogram, _consistent_cells, _edge_variances, _rounded
+from panstream.core.algorithm import Monitor
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.randomness import SeededSource
-from panstream.testing.enumerate import snapshot, update
+from panstream.primitives.noise import SeededSource
+from panstream.testing.enumeration import snapshot, update
 from statistical import ALPHA
 
 TREES = [(4, 1), (16, 1), (4, 2), (3, 3), (2, 4)]

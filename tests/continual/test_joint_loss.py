@@ -15,13 +15,13 @@ from continual.view_matrix import (
     update,
     views,
 )
-from panstream.continual.decayed import DecayedSum
-from panstream.continual.windowed import WindowedSum
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.logarithmic import LogarithmicMechanism
-from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.windowed_sum import WindowedSum
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
 
 pytestmark = pytest.mark.slow
 

@@ -8,14 +8,14 @@ import pytest
 from scipy import stats
 
 from continual.linear_view import joint_loss, neighbours, one_step, several_steps
-from panstream.algorithm import Monitor
-from panstream.catalogue import ALGORITHMS
-from panstream.continual.least_squares import LeastSquaresTree, _LeastSquaresState, _most_noise
-from panstream.continual.noise_sum import error_bound
+from panstream.algorithms.continual.laplace_sum_tails import error_bound
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree, _LeastSquaresState, _most_noise
+from panstream.core.algorithm import Monitor
+from panstream.core.catalogue import ALGORITHMS
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.randomness import SeededSource
-from panstream.testing.enumerate import snapshot
-from panstream.testing.linear import linear_views
+from panstream.primitives.noise import SeededSource
+from panstream.testing.enumeration import snapshot
+from panstream.testing.linear_views import linear_views
 from statistical import ALPHA
 
 LARGE = 1 << 40  # the code rounds; noise of this size shows its weights to twelve digits
@@ -155,7 +155,7 @@ def test_memory_is_a_radix_per_level() -> None:
 
 
 def test_bytes_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "LeastSquaresTree", "panstream.continual.least_squares")
+    monkeypatch.setitem(ALGORITHMS, "LeastSquaresTree", "panstream.algorithms.continual.least_squares_tree")
     monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=100), source=SeededSource(3))
     monitor.ticks([1] * 20)
     again = Monitor[_LeastSquaresState].from_bytes(monitor.to_bytes(), source=SeededSource(4))

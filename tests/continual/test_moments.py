@@ -10,13 +10,13 @@ from scipy import stats
 
 from continual.linear_view import joint_loss, several_steps, with_event
 from exact_law import laplace_sum
-from panstream.algorithm import Monitor
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import KaryTree
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.core.algorithm import Monitor
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.randomness import SeededSource
-from panstream.testing.enumerate import snapshot, tick, update
-from panstream.testing.linear import linear_views, ticks
+from panstream.primitives.noise import SeededSource
+from panstream.testing.enumeration import snapshot, tick, update
+from panstream.testing.linear_views import linear_views, ticks
 from statistical import ALPHA
 from zero_noise import ZeroNoiseSource
 

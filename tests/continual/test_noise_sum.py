@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from panstream.continual.noise_sum import _laplace_sum_tail, error_bound, half_width, noise_variance
+from panstream.algorithms.continual.laplace_sum_tails import _laplace_sum_tail, error_bound, half_width, noise_variance
 from panstream.errors import InvalidParameter
-from panstream.randomness import DiscreteLaplace
+from panstream.primitives.noise import DiscreteLaplace
 
 
 @pytest.mark.parametrize("draws", [1, 2, 3, 7, 20])

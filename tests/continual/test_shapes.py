@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from panstream.continual.shapes import MOST_LEVELS, TreeShape, _tree_weights
+from panstream.algorithms.continual.tree_shape import MOST_LEVELS, TreeShape, _tree_weights
 from panstream.errors import InvalidParameter
 
 SHAPES = [

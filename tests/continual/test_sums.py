@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from continual.linear_view import joint_loss, neighbours, several_steps, with_event
-from panstream.algorithm import Monitor
-from panstream.continual.grid import Grid, Steps
-from panstream.continual.sums import ContinualCount, ContinualSum
+from panstream.algorithms.continual.grid import Grid, Steps
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
+from panstream.core.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
-from panstream.testing.enumerate import snapshot
+from panstream.testing.enumeration import snapshot
 
 
 @pytest.mark.parametrize("horizon", [3000, None])

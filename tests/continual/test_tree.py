@@ -8,15 +8,15 @@ import pytest
 from scipy import stats
 
 from continual.tree_twin import TwinTree
-from panstream.algorithm import Monitor
-from panstream.catalogue import ALGORITHMS
-from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.sums import KaryTree
-from panstream.continual.tree_base import TreeState
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.algorithms.continual.tree_base import TreeState
+from panstream.core.algorithm import Monitor
+from panstream.core.catalogue import ALGORITHMS
+from panstream.core.estimate import Estimate
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, InvalidParameter, NotSupported
-from panstream.estimate import Estimate
-from panstream.randomness import SeededSource, Source
-from panstream.testing.enumerate import refresh, snapshot, tick, update
+from panstream.primitives.noise import SeededSource, Source
+from panstream.testing.enumeration import refresh, snapshot, tick, update
 from panstream.testing.sources import ScriptedSource
 from statistical import ALPHA
 
@@ -260,7 +260,7 @@ def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("horizon", [50, None])
 def test_bytes_round_trip(horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "KaryTree", "panstream.continual.sums")
+    monkeypatch.setitem(ALGORITHMS, "KaryTree", "panstream.algorithms.continual.sums")
     monitor = Monitor(KaryTree(epsilon=1.0, horizon=horizon), source=SeededSource(3))
     monitor.ticks([1] * 20)
     monitor.update([1, 0])

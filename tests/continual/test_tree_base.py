@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from exact_law import laplace_sum
-from panstream.algorithm import Monitor
-from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.core.algorithm import Monitor
 from panstream.errors import InvalidParameter
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 from zero_noise import ZeroNoiseSource
 
 SMALLEST = 2.0**-42  # of the rates that are drawn to within a thousandth

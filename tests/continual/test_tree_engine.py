@@ -2,7 +2,7 @@
 
 import pytest
 
-from panstream.continual.sums import KaryTree
+from panstream.algorithms.continual.sums import KaryTree
 
 
 @pytest.mark.parametrize("one_step_ticks", [True, False])

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from continual.linear_view import joint_loss, neighbours, one_step, several_steps, with_event, with_refreshes
 from continual.tree_twin import TwinTree
-from panstream.continual.shapes import TreeShape
-from panstream.continual.sums import KaryTree
-from panstream.continual.tree_base import TreeState
-from panstream.estimate import Estimate
-from panstream.randomness import Source
-from panstream.testing.enumerate import refresh, tick, update
-from panstream.testing.linear import ticks
+from panstream.algorithms.continual.sums import KaryTree
+from panstream.algorithms.continual.tree_base import TreeState
+from panstream.algorithms.continual.tree_shape import TreeShape
+from panstream.core.estimate import Estimate
+from panstream.primitives.noise import Source
+from panstream.testing.enumeration import refresh, tick, update
+from panstream.testing.linear_views import ticks
 
 
 class RawTicks(KaryTree):

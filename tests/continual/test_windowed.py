@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource
-from panstream.continual.noise_sum import noise_variance
-from panstream.continual.windowed import WindowedSum, _cover, _most_nodes
+from panstream.algorithms.continual.laplace_sum_tails import noise_variance
+from panstream.algorithms.continual.windowed_sum import WindowedSum, _cover, _most_nodes
 from panstream.errors import InvalidParameter
-from panstream.privacy.continual import segment_levels
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.continual_loss import segment_levels
 
 WINDOWS = [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from panstream.codec import noised, public
-from panstream.continual.tree_base import Tree
-from panstream.estimate import Estimate
+from panstream.algorithms.continual.tree_base import Tree
+from panstream.core.estimate import Estimate
+from panstream.primitives.codec import noised, public
+from panstream.primitives.noise import DiscreteLaplace, Source
 from panstream.privacy.claim import Claim
-from panstream.randomness import DiscreteLaplace, Source
 
 
 @dataclass

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from continual.linear_view import cheapest_move
-from panstream.papers.intrusion_transform import PartialSums
-from panstream.testing.enumerate import Step, refresh, tick
-from panstream.testing.enumerate import update as update_step
-from panstream.testing.linear import LinearView, linear_views
-from panstream.testing.linear import ticks as ticks_step
+from panstream.papers.counters.intrusion_transform import PartialSums
+from panstream.testing.enumeration import Step, refresh, tick
+from panstream.testing.enumeration import update as update_step
+from panstream.testing.linear_views import LinearView, linear_views
+from panstream.testing.linear_views import ticks as ticks_step
 from panstream.testing.sources import ScriptedSource
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.continual_users import ContinualDensity
-from panstream.privacy.changes import change_room, change_room_near
+from panstream.algorithms.continual_users import ContinualDensity
+from panstream.privacy.change_tree_loss import change_room, change_room_near
 from panstream.testing.bit_views import Losses, views
 
 LN3, KAPPA = math.log(3.0), math.log(1.25)

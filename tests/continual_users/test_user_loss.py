@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.continual_users import ContinualDensity
-from panstream.privacy.changes import _flicker_loss, flicker_room, single_room
+from panstream.algorithms.continual_users import ContinualDensity
+from panstream.privacy.change_tree_loss import _flicker_loss, flicker_room, single_room
 from panstream.testing.bit_views import Losses, View, views
-from panstream.testing.enumerate import Enumerator, tick, update, worlds
+from panstream.testing.enumeration import Enumerator, tick, update, worlds
 
 LN3 = math.log(3.0)
 TRIES = 10_000 if os.environ.get("PANSTREAM_FULL") else 100

@@ -10,9 +10,9 @@ import pytest
 
 from panstream import CroppedMean, HeavyFraction, Monitor
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.packed import unpacked
-from panstream.randomness import SeededSource, Source
-from panstream.testing.enumerate import Enumerator, release, update, worlds
+from panstream.primitives.noise import SeededSource, Source
+from panstream.primitives.packed_bits import unpacked
+from panstream.testing.enumeration import Enumerator, release, update, worlds
 from statistical import assert_fits, assert_mean
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from exact_law import ReleaseLaw, bits, sampled
-from panstream.density.cropped_mean import CroppedMean, CroppedState
-from panstream.density.optbern import OptBern
-from panstream.estimate import Estimate
+from panstream.algorithms.density.cropped_mean import CroppedMean, CroppedState
+from panstream.algorithms.density.optbern import OptBern
+from panstream.core.estimate import Estimate
 from panstream.testing.sources import ScriptedSource
 
 USERS = 150

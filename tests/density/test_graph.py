@@ -9,7 +9,7 @@ import pytest
 
 from panstream import GraphDensity
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.testing.enumerate import Enumerator, release, update, worlds
+from panstream.testing.enumeration import Enumerator, release, update, worlds
 
 
 @pytest.mark.parametrize("vertices", [2, 3, 10])

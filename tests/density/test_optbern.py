@@ -10,14 +10,14 @@ import pytest
 from scipy import stats
 
 from panstream import Monitor
-from panstream.density import OptBern, presence
+from panstream.algorithms.density import OptBern, presence
+from panstream.algorithms.randomized_bits import MAX_PHASES, BitLaw
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.noisy_bits import MAX_PHASES, BitLaw
+from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource
 from panstream.privacy import Intrusions
-from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
-from panstream.privacy.split import density_split, laplace_variance
-from panstream.randomness import Coin, DiscreteLaplace, SeededSource
-from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
+from panstream.privacy.budget_split import density_split, laplace_variance
+from panstream.privacy.joint_loss import kappa_for, present_probability, symmetric_loss
+from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
 from statistical import ALPHA, assert_mean
 
 NOTHING, APPEAR, TWICE = update([]), update([0]), update([0, 0])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from panstream.density import DworkPair, FixedLevel, OptBern, QuantisedLaplace
+from panstream.algorithms.density import DworkPair, FixedLevel, OptBern, QuantisedLaplace
 from panstream.errors import InvalidParameter
-from panstream.privacy.joint import kappa_for_pair, pair_loss, pair_state_loss
-from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
+from panstream.privacy.joint_loss import kappa_for_pair, pair_loss, pair_state_loss
+from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
 
 NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
 

@@ -9,8 +9,8 @@ from scipy import integrate, stats
 
 from exact_law import ReleaseLaw, bits
 from panstream import Monitor
-from panstream.density.optbern import OptBern
-from panstream.estimate import Estimate
+from panstream.algorithms.density.optbern import OptBern
+from panstream.core.estimate import Estimate
 
 
 def tail(deviation: float, sigma: float, kappa: float) -> float:

@@ -10,11 +10,12 @@ import pytest
 from scipy import integrate, stats
 
 from panstream import Monitor
-from panstream.density import RefreshableCroppedMean
+from panstream.algorithms.density import RefreshableCroppedMean
 from panstream.errors import NotSupported
-from panstream.packed import toss
-from panstream.privacy import pairs as paired
-from panstream.privacy.pairs import (
+from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
+from panstream.primitives.packed_bits import toss
+from panstream.privacy import two_phase_loss as paired
+from panstream.privacy.two_phase_loss import (
     _paired_loss,
     _reading_variance,
     noise_weights,
@@ -22,8 +23,7 @@ from panstream.privacy.pairs import (
     reading,
     worst_variance,
 )
-from panstream.randomness import DiscreteLaplace, SeededSource, Source
-from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
 from statistical import assert_mean, assert_rate
 
 PHASES: list[Any] = [None, refresh(), None, release(), None]

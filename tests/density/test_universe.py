@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream import Monitor
-from panstream.density import OptBern
-from panstream.density.universe import Universe
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.density.universe import Universe
 from panstream.errors import InvalidBatch, InvalidParameter
 
 NAMES = ("ada", "grace", "", "emmy", "sofía")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.batch import items
-from panstream.distinct.counting import CellCounter
+from panstream.algorithms.distinct.bitmap_base import CellCounter
 from panstream.errors import InvalidParameter
-from panstream.privacy.bitmap import level_rates
-from panstream.scratch import Scratch
+from panstream.primitives.inputs import items
+from panstream.primitives.memory.scratch import Scratch
+from panstream.privacy.bitmap_loss import level_rates
 
 
 def cells_of(algorithm: CellCounter, ids: Any) -> list[int]:

@@ -12,14 +12,14 @@ import pytest
 
 from distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from panstream import Monitor
-from panstream.distinct import counting as cells_module
-from panstream.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct import bitmap_base as cells_module
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.randomized_bits import BitLaw, BitState
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
-from panstream.noisy_bits import BitLaw, BitState
-from panstream.packed import bit_at, number_of_ones, packed, unpacked
-from panstream.privacy.joint import symmetric_loss
-from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source
-from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
+from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource, Source
+from panstream.primitives.packed_bits import bit_at, number_of_ones, packed, unpacked
+from panstream.privacy.joint_loss import symmetric_loss
+from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
 from panstream.testing.sources import outcomes
 from statistical import assert_mean, assert_same_law
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from distinct.bitmap_cases import cells_of
-from panstream.algorithm import Monitor
-from panstream.distinct import counting
-from panstream.distinct.bitmap import Bitmap
-from panstream.packed import packed
-from panstream.randomness import SeededSource
+from panstream.algorithms.distinct import bitmap_base as counting
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.core.algorithm import Monitor
+from panstream.primitives.noise import SeededSource
+from panstream.primitives.packed_bits import packed
 
 ROWS = 700
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"

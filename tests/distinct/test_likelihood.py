@@ -10,11 +10,11 @@ from scipy import optimize, stats
 
 from distinct.bitmap_cases import noisy_counts, occupied
 from panstream import Monitor
-from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.counting import CellCounter
-from panstream.distinct.likelihood import Likelihood, _critical_value, _Fit
-from panstream.privacy.bitmap import Decoder, LevelMoments
-from panstream.randomness import SeededSource
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.bitmap_base import CellCounter
+from panstream.algorithms.distinct.likelihood import Likelihood, _critical_value, _Fit
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.bitmap_loss import Decoder, LevelMoments
 from statistical import ALPHA, assert_rate
 
 RUNS = 200

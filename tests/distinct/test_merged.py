@@ -13,15 +13,15 @@ import pytest
 
 from distinct.bitmap_cases import ids_in
 from panstream import Monitor
-from panstream.distinct import merged as merged_module
-from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.merged import MergedBitmap
-from panstream.distinct.toggling import TogglingBitmap
+from panstream.algorithms.distinct import merged_bitmap as merged_module
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
+from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from panstream.algorithms.randomized_bits import BitState
 from panstream.errors import InvalidParameter, MergeRefused, NotSupported
-from panstream.noisy_bits import BitState
-from panstream.privacy.bitmap import merged_loss
-from panstream.privacy.joint import symmetric_loss
-from panstream.randomness import DiscreteLaplace, SeededSource, Source
+from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
+from panstream.privacy.bitmap_loss import merged_loss
+from panstream.privacy.joint_loss import symmetric_loss
 from panstream.testing.sources import outcomes
 from statistical import assert_mean
 

@@ -10,14 +10,14 @@ import pytest
 
 from distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from panstream import Monitor
-from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.toggling import TogglingBitmap
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from panstream.algorithms.randomized_bits import BitLaw
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.noisy_bits import BitLaw
-from panstream.packed import packed
-from panstream.privacy.joint import kappa_for
-from panstream.randomness import Coin, DiscreteLaplace, SeededSource
-from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
+from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource
+from panstream.primitives.packed_bits import packed
+from panstream.privacy.joint_loss import kappa_for
+from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
 from statistical import assert_mean
 
 

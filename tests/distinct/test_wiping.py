@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from panstream.distinct import Bitmap
-from panstream.hashing import cells_of_integers, cells_of_strings, expand, hash_integers, hash_strings
+from panstream.algorithms.distinct import Bitmap
+from panstream.primitives.hashing import cells_of_integers, cells_of_strings, expand, hash_integers, hash_strings
 from panstream.testing.memory import make_needles
 from scanned import Scanned
 
@@ -14,7 +14,7 @@ IDS, SIZE, RUN = 500, 32, 4
 
 CHILD = """
 import numpy as np, pyarrow as pa
-from panstream.distinct import Bitmap, counting
+from panstream.algorithms.distinct import Bitmap, counting
 ids, size = 500, 32
 held = np.zeros(ids * size, np.uint8)
 fill(held)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import panstream
-from panstream.audit import runner
+from panstream.audit.claims import runner
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -6,9 +6,9 @@ import re
 import runpy
 from pathlib import Path
 
-from panstream.server._openapi import describe
-from panstream.server._refusals import CODES
-from panstream.server.access import SCOPES
+from panstream.server.auth import SCOPES
+from panstream.server.errors import CODES
+from panstream.server.http.openapi import describe
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -30,8 +30,8 @@ def test_page_names_every_route_code_and_scope() -> None:
 
 def test_every_route_is_described() -> None:
     """A route that the application has and the description lacks would never be fuzzed."""
-    from panstream.server import _app as app
     from panstream.server.dashboard import _assets
+    from panstream.server.http import app
 
     source = Path(app.__file__).read_text()
     routed = set(re.findall(r'\broute\(\s*"([^"]+)"', source))

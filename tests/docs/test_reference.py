@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import typer.main
 
-from panstream.cli import outcome
+from panstream.cli import common as outcome
 from panstream.cli.app import app
-from panstream.engine._machines_config import MachinesConfig
-from panstream.engine._sink_config import SinkConfig
-from panstream.engine._sql import Aggregate
-from panstream.engine.config import Config, QueryConfig, StreamConfig, read_config
-from panstream.engine.web_config import WebConfig
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig, read_config
+from panstream.engine.config.sink import SinkConfig
+from panstream.engine.config.two_party import MachinesConfig
+from panstream.engine.config.website import WebConfig
+from panstream.engine.sql.parser import Aggregate
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CONFIGURATION = (REFERENCE / "configuration.md").read_text()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from panstream.drill.beacons import WAITING, drill_beacons
+from panstream.audit.memory.beacons import WAITING, drill_beacons
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 import pytest
 
-from panstream.drill.machines import drill_machines
-from panstream.drill.memory import IN_FLIGHT, drill
+from panstream.audit.memory.drill import IN_FLIGHT, drill
+from panstream.audit.memory.two_party import drill_machines
 
 IDS = 11_500
 

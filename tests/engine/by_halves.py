@@ -13,7 +13,7 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, missing, truth_of, words_of
-from panstream.engine.rows import arrow_type
+from panstream.engine.rows.row_batch import arrow_type
 
 TRUE_WORDS = ["true", "True", "TRUE", "1"]
 FALSE_WORDS = ["false", "False", "FALSE", "0"]

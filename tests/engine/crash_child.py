@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.streams import config, question
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.rows import QueryRows, Rows
-from panstream.engine.run import feed
-from panstream.store.releases import Release
+from panstream.engine.config.config import Config
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.storage.release_log import Release
 
 USERS, SIZE = 100_000, 10
 QUERIES = (

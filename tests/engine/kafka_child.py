@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from engine.streams import config, question
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.config.config import Config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 
 USERS = 20_000
 

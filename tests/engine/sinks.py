@@ -5,9 +5,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.sink import sink_of
+from panstream.engine.config.config import load_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.sinks.sink import sink_of
 
 CONFIG = """
 [stream]

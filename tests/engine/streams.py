@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import arrow_mask
-from panstream.engine.config import Config, read_config
-from panstream.engine.rows import QueryRows, Rows
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.rows.row_batch import QueryRows, Rows
 
 COLUMNS = {"user": "int", "name": "string", "value": "double", "region": "string", "w": "int", "at": "timestamp"}
 

@@ -15,11 +15,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from panstream.cli.run import _answer_table
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.results import answers, write
-from panstream.engine.run import feed
+from panstream.cli.commands.run import _answer_table
+from panstream.engine.config.config import read_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.results import answers, write
 
 ROWS, USERS = 5000, 700
 COLUMNS = {

@@ -106,9 +106,9 @@ def test_an_engine_runs_without_pandas(tmp_path: Path) -> None:
     (tmp_path / "panstream.toml").write_text(CONFIG)
     script = """
 import sys
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.config.config import load_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 with Engine(load_config("panstream.toml")) as engine:
     print(feed(engine, ["rows.parquet", "rows.csv"]).rows)
     engine.finish()

@@ -12,16 +12,16 @@ from typer.testing import CliRunner
 from engine.streams import config, question
 from panstream import Monitor
 from panstream.cli.app import app
-from panstream.cli.run import _answer_table
-from panstream.engine.certainty import _at_size, _reach, doubt, expected_errors, help_for, too_uncertain
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.explain import explain
-from panstream.engine.plan import QueryPlan, plan_all
-from panstream.engine.results import answers
-from panstream.engine.run import feed
-from panstream.estimate import Estimate
-from panstream.randomness import SeededSource
+from panstream.cli.commands.run import _answer_table
+from panstream.core.estimate import Estimate
+from panstream.engine.config.config import load_config
+from panstream.engine.planner.accuracy import _at_size, _reach, doubt, expected_errors, help_for, too_uncertain
+from panstream.engine.planner.query_plan import QueryPlan, plan_all
+from panstream.engine.reporting.explain import explain
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.results import answers
+from panstream.primitives.noise import SeededSource
 
 RUNS = 40
 BOUNDS: dict[str, Any] = {"lower": 0, "upper": 100}

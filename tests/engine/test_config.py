@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from panstream.durations import parse_duration, say_duration
-from panstream.engine.config import load_config, read_config
+from panstream.engine.config.config import load_config, read_config
 from panstream.errors import ConfigError, InvalidParameter
+from panstream.primitives.durations import parse_duration, say_duration
 
 GOOD = """
 [stream]

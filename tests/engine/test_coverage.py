@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from engine.streams import config, question, rows
-from panstream.cli.run import period
-from panstream.engine._sink_answers import COLUMNS, rows_of
-from panstream.engine.engine import Engine
-from panstream.engine.results import answers, to_csv
-from panstream.server._service import release_json
+from panstream.cli.commands.run import period
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.results import answers, to_csv
+from panstream.engine.sinks.release_rows import COLUMNS, rows_of
+from panstream.server.service import release_json
 
 FIRST = question("first", "SELECT COUNT(*) FROM s", releases=40)
 ADDED = question("added", "SELECT COUNT(*) FROM s", releases=40)

@@ -16,8 +16,8 @@ import pytest
 
 from engine.crash_child import NOISY, QUERIES, SIZE, USERS, file_of, sharing
 from engine.streams import COUNT, config, rows
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import StoreError
 
 KILLS = int(os.environ.get("PANSTREAM_KILLS", "12"))
@@ -121,7 +121,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
         "from engine.streams import COUNT, config, rows\n"
-        "from panstream.engine.engine import Engine\n"
+        "from panstream.engine.runtime.engine import Engine\n"
         "from panstream.errors import StoreError\n"
         "with Engine(config(COUNT, directory=Path(sys.argv[1])), zero_noise=True) as engine:\n"
         "    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -149,8 +149,8 @@ MOUNTED = """
 import subprocess, sys
 from pathlib import Path
 from engine.streams import COUNT, config, rows
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import PanstreamError
 
 def attempt(step, call):

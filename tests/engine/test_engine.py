@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question, rows
-from panstream.engine.engine import Engine
-from panstream.engine.intrusions import CopyTime
-from panstream.engine.rows import Rows
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.intrusions import CopyTime
+from panstream.engine.storage.release_log import Release
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
-from panstream.randomness import SeededSource
-from panstream.store.releases import Release
+from panstream.primitives.noise import SeededSource
 
 JUST_NOW = CopyTime(just_now=True)
 
@@ -369,7 +369,7 @@ def test_charged_once_per_state(tmp_path: Path, durability: str) -> None:
 
 
 def engine_log(directory: Path) -> list[Release]:
-    from panstream.store.releases import ReleaseLog
+    from panstream.engine.storage.release_log import ReleaseLog
 
     with ReleaseLog(directory / "releases.sqlite") as log:
         return list(log.history())
@@ -607,7 +607,7 @@ def test_copies_of_ids_are_wiped() -> None:
     ids = np.arange(100)
     copies = []
 
-    from panstream.engine.rows import Rows
+    from panstream.engine.rows.row_batch import Rows
 
     original = Rows.some_ids
 
@@ -625,7 +625,7 @@ def test_copies_of_ids_are_wiped() -> None:
 
 
 def test_arrow_copies_are_wiped_and_the_original_is_not() -> None:
-    from panstream.engine._memory import wipe_array
+    from panstream.engine.rows.wiping import wipe_array
 
     ids = pa.array([f"user-{i}" for i in range(50)])
     taken, owned = rows(["d"], ids).some_ids(np.arange(50) < 10)

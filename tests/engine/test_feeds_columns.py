@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.streams import good
-from panstream.engine.feeds import FileFeed
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources import FileFeed
+from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.errors import FeedError
 
 N = 1000

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.streams import good
-from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.csv import CsvParser, Dialect
-from panstream.engine.feeds.streams import TextReader
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources.byte_streams import TextReader
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.csv import CsvParser, Dialect
 from panstream.errors import BadRowError, FeedError, InvalidParameter
 
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.streams import good
-from panstream.engine.feeds import Dialect, FileFeed, FollowFeed, RedisFeed, open_feed
-from panstream.engine.feeds.files import _tell
-from panstream.engine.feeds.inputs import expand, format_of
-from panstream.engine.feeds.streams import compression_of
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources import Dialect, FileFeed, FollowFeed, RedisFeed, open_feed
+from panstream.engine.sources.byte_streams import compression_of
+from panstream.engine.sources.files import _tell
+from panstream.engine.sources.input_files import expand, format_of
 from panstream.errors import FeedError, InvalidParameter
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
@@ -288,6 +288,6 @@ def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*given: object) -> object:
         raise PermissionError
 
-    monkeypatch.setattr("panstream.engine.feeds.streams.io.FileIO", refuse)
+    monkeypatch.setattr("panstream.engine.sources.byte_streams.io.FileIO", refuse)
     with pytest.raises(FeedError, match=r"a.csv may not be read"):
         list(source.batches())

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.streams import good
-from panstream.engine.feeds import FollowFeed
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources import FollowFeed
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")

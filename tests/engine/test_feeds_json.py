@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.streams import good
-from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.feeds.streams import TextReader
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.byte_streams import TextReader
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.errors import BadRowError
 
 ALL = {"s": "string", "i": "int", "d": "double", "b": "bool", "t": "timestamp", "day": "date", "raw": "binary"}

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.streams import good
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import open_feed
-from panstream.engine.feeds.access_log import COLUMNS, AccessLogParser, CaddyParser, LogParser
-from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.guessing import guess
-from panstream.engine.feeds.streams import RecordParser, TextReader
-from panstream.engine.results import answers
-from panstream.engine.rows import RowSchema
-from panstream.engine.run import feed
-from panstream.engine.web_config import LOG_MADE
+from panstream.engine.config.config import read_config
+from panstream.engine.config.website import LOG_MADE
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.results import answers
+from panstream.engine.sources import open_feed
+from panstream.engine.sources.byte_streams import RecordParser, TextReader
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.access_log import COLUMNS, AccessLogParser, CaddyParser, LogParser
+from panstream.engine.sources.schema_guess import guess
 from panstream.errors import FeedError
 
 FAULT = "the line is not one of an access log in the common or combined format"

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream._kernels.pages import spread_numbers
-from panstream.engine._stored_ids import StoredIds
-from panstream.engine.feeds.coalesce import _with_ids
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.rows.undecoded_ids import StoredIds
+from panstream.engine.sources.coalescer import _with_ids
+from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.errors import FeedError
+from panstream.primitives.kernels.sources.parquet_pages import spread_numbers
 
 SCHEMA = RowSchema(columns={"id": "int", "value": "int", "kind": "string"}, user="id")
 ROWS, DAMAGED = 700, 150

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.streams import good
-from panstream._kernels.csv_fields import copy_spans
-from panstream.engine._memory import Lent, wipe_array
-from panstream.engine.config import StreamConfig
-from panstream.engine.feeds import TableFeed, _ahead
-from panstream.engine.feeds._ahead import read_ahead
-from panstream.engine.feeds._text_columns import from_spans
-from panstream.engine.feeds.arrow_columns import check_types, from_arrow
-from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.rows import Rows, RowSchema, arrow_type
+from panstream.engine.config.config import StreamConfig
+from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
+from panstream.engine.rows.wiping import Lent, wipe_array
+from panstream.engine.sources import TableFeed
+from panstream.engine.sources import _read_ahead as _ahead
+from panstream.engine.sources._read_ahead import read_ahead
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
+from panstream.engine.sources.formats.text_columns import from_spans
 from panstream.errors import BadRowError, FeedError, InvalidParameter, MissingExtra
+from panstream.primitives.kernels.sources.csv_fields import copy_spans
 
 SCHEMA = RowSchema(columns={"n": "int"})
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream.engine.feeds._parquet_pages import columns as cursor
-from panstream.engine.feeds._parquet_pages.alike import pages_of
-from panstream.engine.feeds._parquet_pages.columns import Cursor, StringColumn
-from panstream.engine.feeds._parquet_pages.footer import read_footer
-from panstream.engine.feeds._parquet_pages.pages import Chunk, Damaged, _CutOff, _read_headers
-from panstream.engine.feeds.parquet import ParquetFile, _chunks_of
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.formats.parquet import _string_columns as cursor
+from panstream.engine.sources.formats.parquet._footer import read_footer
+from panstream.engine.sources.formats.parquet._page_stream import pages_of
+from panstream.engine.sources.formats.parquet._string_columns import Cursor, StringColumn
+from panstream.engine.sources.formats.parquet.file import ParquetFile, _chunks_of
+from panstream.engine.sources.formats.parquet.pages import Chunk, Damaged, _CutOff, _read_headers
 from panstream.errors import FeedError
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
@@ -241,7 +241,7 @@ def test_headers_are_read_field_by_field() -> None:
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 9, 17, 31, 32])
 def test_runs_are_decoded_as_the_format_describes_them(width: int) -> None:
     """Every number is written by hand, as bits of one large number, and in runs of one value."""
-    from panstream._kernels.pages import decode_runs
+    from panstream.primitives.kernels.sources.parquet_pages import decode_runs
 
     draw = random.Random(width)
     values = [draw.getrandbits(width) for _ in range(24)]

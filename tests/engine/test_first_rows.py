@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from panstream.engine.config import read_config
-from panstream.engine.feeds import Dialect
-from panstream.engine.feeds._first_rows import check_first_rows, likely_encoding
-from panstream.engine.feeds.guessing import guess
-from panstream.engine.query import query
-from panstream.engine.run import check_files
+from panstream.engine.adhoc import query
+from panstream.engine.config.config import read_config
+from panstream.engine.runtime.ingest import check_files
+from panstream.engine.sources import Dialect
+from panstream.engine.sources.first_rows import check_first_rows, likely_encoding
+from panstream.engine.sources.schema_guess import guess
 from panstream.errors import FeedError, InvalidParameter
 
 DAYS = [f"{day:02}.{month:02}.2024" for month in range(1, 13) for day in range(1, 29)]

@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from panstream.engine import run
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.explain import explain
-from panstream.engine.intake import LIVE, Pace, intakes_of, public_facts, step_length
-from panstream.engine.plan import plan_all
-from panstream.engine.rows import Rows
-from panstream.engine.select import Selector
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.planner.public_facts import LIVE, Pace, intakes_of, public_facts, step_length
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime import ingest as run
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import ConfigError
-from panstream.store.snapshot import SnapshotStore
 
 BATCHES = "the number and the times of batches"
 

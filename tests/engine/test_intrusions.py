@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engine.streams import COUNT, config, question, rows
-from panstream.engine.engine import Engine
-from panstream.engine.intrusions import CopyTime, say_recorded
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.intrusions import CopyTime, say_recorded
 from panstream.errors import InvalidParameter
 
 START = 1_000_000.0

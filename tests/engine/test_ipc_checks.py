@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from panstream.engine.feeds import FileFeed
-from panstream.engine.feeds.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources import FileFeed
+from panstream.engine.sources.formats.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
 from panstream.errors import FeedError
-from panstream.server._bodies import _read_arrow
+from panstream.server.ingest.request_bodies import _read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
 WORDS = RowSchema(columns={"w": "string"})
@@ -65,10 +65,10 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, file: bool) -> None:
     script = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
 
 from panstream.errors import FeedError
-from panstream.engine.feeds import FileFeed
+from panstream.engine.sources import FileFeed
 try:
     list(FileFeed([{str(path)!r}], RowSchema(columns={{"n": "int"}})).batches())
 except FeedError as error:

@@ -21,14 +21,14 @@ from engine.kafka_broker import CONFIG, REAL, Broker, DescribingBroker
 from engine.kafka_child import USERS, counting
 from engine.streams import good
 from panstream.cli.app import app
-from panstream.engine._kafka_address import PASSWORD, KafkaAddress
-from panstream.engine.config import load_config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import KafkaFeed, open_feed
-from panstream.engine.feeds._kafka_marks import MOST, Marks
-from panstream.engine.feeds.kafka import gzip_warning
-from panstream.engine.intake import intakes_of
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.config.config import load_config, read_config
+from panstream.engine.config.kafka import PASSWORD, KafkaAddress
+from panstream.engine.planner.public_facts import intakes_of
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.sources import KafkaFeed, open_feed
+from panstream.engine.sources._kafka_offsets import MOST, Marks
+from panstream.engine.sources.kafka import gzip_warning
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra
 from panstream.testing.memory import make_needles
 from scanned import Scanned
@@ -206,8 +206,8 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
             pass
     launcher.communicate()
     with Engine(counting(tmp_path), zero_noise=True) as engine:
-        from panstream.engine.run import drain, feed_of
-        from panstream.engine.select import Selector
+        from panstream.engine.runtime.ingest import drain, feed_of
+        from panstream.engine.runtime.selector import Selector
 
         feed, empty = feed_of(engine.config, [broker.url(topic)]), 0
         real = feed.batches
@@ -332,7 +332,7 @@ def test_marks_are_renewed_while_nothing_comes(broker: Broker, monkeypatch: pyte
     stream = source(broker.url(topic)).batches()
     next(stream)
     broker.commit(topic, "panstream", "")  # as if the broker had forgotten them
-    monkeypatch.setattr("panstream.engine.feeds.kafka._LOOK", 0.0)
+    monkeypatch.setattr("panstream.engine.sources.kafka._LOOK", 0.0)
     batch = next(stream)
     assert batch is not None
     second = source(broker.url(topic))
@@ -388,7 +388,7 @@ def test_partitions_that_are_added(broker: Broker, monkeypatch: pytest.MonkeyPat
     topic, listed = broker.topic(), [0, 1]
     url = broker.url(topic)
     monkeypatch.setattr(KafkaFeed, "_partitions", lambda feed: listed)
-    monkeypatch.setattr("panstream.engine.feeds.kafka._LOOK", 0.0)
+    monkeypatch.setattr("panstream.engine.sources.kafka._LOOK", 0.0)
     broker.publish(topic, [f'{{"n": {n}}}' for n in range(8)])
     first = source(url)
     stream = first.batches()
@@ -541,8 +541,8 @@ def test_claims_of_kafka_depend_on_producers_without_gzip() -> None:
 
 
 READER = """
-from panstream.engine.feeds import KafkaFeed
-from panstream.engine.rows import RowSchema
+from panstream.engine.sources import KafkaFeed
+from panstream.engine.rows.row_batch import RowSchema
 schema = RowSchema(columns={"user": "string", "key": "string"}, user="user")
 feed = KafkaFeed(line().decode(), schema, poll=0.02, batch_time=0.01)
 rows, stream = 0, feed.batches()
@@ -569,7 +569,7 @@ line()
 def test_nothing_of_a_message_stays_in_memory(broker: Broker, compression: str) -> None:
     from confluent_kafka import Producer
 
-    from panstream.hardened import ENVIRONMENT
+    from panstream.primitives.memory.process_hardening import ENVIRONMENT
 
     topic, users, keys = broker.topic(), make_needles(300), make_needles(300)
     sender = Producer({**broker.settings, "compression.type": compression, "linger.ms": 100})

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from engine.streams import COUNT, config, question, rows
-from panstream.engine.config import Config, QueryConfig, StreamConfig
-from panstream.engine.engine import Engine
-from panstream.engine.kept import _declared
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig
+from panstream.engine.runtime.checkpoint import _declared
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.storage.release_log import ReleaseLog
 from panstream.errors import ConfigError, PanstreamError, StoreError
+from panstream.primitives.noise import SeededSource
 from panstream.privacy.claim import Claim
-from panstream.randomness import SeededSource
-from panstream.store.releases import ReleaseLog
 
 QUESTIONS = (COUNT, question("windows", "SELECT COUNT(*) FROM s", window=10))
 

@@ -52,12 +52,12 @@ batch_rows = {BATCH}
 """
 CHILD = """
 import sys, json
-from panstream.start import load
-load("panstream.engine.run")
+from panstream.primitives.fast_import import load
+load("panstream.engine.runtime.ingest")
 from panstream.testing.memory import permit_scan, plant_control
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.config.config import load_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 permit_scan()
 plant_control(bytes.fromhex(sys.stdin.readline().strip()))
 half = [int(sys.stdin.readline())]

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.merging import MergedNames, merge
-from panstream.engine.run import feed
+from panstream.engine.config.config import read_config
+from panstream.engine.reporting.merge_lists import MergedNames, merge
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import InvalidParameter, MergeRefused
 
 SMALL = {"epsilon": 8.0, "delta": 1e-6, "longest": 8, "memory": 400_000, "expected": 10_000}

@@ -13,10 +13,10 @@ import pytest
 
 from engine.mosquitto import Mosquitto
 from engine.streams import good
-from panstream.engine.feeds import MqttFeed, open_feed
-from panstream.engine.feeds.mqtt import PASSWORD, _address
-from panstream.engine.intake import intakes_of
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.planner.public_facts import intakes_of
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources import MqttFeed, open_feed
+from panstream.engine.sources.mqtt import PASSWORD, _address
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra
 from panstream.testing.memory import make_needles
 from scanned import Scanned
@@ -282,8 +282,8 @@ def test_a_broker_that_talks_nonsense() -> None:
 
 READER = """
 import itertools
-from panstream.engine.feeds import MqttFeed
-from panstream.engine.rows import RowSchema
+from panstream.engine.sources import MqttFeed
+from panstream.engine.rows.row_batch import RowSchema
 feed = MqttFeed(line().decode(), RowSchema(columns={"meter": "string"}, user="meter"), poll=0.01, batch_time=0.01)
 rows, stream = 0, feed.batches()
 next(stream)
@@ -305,7 +305,7 @@ line()
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm_scanner")
 def test_nothing_of_a_message_stays_in_memory(broker: Mosquitto) -> None:
-    from panstream.hardened import ENVIRONMENT
+    from panstream.primitives.memory.process_hardening import ENVIRONMENT
 
     meters = make_needles(300)
     reader = Scanned(READER, ENVIRONMENT)

@@ -14,23 +14,23 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from panstream.algorithms.heavy_hitters.estimates import Spelled, spell
+from panstream.algorithms.heavy_hitters.point_counts import PointCounts
+from panstream.algorithms.heavy_hitters.released_tables import Tables
 from panstream.cli.app import app
-from panstream.engine import spelling
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.explain import explain
-from panstream.engine.plan import plan_all
-from panstream.engine.point_queries import ask
-from panstream.engine.query import query
-from panstream.engine.results import answers, notes, shown, write
-from panstream.engine.run import feed
-from panstream.engine.select import Selector
+from panstream.engine.adhoc import query
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain
+from panstream.engine.reporting.point_queries import ask
+from panstream.engine.runtime import name_decoder as spelling
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.results import answers, notes, shown, write
+from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError, InvalidBytes, InvalidParameter, StoreError
-from panstream.frequent.estimates import Spelled, spell
-from panstream.frequent.points import PointCounts
-from panstream.frequent.tables import Tables
 from panstream.privacy.claim import Claim
-from panstream.server._service import release_json
+from panstream.server.service import release_json
 
 COLUMNS = {"at": "int", "page": "string", "code": "int", "who": "string", "w": "int"}
 TOP = "SELECT page, COUNT(*) FROM s GROUP BY page ORDER BY COUNT(*) DESC LIMIT 2"

@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from panstream._kernels.alike_pages import decode_page, decode_pages
-from panstream._kernels.page_headers import DATA, DATA_2
-from panstream.engine._predicates import Evaluator, Expression
-from panstream.engine._spare import Spare
-from panstream.engine.feeds._parquet_pages import alike
-from panstream.engine.feeds._parquet_pages.pages import PageHeader
-from panstream.engine.feeds.coalesce import Coalescer, _with_ids
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.buffer_pool import Spare
+from panstream.engine.rows.evaluator import Evaluator, Expression
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.coalescer import Coalescer, _with_ids
+from panstream.engine.sources.formats.parquet import _page_stream as alike
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.formats.parquet.pages import PageHeader
 from panstream.errors import FeedError
+from panstream.primitives.kernels.sources.parquet_page_headers import DATA, DATA_2
+from panstream.primitives.kernels.sources.parquet_uniform_pages import decode_page, decode_pages
 
 SCHEMA = RowSchema(columns={"id": "int", "n": "int", "word": "string"}, user="id")
 CODECS = ["none", "snappy", "zstd", "gzip"]

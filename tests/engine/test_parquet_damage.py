@@ -15,8 +15,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream.engine._spare import Spare
-from panstream.engine.feeds._parquet_pages.pages import (
+from panstream.engine.rows.buffer_pool import Spare
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.coalescer import _with_ids
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.formats.parquet.pages import (
     Chunk,
     Damaged,
     PageReader,
@@ -24,9 +27,6 @@ from panstream.engine.feeds._parquet_pages.pages import (
     _read_headers,
     _unpacked,
 )
-from panstream.engine.feeds.coalesce import _with_ids
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream._kernels import footer as kernel
-from panstream.engine.feeds._parquet_pages.footer import KINDS, read_footer
-from panstream.engine.feeds._parquet_pages.pages import Damaged
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.formats.parquet._footer import KINDS, read_footer
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.formats.parquet.pages import Damaged
 from panstream.errors import FeedError
+from panstream.primitives.kernels.sources import parquet_footer as kernel
 
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
 ENCODINGS = {"PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "DELTA_BINARY_PACKED": 5, "RLE_DICTIONARY": 8}

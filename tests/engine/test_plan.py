@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question
-from panstream.engine.certainty import expected_errors
-from panstream.engine.explain import explain
-from panstream.engine.plan import plan_all
+from panstream.engine.planner.accuracy import expected_errors
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain
+from panstream.engine.storage import sealed_box as sealed
 from panstream.errors import ConfigError
-from panstream.store import sealed
 
 VALUE = {"lower": 0, "upper": 10}
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine._predicates import Evaluator, Expression, Values, _Duck
-from panstream.engine.rows import arrow_type
-from panstream.engine.select import _GroupKeys
+from panstream.engine.rows.evaluator import Evaluator, Expression, Values, _Duck
+from panstream.engine.rows.row_batch import arrow_type
+from panstream.engine.runtime.selector import _GroupKeys
 from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused
 
 COLUMNS = {

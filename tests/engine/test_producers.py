@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from panstream.engine.producers import ROUND, Producers, Sender
+from panstream.engine.runtime.producers import ROUND, Producers, Sender
 from panstream.errors import InvalidParameter, ProducerRefused
 
 MOST = 3

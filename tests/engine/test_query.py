@@ -19,13 +19,13 @@ from pyarrow import parquet
 
 import panstream
 from engine.streams import COUNT, DISTINCT, config
-from panstream.engine import query as module
-from panstream.engine.engine import Engine
-from panstream.engine.feeds.guessing import guess
-from panstream.engine.plan import plan_all
-from panstream.engine.query import Asked, query
-from panstream.engine.results import answers
-from panstream.engine.run import feed
+from panstream.engine import adhoc as module
+from panstream.engine.adhoc import Asked, query
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.results import answers
+from panstream.engine.sources.schema_guess import guess
 from panstream.errors import BudgetExhausted, FeedError, InvalidBatch, InvalidParameter, NotBounded, StoreDamaged
 
 HEAD = "host,when,bytes,ok,price\n"

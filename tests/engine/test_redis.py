@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from engine.streams import good
-from panstream.engine.feeds import RedisFeed
-from panstream.engine.feeds._resp import Connection
-from panstream.engine.feeds.redis_streams import _entry_number
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources import RedisFeed
+from panstream.engine.sources._redis_protocol import Connection
+from panstream.engine.sources.redis_streams import _entry_number
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
 from ports import free_port
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 
 COLUMNS = {
     "user": "string",

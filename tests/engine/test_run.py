@@ -13,16 +13,16 @@ import pytest
 from pyarrow import parquet as pq
 
 from engine.streams import COUNT, DISTINCT, config, question
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import _ahead
-from panstream.engine.feeds.guessing import guess
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import Rows
-from panstream.engine.run import drain, feed_of
-from panstream.engine.select import Selector
+from panstream.engine.config.config import Config
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import drain, feed_of
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources import _read_ahead as _ahead
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.schema_guess import guess
 from panstream.errors import ConfigError, FeedError
-from panstream.interrupts import _Interrupts
+from panstream.primitives.interrupts import _Interrupts
 
 
 class Listed:

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import COUNT, DISTINCT, config, question, rows
-from panstream.engine._badrows import IdCheck
-from panstream.engine.engine import Engine
-from panstream.engine.plan import QueryPlan, plan_all
-from panstream.engine.results import answers
-from panstream.engine.running import Drawn, RunningQuery, _unusable_weights
+from panstream.engine.planner.query_plan import QueryPlan, plan_all
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.id_check import IdCheck
+from panstream.engine.runtime.results import answers
+from panstream.engine.runtime.running_query import Drawn, RunningQuery, _unusable_weights
 
 
 def running(query: dict[str, Any], **settings: Any) -> RunningQuery:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream.engine._clocks import Schedule, StreamClock
+from panstream.engine.runtime.clocks import Schedule, StreamClock
 
 TIMES = st.lists(st.one_of(st.just(math.nan), st.floats(-1e9, 1e9)), max_size=30)
 

@@ -13,11 +13,11 @@ import pytest
 
 from browser.serving import serving
 from engine.sinks import READ, answer, copy, logged, plain, write
-from panstream.engine import sink
-from panstream.engine.config import load_config, read_config
-from panstream.engine.engine import Engine
+from panstream.engine.config.config import load_config, read_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.sinks import sink
 from panstream.errors import ConfigError, SinkError
-from panstream.server._service import metrics
+from panstream.server.service import metrics
 
 
 def rows(folder: Path, kind: str = "sqlite") -> list[tuple[Any, ...]]:

@@ -11,8 +11,8 @@ import pytest
 from browser.serving import serving
 from engine.kafka_broker import Broker
 from engine.sinks import answer, copy, logged, write
-from panstream.engine._sink_kafka import KafkaTopic
-from panstream.engine.config import read_config
+from panstream.engine.config.config import read_config
+from panstream.engine.sinks.kafka import KafkaTopic
 from panstream.errors import ConfigError, SinkError
 
 
@@ -89,7 +89,7 @@ def test_a_broker_that_is_away_holds_up_nothing(
         port = free.getsockname()[1]
     path = write(tmp_path, f"kafka://127.0.0.1:{port}/{topic}")
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.engine._sink_kafka._TIMEOUT", 0.5)
+        patch.setattr("panstream.engine.sinks.kafka._TIMEOUT", 0.5)
         with pytest.raises(SinkError, match="the answers are in the store, and will be copied at the next start"):
             answer(path, 2, said)
     assert len(said) == 1

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine._site_questions import questions
-from panstream.engine.config import load_config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
-from panstream.engine.select import Selector
-from panstream.engine.site import Proposal, Site, propose, to_text, to_toml
-from panstream.engine.web_config import Source
+from panstream.engine.config.config import load_config, read_config
+from panstream.engine.config.website import Source
+from panstream.engine.presets._website_queries import questions
+from panstream.engine.presets.website import Proposal, Site, propose, to_text, to_toml
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError, InvalidParameter
 
 MACHINES = {

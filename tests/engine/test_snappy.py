@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream._kernels.snappy import unpack_snappy
+from panstream.primitives.kernels.sources.snappy import unpack_snappy
 
 GUARD = 64
 TEXTS = {

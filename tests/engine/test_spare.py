@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine import _spare as module
-from panstream.engine import _stored_ids
-from panstream.engine._spare import Spare
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import parquet
-from panstream.engine.feeds._parquet_pages import alike
-from panstream.engine.run import feed
+from panstream.engine.config.config import read_config
+from panstream.engine.rows import buffer_pool as module
+from panstream.engine.rows import undecoded_ids as _stored_ids
+from panstream.engine.rows.buffer_pool import Spare
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.sources.formats.parquet import _page_stream as alike
+from panstream.engine.sources.formats.parquet import file as parquet
 
 SIZE = 100_000
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from panstream.engine._sql import Aggregate, ParsedQuery, parse
+from panstream.engine.sql.parser import Aggregate, ParsedQuery, parse
 from panstream.errors import MissingExtra, SqlRefused
 
 COLUMNS = {"ip": "string", "symptom": "string", "age": "int", "amount": "double", "region": "string", "at": "timestamp"}

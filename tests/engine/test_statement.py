@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine.config import Config, load_config, read_config
-from panstream.engine.explain import explain
-from panstream.engine.statement import statement
+from panstream.engine.config.config import Config, load_config, read_config
+from panstream.engine.reporting.explain import explain
+from panstream.engine.reporting.privacy_statement import statement
 
 ROOT = Path(__file__).parents[2]
 CLINIC = ROOT / "examples" / "clinic.toml"

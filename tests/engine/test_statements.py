@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.engine._formulas import Arithmetic, Formula, Number, Read, answer
-from panstream.engine._predicates import Evaluator, Expression, Values
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.explain import explain
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.core.estimate import Estimate
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.reporting.explain import explain
+from panstream.engine.rows.evaluator import Evaluator, Expression, Values
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.sql.formulas import Arithmetic, Formula, Number, Read, answer
 from panstream.errors import ConfigError, NotSupported
-from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 
 COLUMNS = {"who": "string", "page": "string", "x": "double", "note": "string"}

@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from engine.streams import config, question
-from panstream._kernels.footer import MISSING
-from panstream.engine._memory import wipe_array
-from panstream.engine._stored_ids import StoredIds, StoredPage
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import FileFeed
-from panstream.engine.feeds import parquet as parquet_feed
-from panstream.engine.feeds._ahead import read_ahead
-from panstream.engine.feeds._parquet_pages.footer import Footer
-from panstream.engine.feeds._parquet_pages.pages import Page
-from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import Rows, RowSchema
-from panstream.engine.run import drain
-from panstream.engine.select import Selector
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.undecoded_ids import StoredIds, StoredPage
+from panstream.engine.rows.wiping import wipe_array
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources import FileFeed
+from panstream.engine.sources._read_ahead import read_ahead
+from panstream.engine.sources.formats.parquet import file as parquet_feed
+from panstream.engine.sources.formats.parquet._footer import Footer
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.formats.parquet.pages import Page
 from panstream.errors import FeedError
+from panstream.primitives.kernels.sources.parquet_footer import MISSING
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
 SCHEMA = RowSchema(columns={"word": "string", "number": "int"}, user="word")
@@ -347,7 +347,13 @@ def test_a_page_that_is_damaged_is_refused_again_after_it_was_overwritten() -> N
 
 def test_no_byte_outside_a_page_is_read_or_written() -> None:
     """The page ends where memory ends: one byte further, and the process would be gone."""
-    from panstream._kernels.pages import SLACK, all_present, chosen_items, end_of_items, plain_items
+    from panstream.primitives.kernels.sources.parquet_pages import (
+        SLACK,
+        all_present,
+        chosen_items,
+        end_of_items,
+        plain_items,
+    )
 
     size = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * size)
@@ -402,7 +408,7 @@ def test_no_byte_outside_a_page_is_read_or_written() -> None:
     ],
 )
 def test_levels_that_say_once_that_all_are_there(levels: bytes, present: bool) -> None:
-    from panstream._kernels.pages import all_present
+    from panstream.primitives.kernels.sources.parquet_pages import all_present
 
     assert all_present(np.frombuffer(b"??" + levels, np.uint8).copy(), 2, 10) == present
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from engine import by_halves
-from panstream.engine.feeds._text_columns import parse
+from panstream.engine.sources.formats.text_columns import parse
 
 SEEDS = {
     "int": [

@@ -12,14 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from panstream._kernels import byte_masks
-from panstream._kernels.csv_fields import split_any_records
-from panstream._kernels.csv_records import split_plain_records, split_records
-from panstream._kernels.json_fields import scan_lines
-from panstream._kernels.text_values import parse_ints, parse_truths
-from panstream.engine.feeds.csv import CsvParser
-from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.formats.csv import CsvParser
+from panstream.engine.sources.formats.json_lines import JsonParser
+from panstream.primitives.kernels import simd_byte_search as byte_masks
+from panstream.primitives.kernels.sources.csv_fields import split_any_records
+from panstream.primitives.kernels.sources.csv_simd import split_plain_records, split_records
+from panstream.primitives.kernels.sources.json_fields import scan_lines
+from panstream.primitives.kernels.sources.text_values import parse_ints, parse_truths
 
 Bytes = NDArray[np.uint8]
 

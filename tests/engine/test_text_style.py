@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.streams import good
-from panstream.engine._text_style import TextStyle, date_formats_of
-from panstream.engine.config import read_config
-from panstream.engine.feeds import Dialect, FileFeed, FollowFeed
-from panstream.engine.feeds._encodings import TranscodedBytes, to_utf8
-from panstream.engine.feeds._text_columns import parse
-from panstream.engine.rows import RowSchema
-from panstream.engine.run import dialect_of
+from panstream.engine.config.config import read_config
+from panstream.engine.config.text_style import TextStyle, date_formats_of
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.ingest import dialect_of
+from panstream.engine.sources import Dialect, FileFeed, FollowFeed
+from panstream.engine.sources._encodings import TranscodedBytes, to_utf8
+from panstream.engine.sources.formats.text_columns import parse
 from panstream.errors import ConfigError, InvalidParameter
 
 EPOCH = datetime(1970, 1, 1)

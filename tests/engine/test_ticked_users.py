@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from engine.streams import config, question, rows
-from panstream.engine.engine import Engine
-from panstream.store.releases import Release
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.storage.release_log import Release
 
 USERS, HOURS, WIDTHS = 2000, 12, 3  # an answer misses by more than three half widths once in a million
 

@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.matrix import FORMS, REFUSED, ROWS, Form, arrays, expected, query, questions, same, table
-from panstream.client import Client
-from panstream.client_wire import as_batches, encode
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.feeds import TableFeed, open_feed
-from panstream.engine.results import answers
-from panstream.engine.rows import Rows, RowSchema
-from panstream.engine.run import drain
-from panstream.engine.select import Selector
+from panstream.client._transport import as_batches, encode
+from panstream.client.client import Client
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.results import answers
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources import TableFeed, open_feed
 from panstream.errors import FeedError
-from panstream.server._bodies import _read_arrow
+from panstream.server.ingest.request_bodies import _read_arrow
 from server.server_live import served, write_config
 
 VARIANTS = ("plain", "nulls", "sliced", "chunked")

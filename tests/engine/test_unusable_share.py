@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question
-from panstream.continual.sums import ContinualCount
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.plan import plan_all
-from panstream.engine.query import query
-from panstream.engine.run import drain, feed_of
-from panstream.engine.select import Selector
-from panstream.engine.unusable_share import is_published_for, published_share, with_paid_share, with_share
+from panstream.algorithms.continual.sums import ContinualCount
+from panstream.engine.adhoc import query
+from panstream.engine.config.config import Config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share, with_share
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import drain, feed_of
+from panstream.engine.runtime.selector import Selector
 from panstream.errors import InvalidParameter
 from panstream.privacy.rounding import total
 from statistical import ALPHA

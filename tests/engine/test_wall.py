@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from engine.streams import config, question, rows
-from panstream.engine._clocks import _since_boot, _WatchedClock
-from panstream.engine.engine import Engine
-from panstream.engine.rows import QueryRows, Rows
-from panstream.engine.run import feed
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.clocks import _since_boot, _WatchedClock
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import ClockJumped
 
 DAY = 86400.0

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import HolderUnreachable
-from panstream.federated import Holder
-from panstream.networks import Domain, Records
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
+from panstream.models.federated import Holder
+from panstream.models.networks import Domain, Records
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
 ResultT = TypeVar("ResultT")
 

@@ -9,10 +9,10 @@ import pytest
 
 from federated.common import Flaky, chain, deal
 from panstream.errors import FederationStopped, InvalidParameter
-from panstream.federated import FederatedTree, Federation, Holder, MajorityVoting, NoisyModel, NoisyStatistics
-from panstream.federated._answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer
-from panstream.federated._wire import Message
-from panstream.networks import Records
+from panstream.models.federated import FederatedTree, Federation, Holder, MajorityVoting, NoisyModel, NoisyStatistics
+from panstream.models.federated._answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer
+from panstream.models.federated._messages import Message
+from panstream.models.networks import Records
 
 RECORDS = chain(3000)
 DOMAIN = RECORDS.domain

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from panstream.errors import FederationStopped, HolderUnreachable, MissingExtra
-from panstream.federated import Federation, flower
-from panstream.federated._questions import Table
-from panstream.federated.secure_sums import write_signing_key
-from panstream.networks import Domain
-from panstream.networks.files import load, read_about
+from panstream.models.federated import Federation, flower
+from panstream.models.federated._questions import Table
+from panstream.models.federated.secure_sums import write_signing_key
+from panstream.models.networks import Domain
+from panstream.models.networks.serialization import load, read_about
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSPITALS = ("north", "south", "west")

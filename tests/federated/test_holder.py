@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from federated.common import RecordingSource, chain
 from panstream.errors import InvalidParameter, StoreDamaged
-from panstream.federated import Holder
-from panstream.federated._answers import Declined, Introduction, Tables, read_answer
-from panstream.federated._questions import (
+from panstream.models.federated import Holder
+from panstream.models.federated._answers import Declined, Introduction, Tables, read_answer
+from panstream.models.federated._messages import digest
+from panstream.models.federated._questions import (
     CountTables,
     Introduce,
     LocalModel,
@@ -22,11 +23,10 @@ from panstream.federated._questions import (
     Table,
     Vote,
 )
-from panstream.federated._wire import digest
-from panstream.networks import Domain, Records
+from panstream.models.networks import Domain, Records
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
-from panstream.privacy.holders import Loss
-from panstream.privacy.tables import mutual_information_sensitivity
+from panstream.privacy.holder_loss import Loss
+from panstream.privacy.table_loss import mutual_information_sensitivity
 
 RECORDS = chain(200)
 SCHEMA = RECORDS.domain.digest()
@@ -191,8 +191,8 @@ def test_a_budget_is_checked() -> None:
 @pytest.mark.parametrize("records", range(2, 8))
 def test_the_sensitivity_of_mutual_information_by_brute_force(records: int) -> None:
     from federated.common import tiny_worlds
-    from panstream.networks.counting import contingency
-    from panstream.networks.information import mutual_information
+    from panstream.models.networks.contingency import contingency
+    from panstream.models.networks.information import mutual_information
 
     worst = max(
         abs(mutual_information(contingency(one, (0, 1))) - mutual_information(contingency(other, (0, 1))))

@@ -11,10 +11,10 @@ import pytest
 
 from federated.common import chain
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
-from panstream.federated import FederatedTree, Federation, Holder
-from panstream.federated._questions import Introduce
-from panstream.federated.certificates import Authority, Identity
-from panstream.federated.https import HolderServer, HttpsChannel
+from panstream.models.federated import FederatedTree, Federation, Holder
+from panstream.models.federated._questions import Introduce
+from panstream.models.federated.certificates import Authority, Identity
+from panstream.models.federated.https import HolderServer, HttpsChannel
 
 RECORDS = chain(3000)
 HELLO = Introduce(run="r").write()

@@ -9,7 +9,7 @@ from scipy import integrate
 
 from federated.common import RecordingSource, chain, deal
 from panstream.errors import InvalidParameter
-from panstream.federated import (
+from panstream.models.federated import (
     AverageScores,
     DistributedParameters,
     FederatedTree,
@@ -20,18 +20,24 @@ from panstream.federated import (
     NoisyModel,
     NoisyStatistics,
     analyst,
-    thesis,
 )
-from panstream.federated._answers import Model, Tables
-from panstream.federated._questions import CountTables
-from panstream.federated.estimates import (
+from panstream.models.federated import thesis_methods as thesis
+from panstream.models.federated._answers import Model, Tables
+from panstream.models.federated._questions import CountTables
+from panstream.models.federated.estimates import (
     _positive_part,
     posterior_pair,
     posterior_shares,
 )
-from panstream.federated.gaussian import _Edge, _equal_groups, _forest_network, _grouped_sums, _heaviest_forest
-from panstream.networks import Domain
-from panstream.networks.baselines import fit_tables, greedy, tables_of
+from panstream.models.federated.gaussian_methods import (
+    _Edge,
+    _equal_groups,
+    _forest_network,
+    _grouped_sums,
+    _heaviest_forest,
+)
+from panstream.models.networks import Domain
+from panstream.models.networks.structure_search import fit_tables, greedy, tables_of
 
 RECORDS = chain(6000)
 DOMAIN = RECORDS.domain
@@ -85,7 +91,7 @@ def test_under_heavy_noise_the_tree_drops_edges_instead_of_inventing_them() -> N
 
 def test_cutting_at_the_holders_biases_the_sums_upwards() -> None:
     """With negatives cut before summing every empty cell gains about half a noise scale per holder."""
-    from panstream.federated._questions import Table
+    from panstream.models.federated._questions import Table
 
     federation = Federation(DOMAIN, deal(RECORDS.take(np.arange(30)), 10))
     table = [Table(attributes=(0, 1, 2, 3), budget=0.2)] * 3

@@ -10,7 +10,7 @@ from scipy import signal
 
 from federated.common import RecordingSource, all_outcomes, chain, deal, tiny_worlds
 from panstream.errors import FederationStopped
-from panstream.federated import (
+from panstream.models.federated import (
     AverageScores,
     DistributedParameters,
     FederatedTree,
@@ -22,21 +22,21 @@ from panstream.federated import (
     NoisyModel,
     NoisyStatistics,
 )
-from panstream.federated._answers import Answer, Choice, Model, Tables, read_answer
-from panstream.federated._questions import (
+from panstream.models.federated._answers import Answer, Choice, Model, Tables, read_answer
+from panstream.models.federated._messages import digest
+from panstream.models.federated._question_registry import Question
+from panstream.models.federated._questions import (
     CountTables,
     LocalModel,
     LocalScores,
     Table,
     Vote,
 )
-from panstream.federated._reading import Question
-from panstream.federated._statistics import Statistics
-from panstream.federated._wire import digest
-from panstream.networks import Records
+from panstream.models.federated._statistics import Statistics
+from panstream.models.networks import Records
+from panstream.primitives.noise import DiscreteGaussian
 from panstream.privacy.composition import _zcdp_delta, zcdp_rho
-from panstream.privacy.tables import table_sigma
-from panstream.randomness import DiscreteGaussian
+from panstream.privacy.table_loss import table_sigma
 
 SCHEMA = {attributes: next(tiny_worlds(2, attributes))[0].domain.digest() for attributes in (2, 3)}
 EPSILON = 0.8
@@ -107,7 +107,7 @@ def test_votes_lose_at_most_their_epsilon(records: int, placed: tuple[int, ...])
 
 def test_a_vote_scaled_by_everybodys_records_would_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the thesis's form amounts to when a holder takes the pooled number of records for its own."""
-    from panstream.federated import _statistics as statistics
+    from panstream.models.federated import _statistics as statistics
 
     real = statistics.mutual_information_sensitivity
     monkeypatch.setattr(statistics, "mutual_information_sensitivity", lambda n, binary: real(10 * n, binary=binary))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.federated._answers import (
+from panstream.models.federated._answers import (
     Choice,
     Declined,
     Introduction,
@@ -15,7 +15,9 @@ from panstream.federated._answers import (
     Tables,
     read_answer,
 )
-from panstream.federated._questions import (
+from panstream.models.federated._messages import Message, digest
+from panstream.models.federated._question_registry import read_question
+from panstream.models.federated._questions import (
     CountTables,
     Introduce,
     LocalModel,
@@ -23,8 +25,6 @@ from panstream.federated._questions import (
     Table,
     Vote,
 )
-from panstream.federated._reading import read_question
-from panstream.federated._wire import Message, digest
 
 positive = st.floats(1e-9, 1e9)
 label = st.text(max_size=20)

@@ -15,14 +15,21 @@ from numpy.typing import NDArray
 
 from federated.common import chain
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
-from panstream.federated import DistributedParameters, FederatedPairs, Federation, Holder, NoisyStatistics, Roster
-from panstream.federated._answers import Declined, Opening, Tables, read_answer
-from panstream.federated._questions import Table
-from panstream.federated._wire import digest
-from panstream.federated.secure_sums import MARGIN, CloseSum, OpenSum, part_of_noise
-from panstream.networks import Records, contingency
+from panstream.models.federated import (
+    DistributedParameters,
+    FederatedPairs,
+    Federation,
+    Holder,
+    NoisyStatistics,
+    Roster,
+)
+from panstream.models.federated._answers import Declined, Opening, Tables, read_answer
+from panstream.models.federated._messages import digest
+from panstream.models.federated._questions import Table
+from panstream.models.federated.secure_sums import MARGIN, CloseSum, OpenSum, part_of_noise
+from panstream.models.networks import Records, contingency
+from panstream.primitives.noise import DiscreteGaussian
 from panstream.privacy.composition import zcdp_epsilon
-from panstream.randomness import DiscreteGaussian
 
 RECORDS = chain(300)
 SCHEMA = RECORDS.domain.digest()

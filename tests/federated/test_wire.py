@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.federated._wire import Message
+from panstream.models.federated._messages import Message
 
 plain = st.recursive(
     st.none()

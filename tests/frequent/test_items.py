@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream import TopItems
-from panstream.algorithm import Monitor
+from panstream.algorithms.heavy_hitters.estimates import ItemEstimates
+from panstream.algorithms.heavy_hitters.point_counts import PointCounts
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.core.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidParameter, MergeRefused
-from panstream.frequent.estimates import ItemEstimates
-from panstream.frequent.items import FrequentItems
-from panstream.frequent.points import PointCounts
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 from statistical import ALPHA, assert_rate
 
 EXACT = FrequentItems(epsilon=math.inf, longest=16, width=4096, row_width=1 << 13)
@@ -98,7 +98,7 @@ def test_integers_are_spelled_in_decimal() -> None:
 
 
 def test_a_flood_of_names_in_one_slot_is_still_counted() -> None:
-    from panstream._kernels.names import count_names
+    from panstream.primitives.kernels.algorithms.prefix_tables import count_names
 
     names = [b"same", b"other", b"same"]
     offsets, data = np.array([0, 4, 9, 13]), np.frombuffer(b"".join(names), np.uint8)

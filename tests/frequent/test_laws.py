@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.errors import InvalidParameter
-from panstream.frequent.items import FrequentItems
-from panstream.privacy.frequent import _scale, names_delta, names_laws, names_tail
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace
+from panstream.privacy.heavy_hitter_loss import _scale, names_delta, names_laws, names_tail
 
 
 def summed(sigma: float, count: int) -> np.ndarray:

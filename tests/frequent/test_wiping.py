@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from panstream._kernels.names import hash_names, hash_of_name
-from panstream.hashing.keys import key_words
+from panstream.primitives.hashing.keys import key_words
+from panstream.primitives.kernels.algorithms.prefix_tables import hash_names, hash_of_name
 from panstream.testing.memory import make_needles
 from scanned import Scanned
 
@@ -14,7 +14,7 @@ NAMES, SIZE = 500, 32
 
 CHILD = """
 import numpy as np, pyarrow as pa
-from panstream.frequent.items import FrequentItems
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 names, size = 500, 32
 held = np.zeros(names * size, np.uint8)
 offsets = np.arange(0, names * size + 1, size, dtype=np.int32)

@@ -8,15 +8,15 @@ import pytest
 
 from conformance.specimens import specimens
 from panstream import Monitor
-from panstream.cluster._backend import stored_shards
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._links import LocalLink
-from panstream.density.optbern import OptBern
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
+from panstream.algorithms.density.optbern import OptBern
+from panstream.distributed.sharded._backend import stored_shards
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import LocalLink
+from panstream.engine.config.config import load_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
 from panstream.errors import PanstreamError
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 HERE = Path(__file__).parent
 STATES = sorted(HERE.glob("states-*/*.bin"))

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from panstream._kernels.packed_marks import STRINGS
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing import (
+from panstream.primitives.hashing import (
     MAX_LEVELS,
     cells_of,
     cells_of_integers,
@@ -21,6 +20,7 @@ from panstream.hashing import (
     mark_strings,
     mark_strings_packed,
 )
+from panstream.primitives.kernels.hashing.packed_cell_marks import STRINGS
 from statistical import assert_fits
 
 

@@ -8,7 +8,7 @@ import pytest
 CHILD = """
 import ctypes, mmap
 import numpy as np
-from panstream.hashing import hash_strings, mark_integers_packed, mark_strings, mark_strings_packed
+from panstream.primitives.hashing import hash_strings, mark_integers_packed, mark_strings, mark_strings_packed
 
 room = mmap.mmap(-1, 3 * mmap.PAGESIZE)
 address = ctypes.addressof(ctypes.c_char.from_buffer(room)) + 2 * mmap.PAGESIZE

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from panstream._kernels.fold import LANES
 from panstream.errors import InvalidParameter
-from panstream.hashing import cells_of, cells_of_strings, expand, hash_strings, mark_strings
+from panstream.primitives.hashing import cells_of, cells_of_strings, expand, hash_strings, mark_strings
+from panstream.primitives.kernels.hashing.multiply_fold import LANES
 from statistical import ALPHA, assert_fits
 
 MASK = (1 << 64) - 1

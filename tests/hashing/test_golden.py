@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.hashing import (
+from panstream.primitives.hashing import (
     KWise,
     cells_of,
     cells_of_integers,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from panstream.errors import InvalidParameter
-from panstream.hashing import derive, hash_integers
+from panstream.primitives.hashing import derive, hash_integers
 from statistical import ALPHA, assert_fits
 
 MASK = (1 << 64) - 1

@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from panstream.batch import items
-from panstream.hashing import hash_integers, hash_strings
-from panstream.hashing.items import hash_items
+from panstream.primitives.hashing import hash_integers, hash_strings
+from panstream.primitives.hashing.items import hash_items
+from panstream.primitives.inputs import items
 
 
 def hashed(data: object, key: int = 3) -> list[int]:

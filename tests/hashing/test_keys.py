@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.hashing import check_key, derive, expand
-from panstream.hashing.keys import key_words
+from panstream.primitives.hashing import check_key, derive, expand
+from panstream.primitives.hashing.keys import key_words
 
 KEYS = [0, 1, 255, 1 << 64, (1 << 128) - 1]
 
@@ -55,5 +55,5 @@ def test_other_keys_are_refused(key: Any) -> None:
 
 
 def test_importing_the_package_does_not_load_the_compiler() -> None:
-    code = "import sys, panstream.hashing; sys.exit('numba' in sys.modules)"
+    code = "import sys, panstream.primitives.hashing; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

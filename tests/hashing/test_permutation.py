@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from panstream._kernels import permutation as kernels
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing import derive, expand, permute
-from panstream.hashing._permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, _shape
+from panstream.primitives.hashing import derive, expand, permute
+from panstream.primitives.hashing._permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, _shape
+from panstream.primitives.kernels.hashing import feistel as kernels
 from statistical import ALPHA, assert_fits, assert_mean
 
 MASK = (1 << 64) - 1

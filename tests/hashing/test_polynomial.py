@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing import PRIME, KWise, expand
+from panstream.primitives.hashing import PRIME, KWise, expand
 from statistical import assert_fits
 
 EDGES = [0, 1, 2, 3, 7, 8, 1 << 32, (1 << 60) - 1, 1 << 60, PRIME - 2, PRIME - 1]

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from panstream._kernels import siphash as kernels
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing import _strings, derive, hash_strings
-from panstream.scratch import Scratch
+from panstream.primitives.hashing import _strings, derive, hash_strings
+from panstream.primitives.kernels.hashing import siphash as kernels
+from panstream.primitives.memory.scratch import Scratch
 
 MASK = (1 << 64) - 1
 PUBLISHED_KEY = int.from_bytes(bytes(range(16)), "little")

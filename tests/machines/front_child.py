@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from engine.streams import rows
-from panstream.engine.config import load_config
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import load_config
 from panstream.errors import PanstreamError
-from panstream.machines.session import open_engine
 
 SIZE = 20
 

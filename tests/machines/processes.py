@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from machines.front_child import main as front
-from panstream.cli.share import share
-from panstream.federated.certificates import Authority
+from panstream.cli.commands.share import share
+from panstream.models.federated.certificates import Authority
 from ports import free_port
 
 FORKS = multiprocessing.get_context("forkserver")  # children need not import everything again
 FORKS.set_forkserver_preload(
     [
         *(f"panstream.{name}" for name in ("cli.share", "machines.https", "machines.session", "_kernels.shares")),
-        *("panstream.engine._plain", "panstream.engine._sql", "sqlglot.expressions", "sqlglot.dialects.duckdb"),
+        *(
+            "panstream.engine.rows.arrow_predicates",
+            "panstream.engine.sql.parser",
+            "sqlglot.expressions",
+            "sqlglot.dialects.duckdb",
+        ),
     ]
 )
 

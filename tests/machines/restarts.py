@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from panstream.audit.case import Trial
-from panstream.machines.backend import SharedBackend
-from panstream.machines.local import LocalLink
-from panstream.machines.wire import unpack
-from panstream.sharing import rules
-from panstream.sharing.bits import SharedDensity
+from panstream.algorithms.secret_shared import share_rules as rules
+from panstream.algorithms.secret_shared.presence import SharedDensity
+from panstream.audit.claims.case import Trial
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.messages import unpack
 
 STATISTIC = SharedDensity(universe=4, epsilon=1.0, count=True)
 _MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -52,7 +52,7 @@ def observe(comes: bool, restarts: int) -> list[int]:
     """
     with (
         tempfile.TemporaryDirectory(dir=_MEMORY) as folder,
-        mock.patch("panstream.machines.machine.leave_on_grid"),  # only to save time
+        mock.patch("panstream.distributed.two_party.participant.leave_on_grid"),  # only to save time
     ):
         link = _Observer(Path(folder))
         for _ in range(restarts):

@@ -15,17 +15,17 @@ import pytest
 from engine.streams import rows
 from machines.test_https import Trio
 from machines.test_steps import QUERIES, SIZE, batch, opened, settings, truths, values
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.plan import plan_all
+from panstream.distributed.two_party import _rounds as rounds
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.https import HttpsLink
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.messages import pack, unpack
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.engine import Engine
 from panstream.errors import InvalidParameter, MachineError, PanstreamError, StoreError
-from panstream.federated.certificates import Authority, Identity
-from panstream.machines import _rounds as rounds
-from panstream.machines.backend import SharedBackend
-from panstream.machines.https import HttpsLink
-from panstream.machines.local import LocalLink
-from panstream.machines.session import open_engine
-from panstream.machines.wire import pack, unpack
+from panstream.models.federated.certificates import Authority, Identity
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_messages_leave_on_a_grid_once_noise_is_drawn(
     assert left == pytest.approx([17.005, 17.005, 3.005])
     monkeypatch.undo()
     order: list[str] = []
-    monkeypatch.setattr("panstream.machines.machine.leave_on_grid", lambda: order.append("grid"))
+    monkeypatch.setattr("panstream.distributed.two_party.participant.leave_on_grid", lambda: order.append("grid"))
     for which in ("first", "second"):
         machine = getattr(link, which)
         draw = machine.answer

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from machines.test_steps import QUERIES, batch, settings, truths, values
-from panstream.engine.config import read_config
+from panstream.distributed.two_party.https import HttpsLink, HttpsPeer, MachineServer
+from panstream.distributed.two_party.participant import Machine
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
 from panstream.errors import InvalidParameter, MachineError
-from panstream.federated.certificates import Authority
-from panstream.machines.https import HttpsLink, HttpsPeer, MachineServer
-from panstream.machines.machine import Machine
-from panstream.machines.session import open_engine
+from panstream.models.federated.certificates import Authority
 
 
 class Trio:

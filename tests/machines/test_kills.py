@@ -16,7 +16,7 @@ import pytest
 
 from machines.front_child import SIZE
 from machines.processes import Processes
-from panstream.store.snapshot import SnapshotStore
+from panstream.engine.storage.snapshot_store import SnapshotStore
 
 KILLS = int(os.environ.get("PANSTREAM_KILLS", "3"))
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from panstream.algorithms.secret_shared.capped_counts import SharedHeavy
+from panstream.algorithms.secret_shared.presence import SharedEdges
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.monitor import SharedMonitor
 from panstream.errors import BudgetExhausted, InvalidParameter, MachineError, StoreError
-from panstream.machines.local import LocalLink
-from panstream.machines.monitor import SharedMonitor
-from panstream.sharing.bits import SharedEdges
-from panstream.sharing.capped import SharedHeavy
 
 EDGES = SharedEdges(vertices=30, epsilon=math.inf, count=True, deletions=True, releases=3)
 

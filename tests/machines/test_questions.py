@@ -10,12 +10,12 @@ import pytest
 
 from engine.streams import rows
 from machines.test_steps import settings
-from panstream.engine.config import read_config
-from panstream.engine.explain import explain
-from panstream.engine.plan import plan_all
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain
 from panstream.errors import ConfigError
-from panstream.machines.local import LocalLink
-from panstream.machines.session import open_engine
 from panstream.privacy.claim import Intrusions
 
 KNOWN, RANGE = {"universe": 1000}, {"lower": 0.0, "upper": 10.0}

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from machines.restarts import STATISTIC, likelihood_trial, observe
-from panstream._kernels.shared_tree import answer_wide
-from panstream.audit.montecarlo import lower_bound
+from panstream.algorithms.secret_shared.capped_counts import SharedHeavy
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.presence import SharedDensity
+from panstream.algorithms.secret_shared.running_sums import Summed, _weights
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.audit.claims.monte_carlo import lower_bound
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.messages import unpack
+from panstream.distributed.two_party.monitor import SharedMonitor
+from panstream.distributed.two_party.participant import Machine
 from panstream.errors import MachineError, StoreError
-from panstream.machines.backend import SharedBackend
-from panstream.machines.local import LocalLink
-from panstream.machines.machine import Machine
-from panstream.machines.monitor import SharedMonitor
-from panstream.machines.wire import unpack
-from panstream.sharing.bits import SharedDensity
-from panstream.sharing.capped import SharedHeavy
-from panstream.sharing.statistic import SharedStatistic
-from panstream.sharing.sums import Summed, _weights
-from panstream.sharing.ticks import SharedTicks
+from panstream.primitives.kernels.algorithms.secret_shared_tree import answer_wide
 from simulated.two_machines import open_before_commit
 from statistical import ALPHA
 
@@ -39,7 +39,7 @@ TICKS = SharedTicks(statistic="ContinualCount", options={"epsilon": WIDE, "horiz
 
 @pytest.fixture(autouse=True)
 def _off_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("panstream.machines.machine.leave_on_grid", lambda: None)
+    monkeypatch.setattr("panstream.distributed.two_party.participant.leave_on_grid", lambda: None)
 
 
 class Dies(Exception):

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from machines.test_steps import settings
-from panstream.engine.config import read_config
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
 from panstream.errors import MachineError
-from panstream.machines.local import LocalLink
-from panstream.machines.session import open_engine
-from panstream.server.access import Limits
-from panstream.server.serve import Settings, make_server
+from panstream.server.auth import Limits
+from panstream.server.server import Settings, make_server
 from server.server_live import CSV, Live
 
 EVENTS = "/v1/streams/s/events"

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from engine.streams import rows
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.engine.explain import explain
-from panstream.engine.plan import plan_all
-from panstream.engine.rows import Rows
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.participant import Machine
+from panstream.engine.config.config import read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
 from panstream.errors import ConfigError, MachineError, NotSupported, PanstreamError, StoreError
-from panstream.machines.backend import SharedBackend
-from panstream.machines.local import LocalLink
-from panstream.machines.machine import Machine
 
 USERS, SIZE, BATCHES = 300, 25, 6
 FULL = os.environ.get("PANSTREAM_FULL") == "1"  # every point of failure, instead of every eleventh

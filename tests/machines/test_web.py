@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from machines.processes import Processes
-from panstream.cli.web import web
+from panstream.cli.commands.web import web
 
 VISITORS = 40
 EPSILON = 20.0  # so that one answer in 2e8 is off by one

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.networks import BayesianNetwork, Domain
+from panstream.models.networks import BayesianNetwork, Domain
 
 
 def random_network(seed: int, sizes: tuple[int, ...], degree: int, zeros: bool = False) -> BayesianNetwork:

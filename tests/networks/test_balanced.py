@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.networks import BayesianNetwork, Bins, Domain, Records, balanced_sample, compare, contingency
-from panstream.randomness import SeededSource, Source
+from panstream.models.networks import BayesianNetwork, Bins, Domain, Records, balanced_sample, compare, contingency
+from panstream.primitives.noise import SeededSource, Source
 from statistical import assert_rate
 
 

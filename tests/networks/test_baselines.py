@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from networks.models import random_network
 from panstream.errors import InvalidParameter
-from panstream.networks import (
+from panstream.models.networks import (
     Domain,
     Records,
     chow_liu,
@@ -26,9 +26,9 @@ from panstream.networks import (
     tables_from,
     tables_of,
 )
-from panstream.networks.baselines import _bic_score
-from panstream.networks.network import topological_order
-from panstream.randomness import SeededSource
+from panstream.models.networks.network import topological_order
+from panstream.models.networks.structure_search import _bic_score
+from panstream.primitives.noise import SeededSource
 
 
 def drawn(seed: int, sizes: tuple[int, ...] = (2, 3, 2, 2, 3), degree: int = 2, count: int = 3000) -> Records:
@@ -198,7 +198,7 @@ def test_noisy_tables_will_do() -> None:
 
 def test_local_search_finds_the_arrows_of_a_strong_chain() -> None:
     flip = np.array([[0.9, 0.1], [0.1, 0.9]])
-    from panstream.networks import BayesianNetwork
+    from panstream.models.networks import BayesianNetwork
 
     domain = Domain({name: ["0", "1"] for name in "abcd"})
     chain = BayesianNetwork(domain, ((), (0,), (1,), (2,)), (np.array([0.5, 0.5]), flip, flip, flip))

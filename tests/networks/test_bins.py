@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.batch.files import write_columns
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
-from panstream.networks import Bins, Domain, Records, TreeNetwork, propose_domain, sample
-from panstream.networks.bins import date_edges
-from panstream.randomness import SeededSource
+from panstream.models.networks import Bins, Domain, Records, TreeNetwork, propose_domain, sample
+from panstream.models.networks.bins import date_edges
+from panstream.primitives.inputs.table_files import write_columns
+from panstream.primitives.noise import SeededSource
 
 INCOME = Bins([0, 100, 1000, math.inf], atoms=[0, 12_345], tail=1_000_000)
 DAYS = Bins(date_edges("2023-01-01", "2023-12-31", "quarter"), dates=True)

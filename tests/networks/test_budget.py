@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.networks.budget import PureBudget, ZcdpBudget
-from panstream.randomness import Preference, SeededSource, Source
+from panstream.models.networks.budget import PureBudget, ZcdpBudget
+from panstream.primitives.noise import Preference, SeededSource, Source
 
 WHOLE = Fraction(1)
 

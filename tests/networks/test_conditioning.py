@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.networks import (
+from panstream.models.networks import (
     BayesianNetwork,
     Bins,
     Conditioned,
@@ -18,7 +18,7 @@ from panstream.networks import (
     Mixture,
     conditioned,
 )
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 DOMAIN = Domain(
     {

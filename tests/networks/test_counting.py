@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from panstream.errors import InvalidParameter
-from panstream.networks import Domain, Records, contingency, entropy, mutual_information, pairwise
-from panstream.networks import domain as domain_module
+from panstream.models.networks import Domain, Records, contingency, entropy, mutual_information, pairwise
+from panstream.models.networks import domain as domain_module
 
 SIZES = (2, 3, 1, 4)
 DOMAIN = Domain({f"a{at}": [str(code) for code in range(size)] for at, size in enumerate(SIZES)})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.networks import Bins, Domain, Records, propose_domain
+from panstream.models.networks import Bins, Domain, Records, propose_domain
 
 LABELS = st.lists(st.text(max_size=6), min_size=1, max_size=5, unique=True)
 EDGES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=6, unique=True).map(sorted)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
-from panstream.networks.information import _checked, _pair_moments
-from panstream.randomness import DiscreteLaplace, SeededSource
+from panstream.models.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
+from panstream.models.networks.information import _checked, _pair_moments
+from panstream.primitives.noise import DiscreteLaplace, SeededSource
 from statistical import assert_mean
 
 P = np.array([0.5, 0.3, 0.2])

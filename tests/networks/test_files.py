@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from networks.models import random_network
 from panstream.errors import InvalidBytes
-from panstream.networks import (
+from panstream.models.networks import (
     BayesianNetwork,
     Bins,
     Domain,
@@ -22,7 +22,7 @@ from panstream.networks import (
     to_bif,
     to_json,
 )
-from panstream.networks.files import read_about
+from panstream.models.networks.serialization import read_about
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from panstream.errors import InvalidParameter
-from panstream.networks import Domain
-from panstream.networks.forest import Forest, fit_forest, spanning
-from panstream.networks.noisy_tables import NoisyTable, expected, project
+from panstream.models.networks import Domain
+from panstream.models.networks.forest_fit import Forest, fit_forest, spanning
+from panstream.models.networks.noisy_tables import NoisyTable, expected, project
 
 EDGES = [
     (),

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.networks._joint_noise import group_price, joint_groups, joint_spread
-from panstream.networks.budget import PureBudget
-from panstream.randomness import DiscreteLaplace, SeededSource
+from panstream.models.networks._joint_noise import group_price, joint_groups, joint_spread
+from panstream.models.networks.budget import PureBudget
+from panstream.primitives.noise import DiscreteLaplace, SeededSource
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2, 2), (5, 2, 42, 16, 15, 9, 2), (64, 64, 3, 2), (1, 1, 4)], ids=str)

@@ -3,16 +3,16 @@
 import subprocess
 import sys
 
-import panstream.networks
+import panstream.models.networks
 
 HEAVY = ("numba", "pyarrow", "pandas", "polars", "scipy", "matplotlib", "networkx")
 
 
 def test_nothing_heavy_is_imported() -> None:
-    code = f"import sys, panstream.networks; print([each for each in {HEAVY} if each in sys.modules])"
+    code = f"import sys, panstream.models.networks; print([each for each in {HEAVY} if each in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_what_is_offered_is_there() -> None:
-    assert panstream.networks.__all__ == sorted(set(panstream.networks.__all__))
-    assert all(hasattr(panstream.networks, name) for name in panstream.networks.__all__)
+    assert panstream.models.networks.__all__ == sorted(set(panstream.models.networks.__all__))
+    assert all(hasattr(panstream.models.networks, name) for name in panstream.models.networks.__all__)

@@ -8,7 +8,7 @@ import pytest
 
 from networks.models import joint, random_network
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.networks import (
+from panstream.models.networks import (
     BayesianNetwork,
     Bins,
     Domain,

@@ -10,13 +10,22 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter, NotSupported
-from panstream.networks import BayesianNetwork, Domain, Mixture, Records, balanced_sample, from_bif, sample, to_bif
-from panstream.networks._measured import Measured, other_half
-from panstream.networks._mixture_fit import fit_mixture, products, try_mixture
-from panstream.networks._tilted_forest import TiltedForest
-from panstream.networks.files import from_json, to_json
-from panstream.networks.picture import to_svg
-from panstream.randomness import SeededSource
+from panstream.models.networks import (
+    BayesianNetwork,
+    Domain,
+    Mixture,
+    Records,
+    balanced_sample,
+    from_bif,
+    sample,
+    to_bif,
+)
+from panstream.models.networks._measurements import Measured, other_half
+from panstream.models.networks._mixture_fit import fit_mixture, products, try_mixture
+from panstream.models.networks._tilted_forest import TiltedForest
+from panstream.models.networks.serialization import from_json, to_json
+from panstream.models.networks.svg import to_svg
+from panstream.primitives.noise import SeededSource
 
 SIZES = (2, 3, 4)
 DOMAIN = Domain({name: [f"{name}{at}" for at in range(size)] for name, size in zip("abc", SIZES, strict=True)})

@@ -11,9 +11,9 @@ import pytest
 
 from networks.models import bits, joint, random_network
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.networks import BayesianNetwork, Domain, Records, seven_attributes
-from panstream.networks.baselines import _conditional
-from panstream.networks.network import topological_order
+from panstream.models.networks import BayesianNetwork, Domain, Records, seven_attributes
+from panstream.models.networks.network import topological_order
+from panstream.models.networks.structure_search import _conditional
 
 ROOT = Path(__file__).parents[2]
 MODELS = [

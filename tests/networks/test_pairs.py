@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.networks import (
+from panstream.models.networks import (
     Domain,
     Mixture,
     PairModel,
@@ -19,10 +19,10 @@ from panstream.networks import (
     compare,
     recommended,
 )
-from panstream.networks.budget import ZcdpBudget
-from panstream.networks.noisy_tables import NoisyTable, one_way
-from panstream.networks.pairs import _look, _measure, _pair_noise
-from panstream.randomness import SeededSource
+from panstream.models.networks.budget import ZcdpBudget
+from panstream.models.networks.noisy_tables import NoisyTable, one_way
+from panstream.models.networks.pair_model import _look, _measure, _pair_noise
+from panstream.primitives.noise import SeededSource
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
 

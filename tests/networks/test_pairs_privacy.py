@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from tests.statistical import assert_fits
 
-from panstream.networks import Domain, PairModel, Records, contingency, pairs
-from panstream.networks._measured import _LAW
-from panstream.networks.budget import ZcdpBudget
-from panstream.networks.files import to_json
-from panstream.networks.pair_fit import Nearest
+from panstream.models.networks import Domain, PairModel, Records, contingency
+from panstream.models.networks import pair_model as pairs
+from panstream.models.networks._measurements import _LAW
+from panstream.models.networks.budget import ZcdpBudget
+from panstream.models.networks.pair_fit import Nearest
+from panstream.models.networks.serialization import to_json
+from panstream.primitives.noise import DiscreteGaussian, Preference, SeededSource
 from panstream.privacy.composition import zcdp_rho
-from panstream.randomness import DiscreteGaussian, Preference, SeededSource
 
 SIZES = (2, 2, 3)
 DOMAIN = Domain({name: [str(code) for code in range(size)] for name, size in zip("abc", SIZES, strict=True)})

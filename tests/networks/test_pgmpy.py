@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from networks.models import random_network
-from panstream.networks import BayesianNetwork, Domain, from_bif, seven_attributes, to_bif
+from panstream.models.networks import BayesianNetwork, Domain, from_bif, seven_attributes, to_bif
 
 SPECIAL = Domain({"income>50K": ["<=50K", ">50K"], "age group": ["[0-10)", "[10-20)", "a b"], "x": ["1", "1.0"]})
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from networks.models import random_network
-from panstream.networks import BayesianNetwork, Domain, seven_attributes, to_svg
-from panstream.networks.picture import _layered
+from panstream.models.networks import BayesianNetwork, Domain, seven_attributes, to_svg
+from panstream.models.networks.svg import _layered
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork
-from panstream.networks.budget import Budget, PureBudget, ZcdpBudget
-from panstream.randomness import SeededSource
+from panstream.models.networks import Domain, PrivBayes, Records, Split, TreeNetwork
+from panstream.models.networks.budget import Budget, PureBudget, ZcdpBudget
+from panstream.primitives.noise import SeededSource
 
 SIZES = (15, 9, 16, 7, 15, 6, 5, 2, 5, 4, 10, 42, 2)  # of Adult
 BUDGETS: dict[str, Callable[[float], Budget]] = {"pure": PureBudget, "zcdp": lambda epsilon: ZcdpBudget(epsilon, 1e-9)}

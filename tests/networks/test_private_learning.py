@@ -11,13 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted, InvalidParameter
-from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
-from panstream.networks.baselines import largest_families
-from panstream.networks.budget import PureBudget, ZcdpBudget, portions
-from panstream.networks.learner import LearnedNetwork
-from panstream.networks.privbayes import _Families, _greedy_families, _Score, _useful_cells
+from panstream.models.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency
+from panstream.models.networks import tree_network as tree
+from panstream.models.networks.budget import PureBudget, ZcdpBudget, portions
+from panstream.models.networks.learner import LearnedNetwork
+from panstream.models.networks.privbayes import _Families, _greedy_families, _Score, _useful_cells
+from panstream.models.networks.structure_search import largest_families
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
 from panstream.privacy.composition import zcdp_rho
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
 
 TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
 CELLS = list(itertools.product((0, 1), repeat=2))
@@ -101,8 +102,8 @@ def worst_loss(learner: PrivBayes, n: int, grid: Sequence[int]) -> float:
 def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Fitting is post-processing: enumeration leaves it out for speed."""
     if "enumeration" in request.node.name:
-        monkeypatch.setattr("panstream.networks.privbayes.fit_forest", lambda *args: None)
-        monkeypatch.setattr("panstream.networks.learner._notes", lambda *args: ())
+        monkeypatch.setattr("panstream.models.networks.privbayes.fit_forest", lambda *args: None)
+        monkeypatch.setattr("panstream.models.networks.learner._notes", lambda *args: ())
 
 
 @pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (1,)), (3, (0,)), (4, (2,))], ids=str)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidBatch, InvalidParameter, MissingExtra
-from panstream.networks import Bins, Domain, Records
+from panstream.models.networks import Bins, Domain, Records
 
 DOMAIN = Domain(
     {"sex": ["f", "m"], "code": ["1", "2", "10"], "age": Bins([0, 18, 65, 120])}, missing={"sex": "?", "age": "unknown"}

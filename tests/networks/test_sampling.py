@@ -8,9 +8,9 @@ import pytest
 
 from networks.models import joint, random_network
 from panstream.errors import InvalidParameter
-from panstream.networks import BayesianNetwork, Domain, contingency, sample
-from panstream.networks.sampling import _thresholds
-from panstream.randomness import SeededSource, Source
+from panstream.models.networks import BayesianNetwork, Domain, contingency, sample
+from panstream.models.networks.sampling import _thresholds
+from panstream.primitives.noise import SeededSource, Source
 from statistical import assert_fits
 
 N = 200_000

@@ -11,17 +11,17 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.networks.budget import RESIDUAL_SENSITIVITY
-from panstream.networks.information import mutual_information
-from panstream.networks.privbayes import (
+from panstream.models.networks.budget import RESIDUAL_SENSITIVITY
+from panstream.models.networks.information import mutual_information
+from panstream.models.networks.privbayes import (
     _INFORMATION_GRID,
     _SCORES,
     _f_units,
     _information_units,
     _r_units,
 )
-from panstream.networks.tree import _residual
-from panstream.privacy.tables import f_sensitivity, mutual_information_sensitivity, r_sensitivity
+from panstream.models.networks.tree_network import _residual
+from panstream.privacy.table_loss import f_sensitivity, mutual_information_sensitivity, r_sensitivity
 
 Table = NDArray[np.int64]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panstream.networks import Bins, Domain
-from panstream.networks.forest import fit_forest
-from panstream.networks.noisy_tables import NoisyTable, _ordered_cells, smoothed
+from panstream.models.networks import Bins, Domain
+from panstream.models.networks.forest_fit import fit_forest
+from panstream.models.networks.noisy_tables import NoisyTable, _ordered_cells, smoothed
 
 AGES = Domain({"age": Bins(range(31)), "sex": ["f", "m"]})
 CURVE = 4000.0 * np.exp(-0.5 * ((np.arange(30) - 12.0) / 6.0) ** 2)

@@ -12,15 +12,15 @@ import pytest
 from scipy.stats import chi2
 
 from continual.linear_view import joint_loss
-from panstream.algorithm import Monitor
-from panstream.continual.shapes import TreeShape
+from panstream.algorithms.continual.tree_shape import TreeShape
+from panstream.core.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
-from panstream.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
+from panstream.models.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
+from panstream.primitives.noise import SeededSource
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
-from panstream.privacy.continual import _tables_rho
-from panstream.randomness import SeededSource
-from panstream.testing.enumerate import Step, refresh, tick, update
-from panstream.testing.linear import LinearView, linear_views
+from panstream.privacy.continual_loss import _tables_rho
+from panstream.testing.enumeration import Step, refresh, tick, update
+from panstream.testing.linear_views import LinearView, linear_views
 
 TWO = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
 WIDE = Domain({"a": ["x", "y", "z"], "b": Bins([0, 10, 20, 30, 40]), "c": ["0", "1"], "d": ["u", "v", "w", "?"]})

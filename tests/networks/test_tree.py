@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from panstream.networks import Domain, Records, TreeNetwork
-from panstream.networks.noisy_tables import project
-from panstream.networks.tree import _gain
-from panstream.randomness import SeededSource
+from panstream.models.networks import Domain, Records, TreeNetwork
+from panstream.models.networks.noisy_tables import project
+from panstream.models.networks.tree_network import _gain
+from panstream.primitives.noise import SeededSource
 
 
 def test_noise_costs_an_edge_something_but_less_than_all_of_its_norm() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.networks import Bins, Domain, NoisyTable, fit_forest
-from panstream.networks.budget import PureBudget, ZcdpBudget
-from panstream.networks.noisy_tables import _View, pair_views
+from panstream.models.networks import Bins, Domain, NoisyTable, fit_forest
+from panstream.models.networks.budget import PureBudget, ZcdpBudget
+from panstream.models.networks.noisy_tables import _View, pair_views
 
 DOMAIN = Domain({"job": [str(each) for each in range(8)], "age": Bins(range(13)), "sex": ["f", "m"]})
 SHAPES = [

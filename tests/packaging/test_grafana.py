@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from panstream.engine.config import read_config
-from panstream.engine.engine import Engine
-from panstream.server._service import metrics
+from panstream.engine.config.config import read_config
+from panstream.engine.runtime.engine import Engine
+from panstream.server.service import metrics
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 BOARD = json.loads((PACKAGING / "grafana.json").read_text())

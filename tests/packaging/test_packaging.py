@@ -97,7 +97,7 @@ def test_the_unit_s_command_serves_the_store_of_an_old_release(store: Path, tmp_
 
 
 def test_waiting_for_the_end_is_longer_than_the_server_s_grace() -> None:
-    from panstream.server import serve
+    from panstream.server import server as serve
 
     assert int(setting("TimeoutStopSec")[0]) > serve._GRACE
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource, count_memberships
-from panstream.continual.counter import IDLE, Slots
-from panstream.continual.noise_sum import noise_variance
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.intrusion_transform import PartialSums
-from panstream.privacy.continual import binary_levels
-from panstream.randomness import SeededSource
+from panstream.algorithms.continual.laplace_sum_tails import noise_variance
+from panstream.algorithms.continual.partial_sum_counter import IDLE, Slots
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.intrusion_transform import PartialSums
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.continual_loss import binary_levels
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 7, 8, 37, 64])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from panstream.papers.cauchy_sketch import cauchy_loss, cauchy_scale, l1_deviation
+from panstream.papers.as_printed.cauchy_sketch import cauchy_loss, cauchy_scale, l1_deviation
 
 USERS, ROWS = 20_000, 60_000
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.consistency import ConsistentCount, _consistent
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.consistency import ConsistentCount, _consistent
 
 
 def literal(values, most):

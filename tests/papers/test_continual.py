@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import slots_in_one_step, slots_of_steps, tick, update, views
-from panstream.algorithm import Monitor
-from panstream.codec import role_of
+from panstream.core.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.literal_counters import (
+from panstream.papers.as_printed.counters import (
     PublishedAverage,
     PublishedBinary,
     PublishedHybrid,
@@ -19,7 +18,8 @@ from panstream.papers.literal_counters import (
     PublishedVariance,
     _ClearState,
 )
-from panstream.randomness import SeededSource
+from panstream.primitives.codec import role_of
+from panstream.primitives.noise import SeededSource
 from zero_noise import ZeroNoiseSource
 
 EPSILON = 0.6

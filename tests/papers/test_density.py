@@ -16,20 +16,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import panstream
-from panstream.catalogue import ALGORITHMS
-from panstream.density.optbern import OptBern
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.planning.density_published import DWORK, OPTBERN, ppds_failure, roth_sample_size
+from panstream.core.catalogue import ALGORITHMS
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers._density_laws import LevelLaw, laplace_quantile
-from panstream.papers.density_ppds import PublishedPPDS, _walk, levels_of
-from panstream.papers.figures._simulate import (
-    _settle,
-    literal_estimates,
-    ppds_estimate,
-    presence_estimates,
-    previous_events,
-)
-from panstream.papers.literal_density import LiteralDensity
-from panstream.papers.literal_estimators import (
+from panstream.papers.as_printed.density import (
     PublishedDwork,
     PublishedLaplace,
     PublishedOptBern,
@@ -37,10 +28,19 @@ from panstream.papers.literal_estimators import (
     PublishedTruncatedGaussian,
     PublishedTruncatedLaplace,
 )
-from panstream.planning.density_published import DWORK, OPTBERN, ppds_failure, roth_sample_size
-from panstream.privacy.joint import pair_loss
-from panstream.randomness import SeededSource
-from panstream.testing.enumerate import Enumerator, release, update, worlds
+from panstream.papers.as_printed.density_base import LiteralDensity
+from panstream.papers.as_printed.density_distributions import LevelLaw, laplace_quantile
+from panstream.papers.as_printed.density_ppds import PublishedPPDS, _walk, levels_of
+from panstream.papers.figures._simulate import (
+    _settle,
+    literal_estimates,
+    ppds_estimate,
+    presence_estimates,
+    previous_events,
+)
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.joint_loss import pair_loss
+from panstream.testing.enumeration import Enumerator, release, update, worlds
 from statistical import ALPHA, assert_mean, assert_same_law
 
 NOTHING, APPEAR, TWICE, LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
@@ -418,7 +418,7 @@ def test_verbs_that_are_refused() -> None:
 
 def test_states_that_are_levels_have_bytes() -> None:
     """Encoded and read again under a name that the catalogue does not know."""
-    from panstream import codec
+    from panstream.primitives import codec
 
     algorithms: list[Any] = [
         PublishedQuantisedLaplace(universe=20, epsilon=0.5, sample=7, levels=4),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panstream.density.optbern import OptBern
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.planning.density_published import DWORK, OPTBERN
 from panstream.errors import InvalidParameter
-from panstream.papers.density_ppds import PublishedPPDS
+from panstream.papers.as_printed.density_ppds import PublishedPPDS
 from panstream.papers.diabetes_table import read_table, write_table
 from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, figure
 from panstream.papers.figures._simulate import _zipf_alias, distinct_counts, draw_stream
@@ -17,9 +18,8 @@ from panstream.papers.figures.beyond import _bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, _estimate_errors
 from panstream.papers.figures.networks import PRINTED, SUMMED
 from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, Row
-from panstream.planning.density_published import DWORK, OPTBERN
-from panstream.privacy.split import density_split, laplace_variance
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.budget_split import density_split, laplace_variance
 from statistical import ALPHA, assert_mean
 
 SIX = ("gender", "A1Cresult", "insulin", "change", "diabetesMed", "readmitted")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource, slots_in_one_step, slots_of_steps, views
-from panstream.papers.event_counter import EventCounter
-from panstream.privacy.continual import event_counter_memberships, segment_levels
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.privacy.continual_loss import event_counter_memberships, segment_levels
 
 
 def algorithm_one(values, levels, count, noise_of):

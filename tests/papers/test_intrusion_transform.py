@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource, count_memberships, slots_in_one_step, slots_of_steps, views
-from panstream.algorithm import register
+from panstream.core.algorithm import register
 from panstream.errors import InvalidParameter
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
-from panstream.papers.logarithmic import LogarithmicMechanism
-from panstream.papers.simple_counters import SimpleCounterII
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterII
 
 
 @register

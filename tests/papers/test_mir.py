@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from panstream.algorithm import Algorithm
+from panstream.core.algorithm import Algorithm
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.papers.mir import PublishedCroppedSum, PublishedDistinct
-from panstream.randomness import SeededSource
+from panstream.papers.as_printed.mir import PublishedCroppedSum, PublishedDistinct
+from panstream.primitives.noise import SeededSource
 from statistical import assert_mean
 
 N = 400
@@ -130,7 +130,7 @@ def test_published_forms_refuse_what_they_cannot_do() -> None:
 
 
 def test_they_are_algorithms_but_not_shipped_ones() -> None:
-    from panstream.catalogue import ALGORITHMS
+    from panstream.core.catalogue import ALGORITHMS
 
     assert Algorithm in PublishedCroppedSum.__mro__
     assert not any(name.startswith("Published") for name in ALGORITHMS)

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream.continual.noise_sum import _laplace_sum_tail, error_bound
-from panstream.errors import InvalidParameter
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.planning.continual import (
+from panstream.algorithms.continual.laplace_sum_tails import _laplace_sum_tail, error_bound
+from panstream.algorithms.planning.continual import (
     average_bound,
     binary_bound,
     concentration,
@@ -25,7 +21,11 @@ from panstream.planning.continual import (
     unbounded_sum_bound,
     variance_bound,
 )
-from panstream.randomness import DiscreteLaplace
+from panstream.errors import InvalidParameter
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.primitives.noise import DiscreteLaplace
 
 EXPERIMENT = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "continual_conjectures.py"))
 average_error_tail, average_error_quantile = EXPERIMENT["average_error_tail"], EXPERIMENT["average_error_quantile"]

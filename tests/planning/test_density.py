@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from panstream.density.optbern import OptBern
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.planning._noisy_count_tails import NoisyCount
+from panstream.algorithms.planning.density import accuracy, epsilon_needed, failure_probability, sample_size
 from panstream.errors import InvalidParameter
-from panstream.planning._tails import NoisyCount
-from panstream.planning.density import accuracy, epsilon_needed, failure_probability, sample_size
-from panstream.privacy.joint import present_probability
-from panstream.privacy.split import density_split
+from panstream.privacy.budget_split import density_split
+from panstream.privacy.joint_loss import present_probability
 
 ALPHA = 1e-6
 N = 200_000

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from panstream.errors import InvalidParameter
-from panstream.planning.density import accuracy, sample_size
-from panstream.planning.density_plan import density_plan
-from panstream.planning.density_published import (
+from panstream.algorithms.planning.density import accuracy, sample_size
+from panstream.algorithms.planning.density_plan import density_plan
+from panstream.algorithms.planning.density_published import (
     DWORK,
     OPTBERN,
     ppds_capacity,
     quantised_laplace,
     roth_sample_size,
 )
-from panstream.planning.text import Plan
+from panstream.algorithms.planning.tables import Plan
+from panstream.errors import InvalidParameter
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
-from panstream.errors import InvalidParameter
-from panstream.planning._tails import NoisyCount
-from panstream.planning.density_published import (
+from panstream.algorithms.planning._noisy_count_tails import NoisyCount
+from panstream.algorithms.planning.density_published import (
     DWORK,
     GAUSSIAN,
     LAPLACE,
@@ -27,13 +26,14 @@ from panstream.planning.density_published import (
     quantised_laplace,
     roth_sample_size,
 )
-from panstream.planning.stored_values import (
+from panstream.algorithms.planning.stored_values import (
     StoredValues,
     lloyd_max,
     quantised_values,
     truncated_gaussian_values,
     truncated_laplace_values,
 )
+from panstream.errors import InvalidParameter
 
 EPSILONS = (0.05, 0.1, 0.2, 0.5)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import signal, stats
 
-from panstream.planning._tails import NoisyCount
+from panstream.algorithms.planning._noisy_count_tails import NoisyCount
 
 TENTH = Fraction(1, 10)
 

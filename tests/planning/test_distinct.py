@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
-from panstream.errors import InvalidParameter
-from panstream.planning.distinct import (
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.planning.distinct import (
     bitmap_buckets,
     bitmap_epsilon,
     bitmap_error,
     break_even_density,
 )
+from panstream.errors import InvalidParameter
 
 
 @settings(max_examples=8, deadline=None)

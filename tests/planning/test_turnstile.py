@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.errors import InvalidParameter
-from panstream.planning.text import Plan
-from panstream.planning.turnstile import (
+from panstream.algorithms.planning.tables import Plan
+from panstream.algorithms.planning.turnstile import (
     epsilon_needed,
     error_of,
     turnstile_plan,
 )
-from panstream.randomness import SeededSource
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.counter import ModularCounter
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.profile import ProfileSketch
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.algorithms.turnstile.modular_counter import ModularCounter
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
+from panstream.errors import InvalidParameter
+from panstream.primitives.noise import SeededSource
 
 COUNTERS: list[tuple[ModularCounter, int | None]] = [
     (LegendreCounter(universe=5000, epsilon=1.0), None),

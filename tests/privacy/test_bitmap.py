@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.bitmap import (
+from panstream.privacy.bitmap_loss import (
     Decoder,
     LevelMoments,
     bitmap_split,
@@ -22,8 +22,8 @@ from panstream.privacy.bitmap import (
     reference_users,
     toggling_kappa,
 )
-from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
-from panstream.privacy.split import laplace_variance
+from panstream.privacy.budget_split import laplace_variance
+from panstream.privacy.joint_loss import kappa_for, present_probability, symmetric_loss
 
 states = st.floats(0.05, 5.0)
 

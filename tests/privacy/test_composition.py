@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream import ContinualCount
-from panstream.continual.least_squares import LeastSquaresTree
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.errors import InvalidParameter
 from panstream.privacy import Claim, Intrusions, composition, group, parallel, per_holder, repeated, sequential
 from panstream.privacy.composition import _zcdp_delta, zcdp_epsilon, zcdp_rho

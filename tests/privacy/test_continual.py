@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.continual import _tables_rho, moment_sensitivity, tables_laws, tree_kappa
+from panstream.privacy.continual_loss import _tables_rho, moment_sensitivity, tables_laws, tree_kappa
 
 
 @given(st.floats(1e-6, 100), st.integers(1, 24), st.integers(1, 1 << 40), st.integers(1, 1000))

@@ -18,15 +18,15 @@ from panstream import (
     HeavyHitterCount,
     WindowedSum,
 )
-from panstream.density import DworkPair, OptBern, QuantisedLaplace
-from panstream.distinct import Bitmap, TogglingBitmap
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.logarithmic import LogarithmicMechanism
-from panstream.papers.simple_counters import SimpleCounterI
+from panstream.algorithms.density import DworkPair, OptBern, QuantisedLaplace
+from panstream.algorithms.distinct import Bitmap, TogglingBitmap
+from panstream.algorithms.turnstile import BlockCounter, LegendreCounter, ProfileSketch
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI
 from panstream.privacy import rounding
-from panstream.turnstile import BlockCounter, LegendreCounter, ProfileSketch
 
 random_ = random.Random(20_260_418)
 EPSILONS = [0.1, 0.2, 0.3, 0.7, 1 / 3, math.log(2), math.log(3), 1.0, 2.0, 7.0] + [

@@ -9,7 +9,7 @@ import pytest
 
 from panstream.privacy.claim import Intrusions
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
-from panstream.privacy.holders import Loss, record_claim
+from panstream.privacy.holder_loss import Loss, record_claim
 
 
 def test_losses_add_up_in_both_currencies() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.joint import (
+from panstream.privacy.joint_loss import (
     _pair_ratio,
     kappa_for,
     kappa_for_pair,

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.papers.literal_counters import (
+from panstream.papers.as_printed.counters import (
     PublishedAverage,
     PublishedBinary,
     PublishedPointNoise,
     PublishedSimpleCounterI,
     PublishedVariance,
 )
-from panstream.privacy.continual import (
+from panstream.privacy.continual_loss import (
     binary_levels,
     event_counter_memberships,
     segment_levels,

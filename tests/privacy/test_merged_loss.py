@@ -7,9 +7,9 @@ from itertools import combinations, product
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.privacy import bitmap
-from panstream.privacy.bitmap import merged_claim, merged_loss
-from panstream.privacy.joint import pair_loss, symmetric_loss
+from panstream.privacy import bitmap_loss as bitmap
+from panstream.privacy.bitmap_loss import merged_claim, merged_loss
+from panstream.privacy.joint_loss import pair_loss, symmetric_loss
 
 Behaviour = tuple[float, float]
 """The chance of the bits that were seen at the sites, and that of a 1 right after the merge."""

@@ -10,14 +10,14 @@ import pytest
 
 from conformance.specimens import specimens
 from panstream.errors import InvalidParameter
-from panstream.networks import PrivBayes, TreeNetwork
-from panstream.privacy import tables
-from panstream.privacy.bitmap import bitmap_split
+from panstream.models.networks import PrivBayes, TreeNetwork
+from panstream.privacy import table_loss as tables
+from panstream.privacy.bitmap_loss import bitmap_split
+from panstream.privacy.budget_split import density_split
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.continual import tables_laws, tree_kappa
-from panstream.privacy.split import density_split
-from panstream.privacy.turnstile import counter_split, profile_split
-from panstream.testing.checks import Specimen
+from panstream.privacy.continual_loss import tables_laws, tree_kappa
+from panstream.privacy.turnstile_loss import counter_split, profile_split
+from panstream.testing.conformance import Specimen
 
 FORMS: dict[str, Callable[[float], Any]] = {
     "bitmap_split": lambda epsilon: bitmap_split(epsilon, 64, 4, 100.0, announced=1),

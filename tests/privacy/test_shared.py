@@ -2,7 +2,7 @@
 
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.composition import sequential
-from panstream.privacy.shared import ASSUMPTION, noisy_claim, shared_claim, shared_law
+from panstream.privacy.secret_shared_loss import ASSUMPTION, noisy_claim, shared_claim, shared_law
 
 
 def test_noise_follows_the_budget() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
-from panstream.privacy.search import minimise
-from panstream.privacy.split import density_split, laplace_variance
+from panstream.privacy.budget_split import density_split, laplace_variance
+from panstream.privacy.joint_loss import kappa_for, present_probability, symmetric_loss
+from panstream.privacy.numeric_search import minimise
 
 
 def mse(epsilon_state: float, kappa: float, cells: int) -> float:

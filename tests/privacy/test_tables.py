@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy import tables
+from panstream.privacy import table_loss as tables
 from panstream.privacy.composition import _zcdp_delta, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.floats(1e-4, 20.0)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from panstream import ContinualCount
-from panstream.density import OptBern
-from panstream.distinct import Bitmap
+from panstream.algorithms.density import OptBern
+from panstream.algorithms.distinct import Bitmap
+from panstream.algorithms.turnstile import LegendreCounter
 from panstream.privacy import Claim, Ledger
 from panstream.privacy.ledger import _touched
-from panstream.testing.enumerate import Enumerator, Step, World, release, tick, update
-from panstream.turnstile import LegendreCounter
+from panstream.testing.enumeration import Enumerator, Step, World, release, tick, update
 
 DAY, HOUR = 86_400.0, 3600.0
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from panstream.algorithms.turnstile._residues import ResidueLaw
 from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import (
+from panstream.privacy.turnstile_loss import (
     _class_probabilities,
     _counter_variance,
     counter_split,
     profile_split,
     refresh_factor,
 )
-from panstream.turnstile._residues import ResidueLaw
 
 PRIMES = [3, 7, 11, 19, 31, 43]
 

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from panstream._kernels import registers
+from panstream.primitives.kernels import register_clearing as registers
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 KIND = registers.kind_of_registers()

@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.randomness import DiscreteLaplace, SeededSource, Source
-from panstream.randomness.balls import _vectors, balanced_point, balls, mixture, pick
+from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
+from panstream.primitives.noise.lattice_balls import _vectors, balanced_point, balls, mixture, pick
 from statistical import assert_fits
 
 

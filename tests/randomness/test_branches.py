@@ -14,13 +14,13 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream._kernels.candidate_draws import add_from_candidates
-from panstream._kernels.digit_draws import add_from_digits
-from panstream._kernels.table_draws import add_from_table
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace
-from panstream.randomness._candidates import candidates_of
-from panstream.randomness._digits import digit_coins
-from panstream.randomness._tables import draw_table
+from panstream.primitives.kernels.noise.gaussian_rejection import add_from_candidates
+from panstream.primitives.kernels.noise.inversion_table import add_from_table
+from panstream.primitives.kernels.noise.laplace_digits import add_from_digits
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace
+from panstream.primitives.noise._gaussian_rejection import candidates_of
+from panstream.primitives.noise._inversion_table import draw_table
+from panstream.primitives.noise._laplace_digits import digit_coins
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 instructions")
 

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from panstream._kernels import candidate_draws
-from panstream._kernels.candidate_draws import _exponential, add_from_candidates
-from panstream.randomness import DiscreteGaussian, Source
-from panstream.randomness._candidates import TAIL_BITS, TAIL_SHIFT, WORDS, _chance, candidates_of, settle
-from panstream.randomness.laws import RATE_BITS, exp_fraction
+from panstream.primitives.kernels.noise import gaussian_rejection as candidate_draws
+from panstream.primitives.kernels.noise.gaussian_rejection import _exponential, add_from_candidates
+from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.primitives.noise._gaussian_rejection import TAIL_BITS, TAIL_SHIFT, WORDS, _chance, candidates_of, settle
+from panstream.primitives.noise.distributions import RATE_BITS, exp_fraction
 from statistical import assert_fits
 
 N, PIECE = 100_000, 10_000

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream._kernels.digit_draws import add_from_digits
-from panstream.randomness import DiscreteLaplace, Source
-from panstream.randomness._bits import first_bits
-from panstream.randomness._digits import digit_coins, settle
-from panstream.randomness.laws import exp_fraction
+from panstream.primitives.kernels.noise.laplace_digits import add_from_digits
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise._binary_expansion import first_bits
+from panstream.primitives.noise._laplace_digits import digit_coins, settle
+from panstream.primitives.noise.distributions import exp_fraction
 from statistical import assert_fits
 
 N, PIECE = 200_000, 10_000

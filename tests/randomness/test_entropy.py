@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from panstream.randomness import entropy
+from panstream.primitives.noise import entropy
 
 
 def test_the_kernel_is_asked_to_wait_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.randomness import DiscreteGaussian, Source
+from panstream.primitives.noise import DiscreteGaussian, Source
 from statistical import assert_fits, assert_mean, assert_same_law
 
 N = 100_000

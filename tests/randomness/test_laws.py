@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.split import laplace_variance
-from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, symmetric_pair
-from panstream.randomness.laws import exp_fraction
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, symmetric_pair
+from panstream.primitives.noise.distributions import exp_fraction
+from panstream.privacy.budget_split import laplace_variance
 
 EPSILONS = st.floats(min_value=1e-6, max_value=60.0)
 

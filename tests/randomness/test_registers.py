@@ -20,11 +20,11 @@ from llvmlite import ir
 from numba import cfunc
 from numpy.typing import NDArray
 
-from panstream._kernels import registers
-from panstream.density.optbern import OptBern
-from panstream.papers.binary import BinaryMechanism
-from panstream.randomness import Source
-from panstream.scratch import Scratch, clear_registers, leaves_nothing
+from panstream.algorithms.density.optbern import OptBern
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.primitives.kernels import register_clearing as registers
+from panstream.primitives.memory.scratch import Scratch, clear_registers, leaves_nothing
+from panstream.primitives.noise import Source
 from randomness import processor
 from randomness.processor import KIND, PATTERN, WORD, X86, spill
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream._kernels.selection import accept_uniform, permute_and_flip
 from panstream.errors import InvalidParameter
-from panstream.randomness import Preference, SeededSource, Source
+from panstream.primitives.kernels.noise.private_selection import accept_uniform, permute_and_flip
+from panstream.primitives.noise import Preference, SeededSource, Source
 from statistical import assert_fits
 
 N = 12_000

@@ -11,13 +11,13 @@ import numpy as np
 import opendp.prelude as dp
 import pytest
 
-from panstream._kernels import draws
 from panstream.errors import InvalidParameter
-from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
-from panstream.randomness import source as source_module
-from panstream.randomness.balls import balls
-from panstream.randomness.source import _digits_of, counter_mode
-from panstream.scratch import Scratch
+from panstream.primitives.kernels.noise import bernoulli as draws
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
+from panstream.primitives.noise import source as source_module
+from panstream.primitives.noise.lattice_balls import balls
+from panstream.primitives.noise.source import _digits_of, counter_mode
 from statistical import assert_fits, assert_mean, assert_rate, assert_same_law
 
 N = 400_000
@@ -368,7 +368,7 @@ def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
 
 
 def test_much_randomness_is_expanded_from_one_key_and_little_is_the_systems_own() -> None:
-    from panstream.randomness.source import _DIRECT
+    from panstream.primitives.noise.source import _DIRECT
 
     with Source() as source:
         source._fill(np.empty(_DIRECT - 8, np.uint8))
@@ -450,7 +450,7 @@ def test_the_key_is_overwritten_once_the_cipher_has_it(monkeypatch: pytest.Monke
         keys.append(key)
         return counter_mode(key)
 
-    monkeypatch.setattr("panstream.randomness.source.counter_mode", remember)
+    monkeypatch.setattr("panstream.primitives.noise.source.counter_mode", remember)
     with Source() as source:
         drawn = np.zeros(1000, np.uint64)
         source.fill_words(drawn)
@@ -500,7 +500,7 @@ def test_the_radius_of_joint_noise_has_its_law(
         radii.append(radius)
         return [0] * size
 
-    monkeypatch.setattr("panstream.randomness.balls.balanced_point", remember)
+    monkeypatch.setattr("panstream.primitives.noise.lattice_balls.balanced_point", remember)
     law, draws = DiscreteLaplace.at_most(kappa), 500
     with SeededSource(7) as source:
         for _ in range(draws):

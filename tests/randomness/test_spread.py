@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from panstream._kernels.spread import spread, spread_by_bytes
+from panstream.primitives.kernels.bit_deposit import spread, spread_by_bytes
 
 FULL = (1 << 64) - 1
 

@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream._kernels.table_draws import add_from_table, guide_entry
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source, _tables
-from panstream.randomness._tables import Law, _bounds, _words_of_entries, draw_table, resolve
-from panstream.randomness.laws import RATE_BITS, exp_fraction
+from panstream.primitives.kernels.noise.inversion_table import add_from_table, guide_entry
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import _inversion_table as _tables
+from panstream.primitives.noise._inversion_table import Law, _bounds, _words_of_entries, draw_table, resolve
+from panstream.primitives.noise.distributions import RATE_BITS, exp_fraction
 from statistical import assert_fits
 
 N = 1 << 18

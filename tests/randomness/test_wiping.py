@@ -34,7 +34,7 @@ LEAKS = {
     "entropy": "source.wipe = lambda array: kept.append(array)",
     "round keys": "make = source.counter_mode\nsource.counter_mode = lambda key: kept.append(make(key)) or kept[-1]",
     "stream": """
-from panstream.scratch import Scratch
+from panstream.primitives.memory.scratch import Scratch
 def close(self):
     kept.extend(self._used)
     self._used.clear()
@@ -135,7 +135,7 @@ def test_nothing_outlives_a_step_that_loads_its_kernels(child: Child, last: str)
 
 
 if X86:
-    OFF = "import panstream.scratch\npanstream.scratch.clear_registers = lambda: None"
+    OFF = "import panstream.primitives.memory.scratch\npanstream.scratch.clear_registers = lambda: None"
 
     @pytest.mark.parametrize("leak", ["", OFF], ids=["cleared", "not cleared"])
     def test_what_a_copy_leaves_in_registers_does_not_reach_the_stack(child: Child, leak: str) -> None:

@@ -20,10 +20,10 @@ from scanned import Scanned
 PAD_BYTES = 1 << 22
 
 CHILD = """
-from panstream.start import load
+from panstream.primitives.fast_import import load
 load()
 import numpy as np
-from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Preference, Source, source
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Preference, Source, source
 
 pad = np.empty(int(line()), np.uint8)
 fill(pad)
@@ -93,7 +93,7 @@ def failing():
         pass
 
 def monitored():
-    from panstream.density.optbern import OptBern
+    from panstream.algorithms.density.optbern import OptBern
     monitor = OptBern(universe=5000, epsilon=1.0).start()
     for first in range(0, 4000, 500):
         monitor.update(list(range(first, first + 500)))

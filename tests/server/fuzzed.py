@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from browser.serving import Serving
-from panstream.server._refusals import CODES
+from panstream.server.errors import CODES
 
 CONFIG = """
 [stream]

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from panstream.engine.config import Config, load_config
-from panstream.server.access import Limits
-from panstream.server.serve import Settings, make_server
+from panstream.engine.config.config import Config, load_config
+from panstream.server.auth import Limits
+from panstream.server.server import Settings, make_server
 
 CSV, LINES, ARROW = "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 EVENTS = "/v1/streams/visits/events"

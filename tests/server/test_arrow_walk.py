@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from panstream._kernels.ipc import COMPRESSED, DAMAGED, DELTA, WHOLE, walk_messages
+from panstream.primitives.kernels.sources.arrow_ipc import COMPRESSED, DAMAGED, DELTA, WHOLE, walk_messages
 
 
 def stream(*, compression: str | None = None, words: bool = True, batches: int = 2) -> bytes:

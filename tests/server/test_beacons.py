@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.engine.arrow import pa
-from panstream.engine.config import read_config
-from panstream.engine.feeds._bots import Bots, known_bots
-from panstream.engine.feeds.beacons import OTHERS, PHONES, TABLETS, made_of, parse_beacons
-from panstream.engine.feeds.streams import SPARE_BYTES
-from panstream.engine.rows import RowSchema
-from panstream.engine.web_config import BEACON, WebConfig, checked_network
+from panstream.engine.config.config import read_config
+from panstream.engine.config.website import BEACON, WebConfig, checked_network
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.byte_streams import SPARE_BYTES
+from panstream.engine.sources.formats._bots import Bots, known_bots
+from panstream.engine.sources.formats.beacons import OTHERS, PHONES, TABLETS, made_of, parse_beacons
 from panstream.errors import ConfigError
-from panstream.server._jobs import Job
-from panstream.server.access import Gate, Limits
-from panstream.server.site.beacons import LONGEST, Beacons
+from panstream.server.auth import Gate, Limits
+from panstream.server.ingest.jobs import Job
+from panstream.server.website.beacon_buffer import LONGEST, Beacons
 from server.server_live import EXACT, Live, served, write_config
 
 ORIGIN, PATH = "https://shop.example", "/v1/beacon"

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from panstream.federated.certificates import Authority
-from panstream.server._bodies import Body
-from panstream.server._door import _RETRY, Door
-from panstream.server._jobs import Job, _Turns
-from panstream.server._refusals import Refusal
-from panstream.server.access import Gate, Limits, create_token
+from panstream.models.federated.certificates import Authority
+from panstream.server.auth import Gate, Limits, create_token
+from panstream.server.errors import Refusal
+from panstream.server.http.connection_limiter import _RETRY, Door
+from panstream.server.ingest.jobs import Job, _Turns
+from panstream.server.ingest.request_bodies import Body
 from server.server_live import EVENTS, LINES, Live, lines, served, write_config
 
 

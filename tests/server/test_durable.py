@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from panstream.store.snapshot import SnapshotStore
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 
@@ -121,7 +121,7 @@ def until(enough: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """The batch is not acknowledged; once the disk works again, the same batch is taken, and once."""
-    from panstream.store import snapshot
+    from panstream.engine.storage import snapshot_store as snapshot
 
     with served(write_config(tmp_path)) as server:
         origin = {"Panstream_Producer": server.opened("p"), "Panstream_Sequence": "1"}

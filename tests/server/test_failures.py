@@ -17,17 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.select import Selector
+from panstream.engine.config.config import Config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import PanstreamError
-from panstream.server import _applying as applying
-from panstream.server import _jobs as jobs
-from panstream.server import _worker as worker
-from panstream.server._refusals import Refusal
-from panstream.server.access import Limits
-from panstream.server.serve import Settings, make_server
-from panstream.store.snapshot import SnapshotStore
+from panstream.server.auth import Limits
+from panstream.server.errors import Refusal
+from panstream.server.ingest import batch_applier as applying
+from panstream.server.ingest import engine_thread as worker
+from panstream.server.ingest import jobs
+from panstream.server.server import Settings, make_server
 from server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
 from server.test_durable import until
 
@@ -137,7 +137,7 @@ def test_words_that_stand_once_and_are_used_often_are_not_written_out(
     few = table.slice(0, 100)
     with served(write_config(tmp_path), Limits(unpacked=8 << 20)) as server:
         with monkeypatch.context() as patch:
-            patch.setattr("panstream.server._bodies.from_arrow", None)  # not reached
+            patch.setattr("panstream.server.ingest.request_bodies.from_arrow", None)  # not reached
             assert server.post(stream(table), ARROW).code == "too_large"
         assert server.post(stream(few), ARROW).status == 200
         assert server.rows() == 100

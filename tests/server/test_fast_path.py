@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.rows import Applied
-from panstream.server._jobs import Outcome, read_head
-from panstream.server._wiping import _Buffers
-from panstream.server.access import Limits
+from panstream.engine.rows.row_batch import Applied
+from panstream.server.auth import Limits
+from panstream.server.ingest.buffer_wiping import _Buffers
+from panstream.server.ingest.jobs import Outcome, read_head
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()

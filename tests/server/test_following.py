@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import FeedError, InvalidParameter
-from panstream.server.access import Limits
-from panstream.server.serve import Settings, make_server
-from panstream.store.snapshot import SnapshotStore
+from panstream.server.auth import Limits
+from panstream.server.server import Settings, make_server
 from panstream.testing.memory import make_needles, scan
 from server.server_live import Live, lines, served, write_config
 from server.test_durable import until

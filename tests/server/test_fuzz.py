@@ -17,8 +17,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from browser.serving import Serving, serving
-from panstream.server._bodies import FORMATS
-from panstream.server._openapi import describe
+from panstream.server.http.openapi import describe
+from panstream.server.ingest.request_bodies import FORMATS
 from server.fuzzed import CONFIG, EXAMPLES, HANG, healthy
 
 pytestmark = pytest.mark.slow

@@ -19,13 +19,13 @@ READ = """
 import json, sys
 import numpy as np
 from panstream.errors import FeedError
-from panstream.batch import items
-from panstream.engine.rows import RowSchema
+from panstream.primitives.inputs import items
+from panstream.engine.rows.row_batch import RowSchema
 
 from panstream.errors import FeedError
-from panstream.hashing import derive
-from panstream.hashing.items import hash_items
-from panstream.server._bodies import _read_arrow
+from panstream.primitives.hashing import derive
+from panstream.primitives.hashing.items import hash_items
+from panstream.server.ingest.request_bodies import _read_arrow
 for name, body in json.load(sys.stdin).items():
     for user in ("x", None):
         print(name, end=": ", flush=True)

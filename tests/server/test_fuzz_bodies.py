@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from browser.serving import Serving, serving
-from panstream.server._bodies import FORMATS
+from panstream.server.ingest.request_bodies import FORMATS
 from server.fuzzed import CONFIG, EVENTS, EXAMPLES, ask, check, healthy
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
-from panstream.server._openapi import describe
-from panstream.server._refusals import CODES
+from panstream.server.errors import CODES
+from panstream.server.http.openapi import describe
 from server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
 
 
@@ -241,7 +241,7 @@ def test_every_code_is_described() -> None:
 
 
 def test_a_clock_that_jumped_shows_in_the_health() -> None:
-    from panstream.server._app import _health as health
+    from panstream.server.http.app import _health as health
 
     asked = [(False, False, False), (False, False, True), (False, True, True), (True, True, True)]
     told = [health(failed=f, stopping=s, waiting=w)["status"] for f, s, w in asked]

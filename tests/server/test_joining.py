@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from panstream.engine.engine import Engine
-from panstream.engine.producers import Sender
-from panstream.engine.rows import Rows
-from panstream.server._applying import _join, _joinable
-from panstream.server._bodies import Body
-from panstream.server._jobs import Job
-from panstream.server._refusals import Refusal
-from panstream.server._worker import Worker
-from panstream.server.access import Gate, Limits
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.producers import Sender
+from panstream.server.auth import Gate, Limits
+from panstream.server.errors import Refusal
+from panstream.server.ingest.batch_applier import _join, _joinable
+from panstream.server.ingest.engine_thread import Worker
+from panstream.server.ingest.jobs import Job
+from panstream.server.ingest.request_bodies import Body
 from server.server_live import EXACT, arrow, lines, write_config
 
 CONFIG = f"""

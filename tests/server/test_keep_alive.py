@@ -11,11 +11,11 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from panstream.server._bodies import Body
-from panstream.server._door import Door, Guest
-from panstream.server._jobs import FastPath, Job, read_head
-from panstream.server._protocol import Protocol, Shared
-from panstream.server.access import Gate, Limits
+from panstream.server.auth import Gate, Limits
+from panstream.server.http.connection_limiter import Door, Guest
+from panstream.server.http.protocol import Protocol, Shared
+from panstream.server.ingest.jobs import FastPath, Job, read_head
+from panstream.server.ingest.request_bodies import Body
 
 KEEP = 5.0
 PATIENT = Limits(head_time=1000.0, body_time=1000.0, body_rate=0.01)

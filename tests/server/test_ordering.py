@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from panstream.engine.engine import Engine
-from panstream.engine.producers import Sender
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.producers import Sender
 from panstream.errors import InvalidParameter, ProducerRefused
-from panstream.server import _jobs as jobs_module
-from panstream.server._bodies import Body
-from panstream.server._jobs import Job, Outcome
-from panstream.server._ordering import ReorderBuffer
-from panstream.server._refusals import Refusal
-from panstream.server._worker import Worker
-from panstream.server.access import Gate, Limits
+from panstream.server.auth import Gate, Limits
+from panstream.server.errors import Refusal
+from panstream.server.ingest import jobs as jobs_module
+from panstream.server.ingest.batch_order import ReorderBuffer
+from panstream.server.ingest.engine_thread import Worker
+from panstream.server.ingest.jobs import Job, Outcome
+from panstream.server.ingest.request_bodies import Body
 from server.server_live import EXACT, LINES, served, write_config
 from server.test_durable import until
 

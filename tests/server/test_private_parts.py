@@ -1,7 +1,7 @@
 """What the server needs of h11 and uvicorn and they do not promise: bounded, known, and looked at when a server starts.
 
 If a test here fails after an upgrade: read what changed in the parts named below against
-``panstream.server._protocol``, run the memory drill, and then add the new digest and move the bound.
+``panstream.server.http.protocol``, run the memory drill, and then add the new digest and move the bound.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import Server
 
 from panstream.errors import PanstreamError
-from panstream.server import _protocol as protocol
-from panstream.server._protocol import _check_private_parts
+from panstream.server.http import protocol
+from panstream.server.http.protocol import _check_private_parts
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PARTS: dict[Any, set[str]] = {

@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from panstream.engine.engine import Engine
-from panstream.engine.producers import ROUND, Sender
-from panstream.engine.rows import Rows
-from panstream.engine.select import Selector
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.producers import ROUND, Sender
+from panstream.engine.runtime.selector import Selector
 from panstream.errors import ProducerRefused
-from panstream.server.access import Limits, create_token
+from panstream.server.auth import Limits, create_token
 from server.server_live import ARROW, LINES, Live, arrow, lines, served, write_config
 
 

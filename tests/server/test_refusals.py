@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.server.access import Access, Limits, create_token
-from panstream.server.serve import Settings, make_server
+from panstream.server.auth import Access, Limits, create_token
+from panstream.server.server import Settings, make_server
 from server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 LIMITS = Limits(body=200_000, unpacked=400_000, rows=5_000, head=4_000)

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from panstream.engine.engine import Engine
-from panstream.server._app import _queries
-from panstream.server._bodies import Body
-from panstream.server._jobs import Job
-from panstream.server._service import metrics
-from panstream.server._worker import Worker
-from panstream.server.access import Gate, Limits
-from panstream.store.snapshot import SnapshotStore
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.storage.snapshot_store import SnapshotStore
+from panstream.server.auth import Gate, Limits
+from panstream.server.http.app import _queries
+from panstream.server.ingest.engine_thread import Worker
+from panstream.server.ingest.jobs import Job
+from panstream.server.ingest.request_bodies import Body
+from panstream.server.service import metrics
 from server.server_live import arrow, lines, write_config
 
 CONFIG = """

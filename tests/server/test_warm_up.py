@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine.running import RunningQuery
-from panstream.server import serve
-from panstream.store.releases import ReleaseLog
+from panstream.engine.runtime.running_query import RunningQuery
+from panstream.engine.storage.release_log import ReleaseLog
+from panstream.server import server as serve
 from server.server_live import CONFIG, write_config
 
 TIMED = """

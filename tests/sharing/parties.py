@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.randomness import Source
-from panstream.randomness.entropy import system_entropy
-from panstream.scratch import Scratch
-from panstream.sharing.arithmetic import Keystream
-from panstream.sharing.party import Party, Task, deal, open_answers
-from panstream.sharing.rules import Dealt
-from panstream.sharing.sums import Rule
+from panstream.algorithms.secret_shared.party import Party, Task, deal, open_answers
+from panstream.algorithms.secret_shared.ring import Keystream
+from panstream.algorithms.secret_shared.running_sums import Rule
+from panstream.algorithms.secret_shared.share_rules import Dealt
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import Source
+from panstream.primitives.noise.entropy import system_entropy
 
 
 def fresh() -> NDArray[np.uint8]:

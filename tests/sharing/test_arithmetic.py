@@ -6,15 +6,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.continual.least_squares import LeastSquaresTree
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.secret_shared.party import Task
+from panstream.algorithms.secret_shared.ring import COUNTS, SUMS, Keystream, Ring
+from panstream.algorithms.secret_shared.running_sums import Summed, _weights, find_rule
+from panstream.algorithms.secret_shared.share_rules import Moved, Overwritten
 from panstream.errors import BudgetExhausted, InvalidParameter, MachineError
-from panstream.packed import packed
-from panstream.randomness import DiscreteLaplace
-from panstream.scratch import Scratch
-from panstream.sharing.arithmetic import COUNTS, SUMS, Keystream, Ring
-from panstream.sharing.party import Task
-from panstream.sharing.rules import Moved, Overwritten
-from panstream.sharing.sums import Summed, _weights, find_rule
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import DiscreteLaplace
+from panstream.primitives.packed_bits import packed
 from sharing.parties import Three, fresh
 
 NONE = DiscreteLaplace(None)
@@ -109,7 +109,7 @@ def test_an_event_moves_into_the_noise_of_its_nodes(radices: tuple[int, ...], mo
             drawn += count
             return found
 
-        monkeypatch.setattr("panstream.sharing.sums.draw_noise", draw)
+        monkeypatch.setattr("panstream.algorithms.secret_shared.running_sums.draw_noise", draw)
         share, found = rule.start(None), []  # type: ignore[arg-type]
         for tick in range(ticks):
             held = rule.hold_answer(None, None, tick, None)  # type: ignore[arg-type]

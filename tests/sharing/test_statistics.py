@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.algorithm import Monitor
-from panstream.continual.histogram import RangeHistogram
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import ContinualCount, ContinualSum
-from panstream.density.graph import GraphDensity
-from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
+from panstream.algorithms.density.graph_density import GraphDensity
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.secret_shared.capped_counts import SharedCropped, SharedHeavy
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.party import Task
+from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct, SharedEdges
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.core.algorithm import Monitor
+from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.estimate import Estimate
-from panstream.randomness import Source
-from panstream.sharing.bits import SharedDensity, SharedDistinct, SharedEdges
-from panstream.sharing.capped import SharedCropped, SharedHeavy
-from panstream.sharing.party import Task
-from panstream.sharing.statistic import SharedStatistic
-from panstream.sharing.ticks import SharedTicks
+from panstream.primitives.noise import Source
 from sharing.parties import Three
 from statistical import assert_mean, assert_rate
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.audit._shipped import cases_of
-from panstream.randomness import DiscreteLaplace
-from panstream.sharing.arithmetic import Ring
-from panstream.sharing.rules import Overwritten
-from panstream.sharing.sums import Rule, Summed
-from panstream.testing.shared_views import SharedViews, covered_looks
+from panstream.algorithms.secret_shared.ring import Ring
+from panstream.algorithms.secret_shared.running_sums import Rule, Summed
+from panstream.algorithms.secret_shared.share_rules import Overwritten
+from panstream.audit.claims.cases import cases_of
+from panstream.primitives.noise import DiscreteLaplace
+from panstream.testing.secret_shared_views import SharedViews, covered_looks
 
 HALF = DiscreteLaplace.at_most(math.log(2))  # e**-kappa = 1/2
 ONE, TWO = math.log(3 / 2), 0.060624621816  # the loss of one draw modulo 3, and of two together

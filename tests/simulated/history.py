@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.streams import config, question, rows
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.rows import Rows
+from panstream.engine.config.config import Config
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.storage.release_log import Release
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import MachineError, PanstreamError, StoreError
-from panstream.randomness import SeededSource
-from panstream.store.releases import Release
-from panstream.store.snapshot import SnapshotStore
+from panstream.primitives.noise import SeededSource
 from simulated.disk import SimulatedDisk, Stopped
 
 ASKED = question("asked", "SELECT COUNT(*) FROM s", releases=40)

@@ -11,15 +11,15 @@ from datetime import datetime
 import pyarrow as pa
 
 from engine.streams import config, question
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.producers import Sender
-from panstream.engine.rows import Rows
+from panstream.engine.config.config import Config
+from panstream.engine.rows.row_batch import Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.producers import Sender
+from panstream.engine.storage.release_log import Release
 from panstream.errors import PanstreamError
-from panstream.server._jobs import Job, Stage
-from panstream.server._worker import Worker
-from panstream.server.access import Limits
-from panstream.store.releases import Release
+from panstream.server.auth import Limits
+from panstream.server.ingest.engine_thread import Worker
+from panstream.server.ingest.jobs import Job, Stage
 from simulated.history import ASKED, History, Wrong
 
 WINDOWS = question("windows", "SELECT COUNT(*) FROM s", window="10 seconds")

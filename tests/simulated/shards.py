@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from engine.streams import config, question
-from panstream.cluster._coordinator import ClusterEngine
-from panstream.cluster._links import Call, Link
-from panstream.cluster._shard import Shard
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
-from panstream.engine.rows import QueryRows, Rows
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import Call, Link
+from panstream.distributed.sharded._shard import Shard
+from panstream.engine.config.config import Config
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.runtime.engine import Engine
 from panstream.errors import StoreError
 from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, on

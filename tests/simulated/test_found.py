@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
+from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import PanstreamError, StoreError
-from panstream.store.snapshot import SnapshotStore
 from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, on
 from simulated.two_machines import TwoMachines
@@ -21,7 +21,7 @@ FRONT, A = "the front end's disk is full", True
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[TwoMachines]:
     found = TwoMachines(1, tmp_path)
-    with mock.patch("panstream.machines.machine.leave_on_grid"), found._simulated():
+    with mock.patch("panstream.distributed.two_party.participant.leave_on_grid"), found._simulated():
         yield found
         found.let_go()
         for machine in found.machines.values():
@@ -70,7 +70,7 @@ def test_an_answer_waits_for_a_front_end_that_ends_more_than_once(world: TwoMach
 
 
 def test_the_answers_of_an_earlier_release_are_read(world: TwoMachines) -> None:
-    from panstream.machines._kept import _entries
+    from panstream.distributed.two_party._step_record import _entries
 
     assert _entries([3, [7, 8], 5]) == _entries([[3, [7, 8], 5]]) == [(3, [7, 8], 5)]
     assert _entries([]) == []

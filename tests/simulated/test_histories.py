@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from panstream.engine.engine import Engine
-from panstream.machines.backend import SharedBackend
-from panstream.server._applying import Applier
-from panstream.server._ordering import ReorderBuffer
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.engine.runtime.engine import Engine
+from panstream.server.ingest.batch_applier import Applier
+from panstream.server.ingest.batch_order import ReorderBuffer
 from simulated import history
 from simulated.history import BACK, History, Wrong
 from simulated.reordered import Reordered

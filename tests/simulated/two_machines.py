@@ -10,14 +10,14 @@ from unittest import mock
 
 import numpy as np
 
-from panstream.engine.config import Config, read_config
-from panstream.engine.engine import Engine
-from panstream.engine.plan import plan_all
+from panstream.distributed.two_party._rounds import Work, prepared_answers, reconstruct
+from panstream.distributed.two_party.backend import Line, SharedBackend
+from panstream.distributed.two_party.messages import pack, unpack
+from panstream.distributed.two_party.participant import Machine
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.engine import Engine
 from panstream.errors import MachineError, PanstreamError, StoreError
-from panstream.machines._rounds import Work, prepared_answers, reconstruct
-from panstream.machines.backend import Line, SharedBackend
-from panstream.machines.machine import Machine
-from panstream.machines.wire import pack, unpack
 from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, Wrong, on
 
@@ -112,7 +112,7 @@ class TwoMachines(History):
     # What happens.
 
     def run(self) -> list[str]:
-        with mock.patch("panstream.machines.machine.leave_on_grid"):  # time is simulated
+        with mock.patch("panstream.distributed.two_party.participant.leave_on_grid"):  # time is simulated
             try:
                 return super().run()
             finally:

@@ -4,7 +4,7 @@ test.
 
 from pathlib import Path
 
-from panstream.store import SnapshotStore
+from panstream.engine.storage import SnapshotStore
 
 SIZE = 2_200_000_000
 

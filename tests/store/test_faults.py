@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from panstream.engine.storage import SnapshotStore
 from panstream.errors import StoreError
-from panstream.store import SnapshotStore
 from simulated.disk import Ending, SimulatedDisk, Stopped
 
 ROOT, PLACE = Path("/disk"), Path("/disk/data/store")

@@ -9,10 +9,10 @@ from threading import Barrier
 
 import pytest
 
+from panstream.engine.storage import ledger_file
+from panstream.engine.storage.ledger_file import Spent, beside, charge
 from panstream.errors import BudgetExhausted, NotBounded, StoreDamaged, StoreError
 from panstream.privacy.claim import Claim
-from panstream.store import ledger_file
-from panstream.store.ledger_file import Spent, beside, charge
 
 USER = Claim(epsilon=1.0, unit="user")
 EVENT = Claim(epsilon=1.0, unit="event")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from panstream.engine.storage.release_log import Release, ReleaseLog
 from panstream.errors import StoreDamaged, StoreError
-from panstream.store.releases import Release, ReleaseLog
 
 
 def release(number: int, value: float, query: str = "q") -> Release:

@@ -17,9 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panstream.engine.storage import SnapshotStore
+from panstream.engine.storage import _key_record as record
+from panstream.engine.storage import sealed_box as sealed
+from panstream.engine.storage import snapshot_store as snapshot
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store import SnapshotStore, sealed, snapshot
-from panstream.store import _record as record
 
 OLD, NEW = {"a": b"old state"}, {"a": b"new state", "ledger": b"{}"}
 CALLS = ("open", "fsync", "fdatasync", "replace", "pwrite", "posix_fallocate")
@@ -365,7 +367,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from panstream.store import SnapshotStore
+from panstream.engine.storage import SnapshotStore
 with SnapshotStore(sys.argv[1]) as store:
     number = int((store.load() or {"n": b"0"})["n"])
     while True:

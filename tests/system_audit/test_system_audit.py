@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine.config import load_config
-from panstream.system_audit._inputs import Neighbour, generated, is_logged, neighbours
-from panstream.system_audit._plants import PLANTS
-from panstream.system_audit._product import BACK, Road
-from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
-from panstream.system_audit.launcher import Zygote
+from panstream.audit.product._driver import BACK, Road
+from panstream.audit.product._leaks import PLANTS
+from panstream.audit.product._neighbouring_inputs import Neighbour, generated, is_logged, neighbours
+from panstream.audit.product.audit import ROADS, SystemReport, audit_system, bundled, try_controls
+from panstream.audit.product.fork_server_client import Zygote
+from panstream.engine.config.config import load_config
 
 FULL = os.environ.get("PANSTREAM_FULL") == "1"
 NOW = 1_800_000_000.0
@@ -202,7 +202,7 @@ def test_a_clock_that_goes_back_shows_nothing_of_one_row(
     zygote: Zygote, monkeypatch: pytest.MonkeyPatch, back: float
 ) -> None:
     """After the step back a neighbour sends a row less: it shows where windows that are over are opened again."""
-    monkeypatch.setattr("panstream.system_audit._product.BACK", (back,))
+    monkeypatch.setattr("panstream.audit.product._driver.BACK", (back,))
     some = ("event removed", "event added") if FULL else ("event removed",)
     roads = [ROADS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
     report = audit_system(CONFIGURATIONS["arrivals"], zygote, roads=roads, choose=lambda each: each.name in some)

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from panstream.errors import InvalidParameter
-from panstream.randomness.laws import exp_fraction
-from panstream.testing.enumerate import Enumerator, Key, Step
+from panstream.primitives.noise.distributions import exp_fraction
+from panstream.testing.enumeration import Enumerator, Key, Step
 from panstream.testing.sources import outcomes
 
 Choices = Sequence[Sequence[tuple[Step, Step]]]  # at every time the pairs of steps that the adversary may take

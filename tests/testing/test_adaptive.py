@@ -13,17 +13,17 @@ import pytest
 
 from conformance.specimens import specimens
 from panstream import CroppedMean, HeavyFraction
-from panstream.algorithm import Algorithm
-from panstream.codec import FieldLayout, noised, public
-from panstream.density import OptBern, QuantisedLaplace
-from panstream.distinct import Bitmap, TogglingBitmap
+from panstream.algorithms.density import OptBern, QuantisedLaplace
+from panstream.algorithms.distinct import Bitmap, TogglingBitmap
+from panstream.algorithms.turnstile import LegendreCounter
+from panstream.core.algorithm import Algorithm
+from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimate
+from panstream.primitives.codec import FieldLayout, noised, public
+from panstream.primitives.noise import Source
+from panstream.primitives.noise.distributions import exp_fraction
 from panstream.privacy import Claim
-from panstream.randomness import Source
-from panstream.randomness.laws import exp_fraction
-from panstream.testing.enumerate import Enumerator, Step, World, refresh, release, tick, update, worlds
-from panstream.turnstile import LegendreCounter
+from panstream.testing.enumeration import Enumerator, Step, World, refresh, release, tick, update, worlds
 from testing.adaptive import Choices, adaptive_delta, adaptive_loss
 
 NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])

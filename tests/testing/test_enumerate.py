@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.codec import noised
-from panstream.density import OptBern
+from panstream.algorithms.density import OptBern
+from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimate
+from panstream.primitives.codec import noised
+from panstream.primitives.noise import Coin, DiscreteLaplace, Source
 from panstream.privacy import Claim
-from panstream.randomness import Coin, DiscreteLaplace, Source
-from panstream.testing.enumerate import Enumerator, release, snapshot, update, worlds
+from panstream.testing.enumeration import Enumerator, release, snapshot, update, worlds
 from panstream.testing.sources import ScriptedSource, outcomes
 from statistical import assert_fits
 from zero_noise import ZeroNoiseSource

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.codec import noised, public
+from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimate
+from panstream.primitives.codec import noised, public
+from panstream.primitives.noise import DiscreteLaplace, Source
 from panstream.privacy.claim import Claim
-from panstream.randomness import DiscreteLaplace, Source
-from panstream.testing.enumerate import refresh, tick, update
-from panstream.testing.linear import linear_views, ticks
+from panstream.testing.enumeration import refresh, tick, update
+from panstream.testing.linear_views import linear_views, ticks
 from panstream.testing.sources import ScriptedSource
 
 LAW = DiscreteLaplace.at_most(0.25)

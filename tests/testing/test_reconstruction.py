@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.errors import InvalidParameter
 from panstream.testing.reconstruction import (
     accuracy_bound,
@@ -15,7 +16,6 @@ from panstream.testing.reconstruction import (
     decode_with_outliers,
     members_from_counters,
 )
-from panstream.turnstile.legendre import LegendreCounter
 
 USERS, QUERIES = 64, 320
 

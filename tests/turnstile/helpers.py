@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.randomness import SeededSource, Source
+from panstream.algorithms.turnstile._linear_estimate import Linear
+from panstream.algorithms.turnstile.modular_counter import ModularCounter
+from panstream.primitives.noise import SeededSource, Source
 from panstream.testing.sources import outcomes
-from panstream.turnstile._linear import Linear
-from panstream.turnstile.counter import ModularCounter
 
 SEED = 20_110_613
 

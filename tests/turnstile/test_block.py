@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from panstream.algorithms.turnstile.block_counter import FILL_LIMIT, BlockCounter
 from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import _counter_variance
-from panstream.turnstile.block import FILL_LIMIT, BlockCounter
+from panstream.privacy.turnstile_loss import _counter_variance
 from turnstile.helpers import assert_covers, assert_linear_law, assert_unbiased, churn, exact_counts, runs
 
 N = 200

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from exact_law import ReleaseLaw, bits, sampled
-from panstream.turnstile._linear import Linear
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.profile import DISTINCT, ProfileSketch
+from panstream.algorithms.turnstile._linear_estimate import Linear
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.algorithms.turnstile.profile_sketch import DISTINCT, ProfileSketch
 
 USERS = 120
 

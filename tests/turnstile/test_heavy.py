@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from panstream import Monitor
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount, _reading_variance
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.randomness import SeededSource
-from panstream.turnstile.heavy import HeavyHitterCount, _reading_variance
+from panstream.primitives.noise import SeededSource
 from turnstile.helpers import assert_covers, assert_unbiased, churn, exact_counts, runs
 
 N = 200

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from panstream.algorithms.turnstile._residues import ResidueLaw
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.algorithms.turnstile.modular_counter import ModularCounter, _CounterLaw, _CounterState
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.errors import NotSupported
-from panstream.randomness import Coin, DiscreteLaplace, Source
-from panstream.testing.enumerate import Enumerator, Step, World, refresh, release, update, worlds
-from panstream.turnstile._residues import ResidueLaw
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.counter import ModularCounter, _CounterLaw, _CounterState
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.profile import ProfileSketch
+from panstream.primitives.noise import Coin, DiscreteLaplace, Source
+from panstream.testing.enumeration import Enumerator, Step, World, refresh, release, update, worlds
 
 
 def weights(*values: int) -> list[Step]:

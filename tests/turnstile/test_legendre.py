@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from panstream import Monitor
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
-from panstream.randomness import SeededSource
-from panstream.turnstile.legendre import LegendreCounter
+from panstream.primitives.noise import SeededSource
 from turnstile.helpers import assert_covers, assert_linear_law, assert_unbiased, churn, exact_counts, runs
 
 N = 250

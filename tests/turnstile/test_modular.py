@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream._kernels.modular import (
+from panstream.algorithms.turnstile._residues import MERSENNE, prime_at_least
+from panstream.primitives.kernels.algorithms.modular_counters import (
     add,
     add_multiples,
     is_residue,
@@ -16,7 +17,6 @@ from panstream._kernels.modular import (
     points_of,
     sum_hats,
 )
-from panstream.turnstile._residues import MERSENNE, prime_at_least
 
 PRIMES = [3, 7, 31, 1019, prime_at_least(1 << 20), prime_at_least(1 << 40), prime_at_least(1 << 61), MERSENNE]
 

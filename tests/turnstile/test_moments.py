@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panstream.algorithm import Monitor
+from panstream.algorithms.planning.moments import moments_plan
+from panstream.algorithms.turnstile import InnerProduct, SecondMoment
+from panstream.algorithms.turnstile.signed_sketch import Noise, Spread
+from panstream.core.algorithm import Monitor
 from panstream.errors import Drowned, InvalidBatch, InvalidParameter
-from panstream.planning.moments import moments_plan
-from panstream.randomness import DiscreteLaplace, SeededSource
-from panstream.turnstile import InnerProduct, SecondMoment
-from panstream.turnstile.signed import Noise, Spread
+from panstream.primitives.noise import DiscreteLaplace, SeededSource
 from statistical import ALPHA, assert_mean
 from zero_noise import ZeroNoiseSource
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from panstream.turnstile.legendre import _Occupancy
+from panstream.algorithms.turnstile.legendre_counter import _Occupancy
 
 
 @pytest.mark.parametrize("users", [0, 1, 2, 3])

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from panstream import Monitor
-from panstream.codec import encode
-from panstream.copies import ID_BYTES
+from panstream.algorithms.turnstile._placement import CHUNK, Placement
+from panstream.algorithms.turnstile._residues import MERSENNE
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter, _Occupancy
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
+from panstream.core.replay_guard import ID_BYTES
 from panstream.errors import InvalidParameter
-from panstream.hashing import KWise, cells_of, derive, hash_integers, permute
-from panstream.randomness import SeededSource
-from panstream.scratch import Scratch
-from panstream.turnstile._placement import CHUNK, Placement
-from panstream.turnstile._residues import MERSENNE
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter, _Occupancy
-from panstream.turnstile.profile import ProfileSketch
+from panstream.primitives.codec import encode
+from panstream.primitives.hashing import KWise, cells_of, derive, hash_integers, permute
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import SeededSource
 from statistical import assert_fits, assert_mean
 
 

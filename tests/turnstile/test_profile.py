@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
+from panstream.algorithms.turnstile.statistic import DISTINCT, Statistic
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.privacy.turnstile import refresh_factor
-from panstream.randomness import SeededSource
-from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.statistic import DISTINCT, Statistic
+from panstream.primitives.noise import SeededSource
+from panstream.privacy.turnstile_loss import refresh_factor
 from turnstile.helpers import SEED, assert_covers, assert_unbiased, churn, exact_counts
 
 N = 200

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panstream.algorithms.turnstile._residues import MERSENNE, ResidueLaw, _is_prime, check_prime, prime_at_least
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import (
+from panstream.primitives.noise.distributions import exp_fraction
+from panstream.privacy.turnstile_loss import (
     _class_probabilities,
     _counter_variance,
     counter_split,
     profile_split,
 )
-from panstream.randomness.laws import exp_fraction
 from panstream.testing.sources import outcomes
-from panstream.turnstile._residues import MERSENNE, ResidueLaw, _is_prime, check_prime, prime_at_least
-from panstream.turnstile.legendre import LegendreCounter
 
 SMALL_PRIMES = [3, 7, 11, 19, 23, 31, 43]
 

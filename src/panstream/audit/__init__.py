@@ -6,16 +6,16 @@
     findings = audit(cases())                       # what panstream ships, and the controls
     register_case(case_of(MyAlgorithm(...), streams, window=(-1, 2)))
 
-Three layers: exact (:mod:`panstream.audit.exact`), Monte-Carlo (:mod:`panstream.audit.montecarlo`), and attacks, which
+Three layers: exact (:mod:`panstream.audit.claims.exact`), Monte-Carlo (:mod:`panstream.audit.claims.monte_carlo`), and attacks, which
 are trials whose event is an intruder's guess.
 """
 
-from panstream.audit.case import Case, Finding, Measured, Trial
-from panstream.audit.exact import Enumeration, LinearProgram, Scenario, case_of, gaussian_loss, linear_case
-from panstream.audit.member import member_odds
-from panstream.audit.montecarlo import learn_event, lower_bound
-from panstream.audit.report import to_html, to_json, to_markdown
-from panstream.audit.runner import FAILURE, audit, cases, examine, forget_case, register_case, select
+from panstream.audit.claims.case import Case, Finding, Measured, Trial
+from panstream.audit.claims.exact import Enumeration, LinearProgram, Scenario, case_of, gaussian_loss, linear_case
+from panstream.audit.claims.membership_odds import member_odds
+from panstream.audit.claims.monte_carlo import learn_event, lower_bound
+from panstream.audit.claims.report import to_html, to_json, to_markdown
+from panstream.audit.claims.runner import FAILURE, audit, cases, examine, forget_case, register_case, select
 
 __all__ = [
     "FAILURE",

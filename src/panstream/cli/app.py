@@ -8,21 +8,21 @@ from typing import Annotated
 import typer
 
 from panstream import __version__
-from panstream.cli import plan, synth
-from panstream.cli.audit import audit
-from panstream.cli.explain import check, explain
-from panstream.cli.federate import federate, holder, holder_key
-from panstream.cli.figures import figures
-from panstream.cli.init import init
-from panstream.cli.published import ask, merge
-from panstream.cli.query import query
-from panstream.cli.run import run
-from panstream.cli.send import send
-from panstream.cli.serve import serve, token, worker
-from panstream.cli.share import share
-from panstream.cli.statement import statement
-from panstream.cli.store import inspect, intrusion, recover
-from panstream.cli.web import web
+from panstream.cli.commands import plan, synth
+from panstream.cli.commands.audit import audit
+from panstream.cli.commands.explain import check, explain
+from panstream.cli.commands.federate import federate, holder, holder_key
+from panstream.cli.commands.figures import figures
+from panstream.cli.commands.init import init
+from panstream.cli.commands.published import ask, merge
+from panstream.cli.commands.query import query
+from panstream.cli.commands.run import run
+from panstream.cli.commands.send import send
+from panstream.cli.commands.serve import serve, token, worker
+from panstream.cli.commands.share import share
+from panstream.cli.commands.statement import statement
+from panstream.cli.commands.store import inspect, intrusion, recover
+from panstream.cli.commands.web import web
 
 app = typer.Typer(
     name="panstream",

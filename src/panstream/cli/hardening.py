@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
-from panstream.interrupts import block
+from panstream.primitives.interrupts import block
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, forbid_dumps
 
 __all__ = ["ENVIRONMENT", "harden", "lock_memory"]
 
@@ -30,7 +30,7 @@ def harden() -> None:
     if os.environ.get(MARK) != "1":
         block()  # a signal that Python has noted and not yet handled would be lost with this program
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
-    from panstream.secret_memory import keep_states_secret
+    from panstream.primitives.memory.secret_memory import keep_states_secret
 
     keep_states_secret()
 

@@ -8,14 +8,14 @@ from typing import NoReturn
 
 from panstream.cli.hardening import harden
 from panstream.errors import MissingExtra
-from panstream.interrupts import INTERRUPTS
-from panstream.start import load
+from panstream.primitives.fast_import import load
+from panstream.primitives.interrupts import INTERRUPTS
 
 _ABORTED = (1, 130)  # typer's exit codes after Ctrl-C, whichever signal it was
 _HARDENED = ("query", "run", "serve", "share", "web", "worker")
 _LOADED = {  # what commands need that start large rooms
-    **dict.fromkeys((*_HARDENED, "check", "explain", "statement"), "panstream.engine.run"),
-    **dict.fromkeys(("federate", "holder"), "panstream.federated.https"),
+    **dict.fromkeys((*_HARDENED, "check", "explain", "statement"), "panstream.engine.runtime.ingest"),
+    **dict.fromkeys(("federate", "holder"), "panstream.models.federated.https"),
 }
 
 

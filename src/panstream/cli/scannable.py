@@ -15,17 +15,17 @@ TAP = "PANSTREAM_DRILL_TAP"
 
 def _main() -> None:
     """Start again hardened, unless told not to, and be the command."""
-    from panstream.hardened import ENVIRONMENT, MARK
+    from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 
     if "--no-hardening" not in sys.argv and os.environ.get(MARK) != "1":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
     from panstream.cli import main as command
-    from panstream.secret_memory import VARIABLE, keep_states_secret
+    from panstream.primitives.memory.secret_memory import VARIABLE, keep_states_secret
     from panstream.testing.memory import permit_scan
 
     permit_scan()
     if TAP in os.environ:
-        from panstream.drill.tap import install
+        from panstream.audit.memory._secret_recorder import install
 
         install()
     if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan is blind to it

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from panstream.errors import InvalidParameter
-from panstream.networks.domain import Domain
-from panstream.networks.records import Records
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.records import Records
 
 _IDS = ("encounter_id", "patient_nbr")
 _DROPPED = (*_IDS, "weight", "medical_specialty", "payer_code", "examide", "citoglipton")

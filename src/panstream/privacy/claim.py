@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
-from panstream import checks
-from panstream.durations import say_duration
 from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
+from panstream.primitives.durations import say_duration
 from panstream.privacy.rounding import share, up
 
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]

@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from panstream import checks
 from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.numeric_search import bisected
 from panstream.privacy.rounding import multiple, total
-from panstream.privacy.search import bisected
 
 _MOST_DELTA = 1 - 2**-53
 _MARGIN = 1e-12  # of conversions between rho and (epsilon, delta): far more than their floating-point error

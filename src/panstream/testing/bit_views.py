@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.randomness import Coin
+from panstream.primitives.noise import Coin
 from panstream.testing.sources import ScriptedSource
 
 Floats = NDArray[np.float64]

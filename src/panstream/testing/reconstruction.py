@@ -14,8 +14,8 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.errors import InvalidParameter
-from panstream.turnstile.legendre import LegendreCounter
 
 Bits = NDArray[np.uint8]
 
@@ -116,7 +116,7 @@ def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _squares(counter: LegendreCounter, counters: NDArray[np.int64]) -> NDArray[np.uint8]:
-    from panstream._kernels.modular import is_residue
+    from panstream.primitives.kernels.algorithms.modular_counters import is_residue
 
     return np.array([is_residue(int(value), counter.prime) for value in counters], np.uint8)
 

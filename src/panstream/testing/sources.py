@@ -11,9 +11,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.packed import unpacked
-from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
-from panstream.randomness.source import Integers
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise.source import Integers
+from panstream.primitives.packed_bits import unpacked
 
 ResultT = TypeVar("ResultT")
 

@@ -9,7 +9,7 @@ from conformance.specimens.distinct import distinct_specimens
 from conformance.specimens.frequent import frequent_specimens
 from conformance.specimens.networks import network_specimens
 from conformance.specimens.turnstile import turnstile_specimens
-from panstream.testing.checks import Specimen
+from panstream.testing.conformance import Specimen
 
 __all__ = ["specimens"]
 

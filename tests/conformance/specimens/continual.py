@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.specimens.common import BAD_VALUES, CANARY
-from panstream.continual.decayed import DecayedSum
-from panstream.continual.histogram import RangeHistogram
-from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
-from panstream.continual.windowed import WindowedSum
-from panstream.papers.binary import BinaryMechanism
-from panstream.papers.event_counter import EventCounter
-from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.logarithmic import LogarithmicMechanism
-from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
-from panstream.testing.checks import Specimen
+from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.algorithms.continual.windowed_sum import WindowedSum
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.testing.conformance import Specimen
 
 __all__ = ["continual_specimens"]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.specimens.common import BAD_IDS, CANARY
-from panstream.continual_users import ContinualBitmap, ContinualDensity
-from panstream.testing.checks import Specimen
+from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensity
+from panstream.testing.conformance import Specimen
 
 __all__ = ["continual_users_specimens"]
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.specimens.common import BAD_IDS, CANARY
-from panstream.density.cropped_mean import CroppedMean
-from panstream.density.dwork_pair import DworkPair
-from panstream.density.fixed_level import FixedLevel
-from panstream.density.graph import GraphDensity
-from panstream.density.heavy_fraction import HeavyFraction
-from panstream.density.optbern import OptBern
-from panstream.density.quantised_laplace import QuantisedLaplace
-from panstream.density.refreshable_cropped_mean import RefreshableCroppedMean
-from panstream.testing.checks import Specimen
+from panstream.algorithms.density.cropped_mean import CroppedMean
+from panstream.algorithms.density.dwork_pair import DworkPair
+from panstream.algorithms.density.fixed_level import FixedLevel
+from panstream.algorithms.density.graph_density import GraphDensity
+from panstream.algorithms.density.heavy_fraction import HeavyFraction
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.density.quantised_laplace import QuantisedLaplace
+from panstream.algorithms.density.refreshable_cropped_mean import RefreshableCroppedMean
+from panstream.testing.conformance import Specimen
 
 __all__ = ["density_specimens"]
 

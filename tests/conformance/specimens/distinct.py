@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.specimens.common import BAD_IDS, CANARY
-from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.merged import MergedBitmap
-from panstream.distinct.toggling import TogglingBitmap
-from panstream.testing.checks import Specimen
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
+from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from panstream.testing.conformance import Specimen
 
 __all__ = ["distinct_specimens"]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from conformance.specimens.common import CANARY
-from panstream.frequent.items import FrequentItems
-from panstream.testing.checks import Specimen
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.testing.conformance import Specimen
 
 __all__ = ["frequent_specimens"]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from conformance.specimens.common import CANARY
-from panstream.networks import Bins, Domain, StreamingTables
-from panstream.testing.checks import Specimen
+from panstream.models.networks import Bins, Domain, StreamingTables
+from panstream.testing.conformance import Specimen
 
 __all__ = ["network_specimens"]
 

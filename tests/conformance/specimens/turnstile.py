@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.specimens.common import BAD_IDS, CANARY
-from panstream.testing.checks import Specimen
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.inner_product import InnerProduct
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.second_moment import SecondMoment
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.inner_product import InnerProduct
+from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
+from panstream.algorithms.turnstile.second_moment import SecondMoment
+from panstream.testing.conformance import Specimen
 
 __all__ = ["turnstile_specimens"]
 

@@ -7,7 +7,8 @@ docs/reference/figures.md and the figure's number in it.
 from __future__ import annotations
 
 from panstream.errors import InvalidParameter
-from panstream.papers.figures import beyond, errors, networks, promises
+from panstream.papers.figures import beyond, errors, networks
+from panstream.papers.figures import closed_forms as promises
 from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
 
 __all__ = ["FIGURES", "FigureOptions", "FigurePlan", "Panel", "Point", "Row", "evaluate_point", "figure"]

@@ -21,12 +21,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.density.presence import Presence
-from panstream.noisy_bits import BitLaw
-from panstream.papers._density_laws import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
-from panstream.papers.density_ppds import PublishedPPDS, levels_of
+from panstream.algorithms.density.presence import Presence
+from panstream.algorithms.randomized_bits import BitLaw
+from panstream.papers.as_printed.density_base import LiteralDensity
+from panstream.papers.as_printed.density_distributions import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
+from panstream.papers.as_printed.density_ppds import PublishedPPDS, levels_of
 from panstream.papers.figures.plan import FigureOptions
-from panstream.papers.literal_density import LiteralDensity
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 
-from panstream.density.fixed_level import FixedLevel
-from panstream.density.optbern import OptBern
-from panstream.papers.figures._simulate import StreamKind, distinct_counts, presence_estimates
-from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row
-from panstream.planning.density_published import (
+from panstream.algorithms.density.fixed_level import FixedLevel
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.planning.density_published import (
     DWORK,
     GAUSSIAN,
     OPTBERN,
@@ -18,6 +16,8 @@ from panstream.planning.density_published import (
     TRUNCATED_LAPLACE,
     PublishedEstimator,
 )
+from panstream.papers.figures._simulate import StreamKind, distinct_counts, presence_estimates
+from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row
 
 TOTAL = 1.0
 RUNS = 1000

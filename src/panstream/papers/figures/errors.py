@@ -7,8 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.density.optbern import OptBern
-from panstream.papers.density_ppds import PublishedPPDS
+from panstream.algorithms.density.optbern import OptBern
+from panstream.papers.as_printed.density import (
+    PublishedDwork,
+    PublishedLaplace,
+    PublishedOptBern,
+    PublishedQuantisedLaplace,
+    PublishedTruncatedGaussian,
+)
+from panstream.papers.as_printed.density_base import LiteralDensity
+from panstream.papers.as_printed.density_ppds import PublishedPPDS
 from panstream.papers.figures._simulate import (
     StreamKind,
     distinct_counts,
@@ -18,16 +26,8 @@ from panstream.papers.figures._simulate import (
     presence_estimates,
     previous_events,
 )
+from panstream.papers.figures.closed_forms import TOTALS
 from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
-from panstream.papers.figures.promises import TOTALS
-from panstream.papers.literal_density import LiteralDensity
-from panstream.papers.literal_estimators import (
-    PublishedDwork,
-    PublishedLaplace,
-    PublishedOptBern,
-    PublishedQuantisedLaplace,
-    PublishedTruncatedGaussian,
-)
 
 LITERAL: dict[str, type[LiteralDensity]] = {
     "Dwork": PublishedDwork,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panstream.federated import (
+from panstream.models.federated import (
     AverageScores,
     FederatedTree,
     Federation,
@@ -28,14 +28,14 @@ from panstream.federated import (
     NoisyModel,
     NoisyStatistics,
 )
-from panstream.networks.baselines import fit_tables, greedy, independent, tables_of
-from panstream.networks.files import seven_attributes
-from panstream.networks.network import BayesianNetwork
-from panstream.networks.records import Records
-from panstream.networks.sampling import sample
+from panstream.models.networks.network import BayesianNetwork
+from panstream.models.networks.records import Records
+from panstream.models.networks.sampling import sample
+from panstream.models.networks.serialization import seven_attributes
+from panstream.models.networks.structure_search import fit_tables, greedy, independent, tables_of
 from panstream.papers.diabetes_table import read_table
 from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
-from panstream.randomness import SeededSource
+from panstream.primitives.noise import SeededSource
 
 PRINTED, SUMMED = ", cut by holders", ", cut after summing"
 _RECORDS, _DELTA = 40_000, 1e-6

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import checks
+from panstream.primitives import validation as checks
 
 EPSILON = "privacy budget ε (of which 2ε is claimed)"
 SAME_LOSS = "panstream, at OptBern's true loss"

@@ -26,8 +26,8 @@ invalid (:attr:`Report.valid`), as does memory that could not be read.
 """
 
 from panstream.testing.memory._encodings import ENCODINGS
-from panstream.testing.memory._inside import permit_scan, plant_control
 from panstream.testing.memory._launcher import Occurrence, Report, scan
 from panstream.testing.memory._needles import Needle, make_needles
+from panstream.testing.memory._target_hooks import permit_scan, plant_control
 
 __all__ = ["ENCODINGS", "Needle", "Occurrence", "Report", "make_needles", "permit_scan", "plant_control", "scan"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.randomness.entropy import system_entropy
+from panstream.primitives.noise.entropy import system_entropy
 
 Needle = bytes | str | int
 """Bytes, text, or an integer that fits 64 bits."""

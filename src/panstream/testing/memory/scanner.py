@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream._kernels.needle_index import PADDING, NeedleIndex, build_index, search
 from panstream.errors import InvalidParameter, PanstreamError
-from panstream.start import load
+from panstream.primitives.fast_import import load
+from panstream.primitives.kernels.testing.needle_index import PADDING, NeedleIndex, build_index, search
 from panstream.testing.memory._encodings import SHORTEST, forms
 from panstream.testing.memory._launcher import Scan
 from panstream.testing.memory._needles import Needle

@@ -1,0 +1,1 @@
+"""One module per algorithm, grouped by the question it answers."""

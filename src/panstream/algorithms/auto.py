@@ -1,0 +1,315 @@
+"""Front doors: say what you want to know, and the algorithm that answers it best is chosen, sized and explained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
+
+from panstream.algorithms.continual_users.continual_density import ContinualDensity
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.algorithms.heavy_hitters.released_tables import CELLS_PER_NAME, MOST_NAMES
+from panstream.core.auto_algorithm import AutoAlgorithm
+from panstream.core.estimate import figure
+from panstream.errors import InvalidParameter
+from panstream.primitives.hashing import MAX_LEVELS, StringHash
+from panstream.privacy.bitmap_loss import reference_users
+
+_AMPLE = 1 << 23  # bytes, where no limit is given
+_SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
+_DEFAULT = 4096
+_ALMOST = 1.05  # times the least error: half the cells, which every commit writes, for a twentieth at most
+_LARGEST_COUNT = 1 << 32  # users, where no universe is given
+_LEAST_MEMORY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctCount(AutoAlgorithm):
+    """How many different users came? Picks a bitmap or one bit per user, sizes it, and says why.
+
+    One bit per user has nearly the same absolute error however many come; a bitmap's grows with their number. So bits
+    win when a large part of a known population comes, and the bitmap wins below, and wherever the population is not
+    known. Where ``expected`` is given and there is one answer, the number of ones before the first row is released
+    too: an untouched bit's noise then cancels, and bits win from a few percent on. The error formulas decide, not
+    these rules.
+
+    Privacy
+        Unit: user; exactly ``epsilon`` for the joint view of one copy of the state at any time and of all releases.
+
+    Parameters
+        epsilon: total loss. universe: number of users (ids 0..U-1), or the public list of their ids, if the population
+        is known. expected: about how many will come. If only the universe is given, all of it is expected. memory:
+        bytes that the cells may take, eight cells each, in memory and when stored, 8 MiB by default. Each announced
+            intrusion keeps another copy of them, which is counted too.
+        releases, announced, key, hash: as for the algorithms.
+
+    Example
+        >>> question = DistinctCount(1.0, expected=20_000)
+        >>> monitor = question.start()
+        >>> monitor.update([f"user {i}" for i in range(20_000)])
+        >>> abs(monitor.release().value / 20_000 - 1) < 0.2
+        True
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    universe: int | tuple[Any, ...] | None = None
+    expected: float | None = None
+    memory: int | None = None
+    releases: int = 1
+    announced: int = 0
+    key: int = 0
+    hash: StringHash = "fold"
+    choice: _Choice = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.universe, list):
+            object.__setattr__(self, "universe", tuple(self.universe))
+        least = _LEAST_MEMORY * (self.announced + 1)
+        if self.memory is not None and self.memory < least:
+            raise InvalidParameter(f"memory must be at least {least} bytes, got memory={self.memory}")
+        if self.expected is not None and not 0 < self.expected < math.inf:
+            raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
+        object.__setattr__(self, "choice", _choose(self))
+
+    @property
+    def algorithm(self) -> Bitmap | OptBern | ContinualDensity:
+        """Return the algorithm of choice, with its parameters."""
+        return self.choice.algorithm
+
+    def why(self) -> str:
+        """Return which algorithm was chosen, what error to expect of it, and what was rejected."""
+        choice = self.choice
+        lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
+        if choice.rejected is not None:
+            lines.append(f"Rejected: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
+            bits, bitmap = sorted((choice, choice.rejected), key=lambda each: isinstance(each.algorithm, Bitmap))
+            if isinstance(bits.algorithm, OptBern) and bits.algorithm.sample is None:
+                # Bits have a constant error, and the best bitmap's grows like the root of the count.
+                even = choice.users * (bits.error / bitmap.error) ** 2
+                lines.append(f"Bits win above about {even:,.0f} users, a bitmap below.")
+        if self.universe is None:
+            lines.append("No universe was given, so ids of any kind are hashed to the cells of a bitmap.")
+        if self.expected is None:
+            fact = "a large count was" if self.universe is None else "all users of the universe were"
+            lines.append(f"No expected= was given, so {fact} expected.")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    algorithm: Bitmap | OptBern | ContinualDensity
+    users: float
+    error: float
+    rejected: _Choice | None = None
+
+    def reach(self) -> str:
+        return f"standard error {self.error:,.0f} ({self.error / self.users:.2%}) at {self.users:,.0f} users"
+
+
+def _choose(question: DistinctCount) -> _Choice:
+    bits = None if question.universe is None else _sized_bits(question)
+    most = _LARGEST_COUNT if bits is None else bits.population.size
+    if question.expected is not None and question.expected > most:
+        raise InvalidParameter(f"expected must not exceed {most} users, got expected={question.expected}")
+    planned = question.expected or (None if bits is None else bits.population.size)
+    bitmap = _sized_bitmap(question, planned, most)
+    users = planned or reference_users(bitmap.buckets, bitmap.levels)
+    hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
+    if bits is None:
+        return hashed
+    cells = _started(question, bits) or bits
+    known = _Choice(algorithm=cells, users=users, error=cells.standard_error(users))
+    best, other = (known, hashed) if known.error <= hashed.error else (hashed, known)
+    return replace(best, rejected=other)
+
+
+def _shared(question: DistinctCount) -> dict[str, Any]:
+    """Return what both kinds of algorithm are told."""
+    return {name: getattr(question, name) for name in ("epsilon", "releases", "announced", "key")}
+
+
+def _cells(question: DistinctCount) -> int:
+    """Return how many cells fit in memory."""
+    return 8 * ((question.memory or _AMPLE) // max(question.announced + 1, 1))
+
+
+def _sized_bits(question: DistinctCount) -> OptBern:
+    """Return a bit for each user, or for as many as memory allows."""
+    everyone = OptBern(
+        count=True,
+        universe=question.universe if question.universe is not None else 1,
+        **_shared(question),
+    )
+    cells = _cells(question)
+    return everyone if everyone.population.size <= cells else replace(everyone, sample=cells)
+
+
+def _started(question: DistinctCount, bits: OptBern) -> ContinualDensity | None:
+    """Return the same bits with the start released once, for a single answer whose size is about known."""
+    if question.expected is None or question.releases > 1 or question.announced or math.isinf(question.epsilon):
+        return None
+    return ContinualDensity(
+        universe=bits.universe,
+        epsilon=question.epsilon,
+        horizon=1,
+        unit="user",
+        expected=question.expected,
+        sample=bits.sample,
+        key=question.key,
+        count=True,
+    )
+
+
+def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
+    """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at
+    ``most``.
+    """
+    cells = _cells(question)
+    sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
+    fitting = [
+        Bitmap(
+            buckets=buckets,
+            levels=levels,
+            expected=users,
+            hash=question.hash,
+            **_shared(question),
+        )
+        for buckets, levels in sizes
+        if buckets * levels <= cells
+    ]
+    if users is None:
+        return max((bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT), key=lambda bitmap: bitmap.buckets)
+    errors = [bitmap.relative_error(users) for bitmap in fitting]
+    return next(bitmap for bitmap, error in zip(fitting, errors, strict=True) if error <= _ALMOST * min(errors))
+
+
+def _levels(buckets: int, most: int) -> int:
+    """Return as many levels as ``most`` users need: an eighth of the last level's cells are then come to."""
+    return min(max(math.ceil(math.log2(most / buckets)) + 4, 4), MAX_LEVELS)
+
+
+def _described(algorithm: Bitmap | OptBern | ContinualDensity) -> str:
+    room = f"({_bytes(algorithm):,} bytes)"
+    if isinstance(algorithm, Bitmap):
+        return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {room}"
+    also = ", and the start released once" if isinstance(algorithm, ContinualDensity) and algorithm.way.start else ""
+    if algorithm.sample is None:
+        return f"one bit for each of {algorithm.population.size:,} users {room}{also}"
+    sampled = f"{algorithm.sample:,} sampled users out of {algorithm.population.size:,}"
+    return f"one bit for each of {sampled} {room}{also}"
+
+
+def _bytes(algorithm: Bitmap | OptBern | ContinualDensity) -> int:
+    """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
+    cells = algorithm.cells if isinstance(algorithm, OptBern) else algorithm.table.cells
+    announced = 0 if isinstance(algorithm, ContinualDensity) else algorithm.announced
+    return (cells + 7) // 8 * (announced + 1)
+
+
+_EVENTS = 1_000_000.0
+_NAMES_MEMORY = 48 << 20
+_WIDTHS = (1 << 10, 1 << 15, 1 << 24)  # of a level: least, least where memory allows, most
+_ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
+
+
+@dataclass(frozen=True, slots=True)
+class TopItems(AutoAlgorithm):
+    """Which names come most often, and how often? Nobody has to list them beforehand.
+
+    Sizes the tables of :class:`panstream.algorithms.heavy_hitters.prefix_sketch.FrequentItems` for the expected number of events, and says from
+    how many events on a name is listed.
+
+    Privacy
+        Unit: one event, or a user of at most ``contributions`` events; one copy of the state at any time and all
+        releases lose ``epsilon`` and ``delta`` together.
+
+    Parameters
+        epsilon, delta: total loss. With ``delta=0`` names must be about ``longest``/8 times as frequent to be listed.
+        longest: longest name in bytes, 64 by default; a shorter limit finds less frequent names.
+        expected: about how many events there are per answer. memory: bytes that the tables may take, 48 MiB by default.
+        releases, contributions, key: as for the algorithm.
+
+    Example
+        >>> question = TopItems(1.0, delta=1e-6, longest=24, expected=100_000)
+        >>> monitor = question.start()
+        >>> monitor.update(["/"] * 5_000 + ["/about"] * 2_000)
+        >>> [item.name for item in monitor.release().top(2)]
+        ['/', '/about']
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float = 0.0
+    longest: int = 64
+    expected: float = _EVENTS
+    memory: int = _NAMES_MEMORY
+    releases: int = 1
+    contributions: int | None = None
+    key: int = 0
+    algorithm: FrequentItems = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.expected < math.inf:
+            raise InvalidParameter(f"expected must be a positive number of events, got expected={self.expected}")
+        object.__setattr__(self, "algorithm", self._sized())
+
+    def _sized(self) -> FrequentItems:
+        smallest = FrequentItems(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            longest=self.longest,
+            step=4 if self.delta else 8,
+            width=_WIDTHS[0],
+            row_width=_ROW_WIDTHS[0],
+            releases=self.releases,
+            contributions=self.contributions,
+            key=self.key,
+        )
+        heavy = self.expected / smallest.listed_from
+        width = _power(CELLS_PER_NAME * min(heavy, MOST_NAMES), *_WIDTHS[1:])
+        row_width = _power(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
+        while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
+            if width <= _WIDTHS[0] and row_width <= _ROW_WIDTHS[0]:
+                least = 4 * (smallest.levels * width + smallest.rows * row_width)
+                raise InvalidParameter(f"memory must be at least {least} bytes, got memory={self.memory}")
+            if row_width > _ROW_WIDTHS[0] and smallest.rows * row_width > smallest.levels * width // 2:
+                row_width //= 2
+            else:
+                width = max(width // 2, _WIDTHS[0])
+                row_width = row_width // 2 if width == _WIDTHS[0] else row_width
+        return replace(smallest, width=width, row_width=max(row_width, _ROW_WIDTHS[0]))
+
+    @property
+    def listed_from(self) -> float:
+        """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
+        return self.algorithm.listed_among(self.expected)
+
+    def why(self) -> str:
+        """Return from how many events on names are listed, how large the tables are, and what listed keys would
+        give.
+        """
+        algorithm = self.algorithm
+        noise = "discrete Gaussian" if self.delta else "discrete Laplace"
+        size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
+        counted = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
+        lines = [
+            f"Names with at least {figure(self.listed_from)} events are listed with 95%; a listed count has a standard "
+            f"error of about {figure(counted)}.",
+            f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
+            f"({size:,} bytes), {noise} noise.",
+            f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
+            f"{figure(2 * (self.contributions or 1) / self.epsilon)}, and none is missed.",
+        ]
+        if self.listed_from > algorithm.listed_from * 1.001:
+            lines.append(f"With more memory names would be listed from {figure(algorithm.listed_from)} events on.")
+        if self.longest > 16:
+            lines.append("A smaller longest= finds lighter names.")
+        return "\n".join(lines)
+
+
+def _power(least: float, low: int, high: int) -> int:
+    """Return the smallest power of two that is at least ``least``, between ``low`` and ``high``."""
+    return int(min(max(1 << max(math.ceil(least) - 1, 0).bit_length(), low), high))

@@ -1,0 +1,189 @@
+"""Numbers as whole steps of a public grid: noise is added to integers, never to floats.
+
+A value is moved into its declared range (or refused) and rounded to the nearest grid point, so an item is off by at
+most half a step, the same way each time: a sum of n items by at most n/2 steps, a mean by half a step. Choose
+``resolution`` so that your data lies on the grid (1 for whole numbers, 0.01 for cents) and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.primitives.inputs import integers, numbers
+from panstream.primitives.memory.scratch import wipe
+
+Outside = Literal["clip", "refuse"]
+Protects = Literal["event", "slot"]
+MOST_STEPS = 1 << 40
+Bounds = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Checked rows of one batch, as integers; ``owned`` arrays are our copies, to be wiped."""
+
+    rows: NDArray[np.int64]
+    owned: tuple[NDArray[Any], ...] = ()
+
+    @classmethod
+    def integers(cls, data: Any, *, name: str, most: int) -> Steps:
+        """Return integers from -most to most; others are refused by row."""
+        rows, copied = integers(data, name=name, lower=-most, upper=most)
+        return cls(rows, (rows,) if copied else ())
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0])
+
+    def wipe(self) -> None:
+        """Overwrite the copies made of the input."""
+        for array in self.owned:
+            wipe(array)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The points origin + i·step for low <= i <= high, and what happens to values outside lower..upper."""
+
+    lower: float
+    upper: float
+    origin: float
+    step: float
+    low: int
+    high: int
+    outside: Outside
+    integral: bool = False  # takes integers only
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def over(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
+        """Return the grid from ``lower`` to ``upper``: of ``steps`` steps, or of steps no longer than
+        ``resolution``.
+        """
+        _check(lower, upper, resolution, outside)
+        count = steps if resolution is None else _steps((upper - lower) / resolution)
+        return cls(
+            lower=lower, upper=upper, origin=lower, step=(upper - lower) / count, low=0, high=count, outside=outside
+        )
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def around_zero(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
+        """Return multiples of ``resolution`` (by default the larger bound in ``steps`` steps), for sums."""
+        _check(lower, upper, resolution, outside)
+        reach = max(abs(lower), abs(upper))
+        step = reach / steps if resolution is None else resolution
+        _steps(reach / step)
+        low, high = math.ceil(lower / step - 1e-9), math.floor(upper / step + 1e-9)
+        if low > high or low == high == 0:
+            raise InvalidParameter(f"resolution must leave a step between lower and upper, got resolution={resolution}")
+        return cls(lower=lower, upper=upper, origin=0.0, step=step, low=low, high=high, outside=outside)
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def whole_numbers(cls, lower: float, upper: float, outside: Outside) -> Grid:
+        """Return the integers from ``lower`` to ``upper``; other numbers are refused."""
+        _check_outside(outside)
+        if not -math.inf < lower <= upper < math.inf:
+            raise InvalidParameter(f"lower must not exceed upper, got lower={lower} and upper={upper}")
+        if lower % 1 or upper % 1:
+            raise InvalidParameter("lower and upper must be integers unless there is a resolution")
+        if not 1 <= max(abs(lower), abs(upper)) <= MOST_STEPS:
+            raise InvalidParameter(f"lower and upper must be a range of 1..2**40, got lower={lower} and upper={upper}")
+        low, high = int(lower), int(upper)
+        return cls(lower=low, upper=high, origin=0.0, step=1.0, low=low, high=high, outside=outside, integral=True)
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def cells(cls, lower: float, upper: float, count: int, outside: Outside) -> Grid:
+        """Return the middles of ``count`` equal cells: rounding to the nearest one finds a value's cell."""
+        _check(lower, upper, None, outside)
+        step = (upper - lower) / count
+        return cls(lower=lower, upper=upper, origin=lower + step / 2, step=step, low=0, high=count - 1, outside=outside)
+
+    def sensitivity(self, unit: Protects) -> int:
+        """Return how many steps one unit moves a sum: an event is added or removed, a slot's content exchanged."""
+        low, high = self.low, self.high
+        return max(high, 0) - min(low, 0) if unit == "slot" else max(abs(low), abs(high))
+
+    def bounds(self, events: NDArray[np.float64] | None) -> Bounds:
+        """Return the least and the largest sum of so many values, or of any number of them."""
+        if events is not None:
+            return events * self.low * self.step, events * self.high * self.step
+        return (0.0 if self.low >= 0 else -math.inf), (0.0 if self.high <= 0 else math.inf)
+
+    def read_totals(self, data: Any, most: int) -> Steps:
+        """Return whole totals of any number of values, up to ``most`` of the signs that values have."""
+        rows, copied = integers(
+            data, name="values", lower=0 if self.low >= 0 else -most, upper=0 if self.high <= 0 else most
+        )
+        return Steps(rows, (rows,) if copied else ())
+
+    def read(self, data: Any, times: int = 1) -> Steps:
+        """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are
+        refused.
+
+        So is a number that is no list, whatever it is: most callers mean a total, and it would be clipped like a value.
+        """
+        if isinstance(data, int | float | np.number):
+            raise InvalidBatch(
+                f"values must be a list or an array, one value of {self.lower:g} to {self.upper:g} a row, got a single "
+                "number; totals of whole slots go to ticks([total]) (see most_events), numbers of events to "
+                "ContinualCount"
+            )
+        low, high = times * self.low, times * self.high
+        if self.integral:
+            return _read_integers(data, low, high, self.outside)
+        from panstream.primitives.kernels.algorithms.noisy_tree import first_outside, place
+
+        lower, upper = float(times * self.lower), float(times * self.upper)
+        values, copied = numbers(data, name="values")
+        try:
+            row = int(first_outside(values, lower, upper)) if self.outside == "refuse" else -1
+            if row >= 0:
+                raise InvalidBatch(f"values must be between {lower} and {upper}", row=row)
+            steps = np.empty(values.size, np.int64)
+            place(values, self.origin, self.step, low, high, steps)
+        finally:
+            if copied:
+                wipe(values)
+        return Steps(steps, (steps,))
+
+
+def _read_integers(data: Any, low: int, high: int, outside: Outside) -> Steps:
+    if outside == "refuse":
+        values, copied = integers(data, name="values", lower=low, upper=high)
+        return Steps(values, (values,) if copied else ())
+    values, copied = integers(data, name="values")
+    if values.size and (int(values.min()) < low or int(values.max()) > high):
+        kept = values if copied else np.empty_like(values)
+        np.clip(values, low, high, out=kept)
+        return Steps(kept, (kept,))
+    return Steps(values, (values,) if copied else ())
+
+
+def _check(lower: float, upper: float, resolution: float | None, outside: Outside) -> None:
+    if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+        raise InvalidParameter(f"lower must be below upper, got lower={lower} and upper={upper}")
+    if resolution is not None and not 0 < resolution < math.inf:
+        raise InvalidParameter(f"resolution must be positive, got resolution={resolution}")
+    _check_outside(outside)
+
+
+def _check_outside(outside: Outside) -> None:
+    if outside not in get_args(Outside):
+        raise InvalidParameter(f"outside must be 'clip' or 'refuse', got outside={outside!r}")
+
+
+def _steps(count: float) -> int:
+    """Return the number of steps, rounded up unless it is whole up to rounding errors."""
+    steps = max(1, math.ceil(count - 1e-9 * count))
+    if steps > MOST_STEPS:
+        raise InvalidParameter(f"resolution must leave at most 2**40 steps, got {steps}")
+    return steps

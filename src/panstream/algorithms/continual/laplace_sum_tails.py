@@ -1,0 +1,104 @@
+"""Tails of a sum of discrete Laplace draws: honest intervals and error bounds for continual counters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import DiscreteLaplace
+from panstream.privacy.numeric_search import bisected, minimise
+
+NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
+"""How many draws of which law an answer holds; draws of weight w <= 1 count w**2 each."""
+
+
+@lru_cache(maxsize=1024)
+def law_at(rate: Fraction | float) -> DiscreteLaplace:
+    """Return the law of a rate."""
+    return DiscreteLaplace.at_most(rate)
+
+
+def noise_variance(parts: NoiseParts) -> float:
+    """Return the variance of the sum of all draws."""
+    return math.fsum(draws * law.variance for draws, law in parts)
+
+
+def _laplace_sum_tail(x: float, draws: int) -> float:
+    """Return P(X_1 + ... + X_n > x) for independent Laplace(1) draws and x >= 0.
+
+    The sum is a difference of two Gamma(n) variables, so the tail is e**-x times a polynomial with positive
+    coefficients: sum_j x**j/j! · sum_(r < n-j) C(n+r-1, r)·2**-(n+r).
+    """
+    if x > 700.0 + 8.0 * draws:
+        return 0.0
+    total, log_x = 0.0, math.log(x) if x > 0 else -math.inf
+    for power, weight in enumerate(_tail_weights(draws)):
+        exponent = power * log_x - math.lgamma(power + 1) if power else 0.0
+        total += weight * math.exp(exponent - x)
+    return total
+
+
+@lru_cache(maxsize=256)
+def _tail_weights(draws: int) -> tuple[float, ...]:
+    term, partial, sums = 2.0**-draws, 0.0, []
+    for r in range(draws):
+        partial += term
+        sums.append(partial)
+        term *= (draws + r) / (2.0 * (r + 1))
+    return tuple(reversed(sums))
+
+
+@lru_cache(maxsize=4096)
+def _unit_quantile(tail: float, draws: int) -> float:
+    """Return x with P(sum of ``draws`` Laplace draws of variance 1 in total > x) = ``tail``."""
+    high = 1.0
+    while _laplace_sum_tail(high, draws) > tail:
+        high *= 2.0
+    return bisected(lambda x: _laplace_sum_tail(x, draws) > tail, 0.0, high, 60)[1] / math.sqrt(2.0 * draws)
+
+
+def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:
+    """Return the half width of a two-sided interval at ``level`` for an answer with these draws, and a normal error of
+    variance ``normal`` besides.
+
+    Draws of different scales are replaced by fewer equal ones with the same variance and at least the same kurtosis,
+    which makes the interval a little wider, never narrower than the normal one.
+    """
+    variance = noise_variance(parts) + normal
+    if variance == 0.0:
+        return 0.0
+    fourth = math.fsum(draws * law.variance**2 for draws, law in parts)
+    equal = max(1, min(200, math.floor(variance**2 / fourth + 1e-9))) if fourth else 200
+    # Noise on integers needs half a step more than its continuous twin.
+    return _unit_quantile((1.0 - level) / 2.0, equal) * math.sqrt(variance) + 0.5
+
+
+def error_bound(beta: float, parts: NoiseParts) -> float:
+    """Return an error that the sum of these draws exceeds with probability at most ``beta`` (Chernoff's bound).
+
+    P(|S| >= x) <= 2·exp(-theta·x)·prod E exp(theta·X) for every theta below the smallest kappa, with
+    E exp(theta·X) = (cosh kappa - 1)/(cosh kappa - cosh theta). All even cumulants of X are positive, so
+    log E exp(theta·w·X) <= w**2·log E exp(theta·X) for w <= 1: weighted draws may be counted by their squared weights.
+    """
+    checks.probability(beta=beta)
+    noisy = [(draws, law.kappa) for draws, law in parts if draws and math.isfinite(law.kappa)]
+    if not noisy:
+        return 0.0
+    smallest = min(kappa for _, kappa in noisy)
+
+    def bound(theta: float) -> float:
+        moment = math.fsum(draws * _log_moment(theta, kappa) for draws, kappa in noisy)
+        return (moment + math.log(2.0 / beta)) / theta
+
+    return bound(minimise(bound, 1e-9 * smallest, smallest * (1.0 - 1e-12)))
+
+
+def _log_moment(theta: float, kappa: float) -> float:
+    return 2.0 * _log_sinh(kappa / 2.0) - _log_sinh((kappa + theta) / 2.0) - _log_sinh((kappa - theta) / 2.0)
+
+
+def _log_sinh(x: float) -> float:
+    return x + math.log(-math.expm1(-2.0 * x)) - math.log(2.0)

@@ -1,0 +1,295 @@
+"""LeastSquaresTree: continual sums for those who trust their machine. NOT pan-private."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, Steps
+from panstream.algorithms.continual.laplace_sum_tails import error_bound
+from panstream.algorithms.continual.ticker import Ticker
+from panstream.algorithms.continual.tree_shape import node_draws
+from panstream.core.estimate import Estimate, Estimates
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.primitives.codec import FieldLayout, noise, noised, public, published
+from panstream.primitives.kernels.algorithms.least_squares_tree import advance, draws_needed, open_below, sampled_noise
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.continual_loss import tree_kappa
+
+_CHUNK = 1 << 13
+_MOST_LEVELS = 12
+_MOST_RADIX = 1 << 12
+_STEP = 2.0**-9  # of covariances, in draws, when the largest variance is sought
+
+
+@dataclass(slots=True)
+class _LeastSquaresState:
+    """An exact running total and the noise of the nodes around the current slot: an intruder learns everything."""
+
+    total: NDArray[np.int64] = noised()  # exact: the claim covers no intrusion
+    siblings: NDArray[np.int64] = noise()  # the children of every open node, and the open node at the top
+    complete: NDArray[np.int64] = noise()  # estimates of the closed ones among them, added up
+    to_come: NDArray[np.int64] = noise()  # the ones not yet open, added up
+    last: NDArray[np.int64] = published()  # the output of the last tick, and its variance in draws bit by bit
+    digits: NDArray[np.int64] = public()
+    ticks: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastSquaresTree(Ticker[_LeastSquaresState]):
+    """Running sums with the least noise, for users who need continual release but no protection of the state.
+
+    **Not pan-private**: the state holds the exact sum. Use KaryTree unless nobody can ever see the machine.
+
+    The answer is the exact sum plus noise. The noise of an answer is the least-squares estimate, from the noises of
+    the nodes of a tree over time, of the noise of all slots so far; it may use nodes that are not complete yet, since
+    noise is not data. Kept are the noises of the nodes around the current slot: radix numbers per level.
+
+    Privacy
+        Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
+        says "intrusions: none". A copy of the state has no finite loss.
+
+    Error
+        With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over
+        2**10, 2**14, 2**16, 2**20 slots 120, 290, 422, 776: 22 to 25 times less than the event-level counter.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
+        horizon: number of ticks.
+        lower, upper: range of one event; values outside are moved to the nearer bound.
+        radices: children per node from the leaves up; chosen for the horizon, and kept in stored bytes.
+
+    Example
+        >>> monitor = LeastSquaresTree(epsilon=1.0, horizon=1000).start()
+        >>> len(monitor.ticks([1, 0] * 500))
+        1000
+        >>> str(monitor.claim().intrusions)
+        'none'
+
+    Reference: least squares on a tree of counts after Hay et al. 2010 and Honaker 2015, made online.
+    """
+
+    state_type: ClassVar[type[Any]] = _LeastSquaresState
+    proof: ClassVar[str] = "continual-tree.md"
+    most_slots: ClassVar[int] = 1 << 40
+
+    horizon: int
+    lower: int = 0
+    upper: int = 1
+    radices: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        """Check the range, and choose the radices."""
+        _ = self.grid
+        radices = tuple(self.radices) or _choose_radices(self.horizon)
+        object.__setattr__(self, "radices", radices)
+        fits = len(radices) <= _MOST_LEVELS and all(1 <= radix <= _MOST_RADIX for radix in radices)
+        if not fits or math.prod(radices) < self.horizon:
+            raise InvalidParameter(
+                f"radices must be in 1..{_MOST_RADIX} and multiply to horizon={self.horizon} or more, got {radices}"
+            )
+        _ = self.law
+
+    @property
+    def grid(self) -> Grid:
+        """Return the integers within the range."""
+        return Grid.whole_numbers(self.lower, self.upper, self.outside)
+
+    @property
+    def sensitivity(self) -> int:
+        """Return how far one event moves a sum."""
+        return self.grid.sensitivity("event")
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the law of every draw."""
+        return DiscreteLaplace.at_most(tree_kappa(self.epsilon, len(self.radices), self.sensitivity))
+
+    def claim(self) -> Claim:
+        """Return the loss of all outputs; no intrusion is covered."""
+        claim = Ticker.claim(self)
+        return replace(
+            claim,
+            intrusions=Intrusions(unannounced=0, announced=0),
+            public=("how many slots were closed",),
+            note=claim.note or "not pan-private: the state holds the exact sum",
+        )
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the total, the noises around the current slot, and the clock."""
+        levels, most = len(self.radices), max(self.radices)
+        return {
+            "total": FieldLayout("i8", (1,)),
+            "siblings": FieldLayout("i8", (levels, most)),
+            "complete": FieldLayout("i8", (levels,)),
+            "to_come": FieldLayout("i8", (levels,)),
+            "last": FieldLayout("i8", (2,)),
+            "digits": FieldLayout("i8", (levels,), at_least=0, below=most + 1),
+            "ticks": FieldLayout("int", at_least=0, below=self.horizon + 1),
+        }
+
+    def begin(self, source: Source) -> _LeastSquaresState:
+        """Return an empty sum and the noises of the first nodes."""
+        state, levels = self.empty_state(), len(self.radices)
+        drawn = self._draw(1 + sum(self.radices[:-1]), source)
+        open_below(levels - 1, state.siblings, state.to_come, np.array(self.radices), drawn, 0)
+        return state
+
+    def batch(self, values: Any) -> Steps:
+        """Check events of the open slot, one per row."""
+        return self.grid.read(values)
+
+    def update(self, state: _LeastSquaresState, batch: Steps, source: Source) -> None:
+        """Add the events to the sum."""
+        self.need_slots(state.ticks, 1)
+        np.add(state.total, batch.rows.sum(), out=state.total)
+
+    def tick(self, state: _LeastSquaresState, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        self.need_slots(state.ticks, 1)
+        self._close(state, np.zeros(1, np.int64), source)
+        return self.release(state, source)
+
+    def ticks(self, state: _LeastSquaresState, values: Any, source: Source) -> Estimates:
+        """Take the total of every slot, close each, and return all estimates."""
+        totals = self.grid.read_totals(values, MOST_STEPS)
+        try:
+            self.need_slots(state.ticks, len(totals))
+            outputs, draws = self._close(state, totals.rows, source)
+        finally:
+            totals.wipe()
+        error = np.sqrt(draws * self.law.variance)
+        support = self.grid.bounds(None)
+        return Estimates(
+            unclipped=outputs.astype(np.float64), standard_error=error, claim=self.claim(), name="sum", support=support
+        )
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return the bound that values of one sign give."""
+        return self.grid.bounds(None)
+
+    def release(self, state: _LeastSquaresState, source: Source) -> Estimate:
+        """Return the estimate of the last tick again."""
+        self.need_a_tick(state.ticks)
+        value, draws = int(state.last[0]), float(state.last.view(np.float64)[1])
+        return self.described(
+            float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,), state.ticks
+        )
+
+    def refresh(self, state: _LeastSquaresState, source: Source) -> None:
+        """Refuse: a state that was seen has given everything away."""
+        raise NotSupported("LeastSquaresTree is not pan-private: it cannot recover from an intrusion")
+
+    def error(self, *, beta: float) -> float:
+        """Return the error that any single answer exceeds with probability at most ``beta``."""
+        if math.isinf(self.epsilon):
+            return 0.0
+        # Rounding adds half a unit at the output, and 2**-11 for every node in it.
+        return 1.0 + error_bound(beta, ((_most_noise(self.radices, self.horizon), self.law),))
+
+    def noise(self, slots: int = 1 << 12) -> tuple[float, float]:
+        """Return the mean and the largest variance of the answers in draws, from ``slots`` evenly spaced ones."""
+        return _noise(self.radices, self.horizon, slots)
+
+    def _draw(self, count: int, source: Source) -> NDArray[np.int64]:
+        drawn: NDArray[np.int64] = source.scratch.array(count, np.int64)
+        drawn.fill(0)
+        source.add_discrete_laplace(drawn, self.law)
+        return drawn
+
+    def _close(
+        self, state: _LeastSquaresState, rows: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        outputs, draws = np.cumsum(rows), np.empty(rows.size)
+        outputs += state.total
+        total, radices = outputs[-1:].copy(), np.array(self.radices)
+        kept = (state.siblings, state.complete, state.to_come, state.digits)
+        siblings, complete, to_come, digits = work = tuple(field.copy() for field in kept)
+        for start in range(0, rows.size, _CHUNK):
+            piece = slice(start, min(start + _CHUNK, rows.size))
+            noise = self._draw(draws_needed(digits, radices, piece.stop - start), source)
+            below = np.array(node_draws(self.radices))
+            advance(siblings, complete, to_come, digits, radices, below, noise, outputs[piece], draws[piece])
+            source.scratch.close()
+        if rows.size:
+            state.total[:] = total
+            for field, new in zip(kept, work, strict=True):
+                field[:] = new
+            state.last[0], state.last.view(np.float64)[1] = outputs[-1], draws[-1]
+            state.ticks += rows.size
+        return outputs, draws
+
+
+@lru_cache(maxsize=256)
+def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, float]:
+    at = np.unique(np.linspace(1, horizon, min(slots, horizon)).astype(np.int64))
+    mean, worst = sampled_noise(np.array(radices), np.array(node_draws(radices)), at)
+    return float(mean), float(worst)
+
+
+@lru_cache(maxsize=256)
+def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
+    """Return what no answer's variance in draws exceeds, less than a hundredth above the largest.
+
+    Of an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of
+    the whole node, and t the variance of the latter. With the node's own draw, v becomes v - c²/(t + 1), and c and t
+    are divided by t + 1. The answer's variance grows with v and t and falls with c, so c may be rounded down and t up,
+    which leaves few cases.
+
+    >>> _most_noise((5,), 4)
+    4.0
+    """
+    free = tied = np.array([[0.0], [0.0], [1.0]])  # v, c, t of an open leaf; tied: by the last digits of the horizon
+    for level, (radix, draws) in enumerate(zip(radices, node_draws(radices), strict=True)):
+        if level:
+            free, tied = _climbed(free), _climbed(tied)
+        horizon, last = divmod(horizon, radix) if level < len(radices) - 1 else (0, horizon)
+        tied = np.hstack([_closed(tied, radix, draws, range(last, last + 1)), _closed(free, radix, draws, range(last))])
+        free = _closed(free, radix, draws, range(radix))
+    return float(tied[0].max())
+
+
+def _climbed(cases: NDArray[np.float64]) -> NDArray[np.float64]:
+    v, c, t = cases
+    places = np.stack([np.floor(c / (t + 1.0) / _STEP), np.ceil(t / (t + 1.0) / _STEP)])
+    found, inverse = np.unique(places, axis=1, return_inverse=True)
+    largest = np.zeros(found.shape[1])
+    np.maximum.at(largest, inverse.reshape(-1), v - c**2 / (t + 1.0))
+    return np.vstack([largest, found * _STEP])
+
+
+def _closed(cases: NDArray[np.float64], radix: int, draws: float, digits: range) -> NDArray[np.float64]:
+    """Return the cases with so many of a node's children complete, each of ``draws``, one open and the others to
+    come.
+    """
+    complete = np.array(digits, np.float64)[:, np.newaxis]
+    v, c, t = cases
+    rest = t + complete * draws + (radix - 1.0 - complete)
+    return np.stack([v + complete * draws, c + complete * draws, rest]).reshape(3, -1)
+
+
+@lru_cache(maxsize=256)
+def _choose_radices(horizon: int) -> tuple[int, ...]:
+    """Return the radices with the least mean noise over ``horizon`` slots: equal ones but the first and the last.
+
+    >>> len(_choose_radices(1 << 10))
+    3
+    """
+    found: dict[tuple[int, ...], float] = {}
+    for levels in range(1, _MOST_LEVELS + 1):
+        for tenths in range(9, 20):
+            middle = max(2, round(horizon ** (1 / levels) * tenths / 10))
+            for first in {round(middle * part / 20) for part in range(14, 27, 2)} if levels > 1 else {horizon}:
+                below = (max(first, 2), *[middle] * (levels - 2)) if levels > 1 else ()
+                radices = (*below, -(-horizon // math.prod(below)))
+                if max(radices) <= _MOST_RADIX:
+                    found[radices] = levels**2 * _noise.__wrapped__(radices, horizon, 256)[0]
+    closest = sorted(found, key=lambda radices: (found[radices], radices))[:12]
+    return min(closest, key=lambda radices: (len(radices) ** 2 * _noise(radices, horizon, 1 << 12)[0], radices))

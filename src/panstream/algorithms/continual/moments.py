@@ -1,0 +1,359 @@
+"""ContinualMean and ContinualVariance on the default tree.
+
+They keep Bernstein parts: with x in [0, 1] the item's place in its range, (1-x, x) or ((1-x)², 2x(1-x), x²). These are
+not negative and add up to 1, so an item moves the whole vector by 1 and all of epsilon serves every part (Theorem 4 of
+docs/proofs/continual-tree.md), where a count, a sum and a sum of squares side by side get a third each.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import ClassVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, Outside
+from panstream.algorithms.continual.laplace_sum_tails import half_width
+from panstream.algorithms.continual.tree_base import Arrays, Tree, TreeState
+from panstream.core.estimate import Estimate
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.primitives.noise import DiscreteLaplace
+from panstream.privacy.claim import Adjacency
+from panstream.privacy.continual_loss import moment_sensitivity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moments(Tree):
+    """Base of mean and variance: what one item adds to a leaf, in whole numbers, is its powers up to ``degree``.
+
+    Bernstein parts where events are added or removed. Where values are exchanged the number of events is public, and
+    centred powers (i, or steps·y and y² with y = 2i - steps) cost less.
+    """
+
+    degree: ClassVar[int]
+    finest: ClassVar[int] = MOST_STEPS  # steps that the range may have
+    usual: ClassVar[int]  # steps without a resolution
+
+    lower: float
+    upper: float
+    resolution: float | None = None
+    outside: Outside = "clip"
+    adjacency: Adjacency = "add-remove"
+
+    def check(self) -> None:
+        """Check range, resolution and adjacency."""
+        if self.adjacency not in get_args(Adjacency):
+            raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        if self.steps > self.finest:
+            raise InvalidParameter(f"resolution must leave at most 2**20 steps, got {self.steps}")
+
+    @property
+    def grid(self) -> Grid:
+        """Return the grid over the range."""
+        return Grid.over(self.lower, self.upper, self.resolution, self.usual, self.outside)
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps the range has."""
+        return self.grid.high
+
+    @property
+    def replaces(self) -> bool:
+        """Return whether values are exchanged, and counts public."""
+        return self.adjacency == "replace"
+
+    @property
+    def width(self) -> int:
+        """Return how many parts there are."""
+        return self.degree if self.replaces else self.degree + 1
+
+    @property
+    def sensitivity(self) -> int:
+        """Return the L1 change that one event makes to all parts together."""
+        return moment_sensitivity(self.steps, self.degree, replaces=self.replaces)
+
+    @property
+    @abstractmethod
+    def support(self) -> tuple[float, float]:
+        """Return the least and the largest possible answer."""
+
+    def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+        """Write the parts of every row, without temporaries."""
+        first, last, steps = leaves[:, 0], leaves[:, -1], self.steps
+        if self.replaces and self.degree == 1:
+            first[:] = rows
+        elif self.replaces:
+            np.multiply(rows, 2, out=first)
+            first -= steps
+            np.multiply(first, first, out=last)
+            first *= steps
+        else:
+            np.subtract(steps, rows, out=first)
+            if self.degree == 2:
+                np.multiply(first, rows, out=leaves[:, 1])
+                leaves[:, 1] *= 2
+                first *= first
+            np.power(rows, self.degree, out=last)
+
+    def evenly(self) -> NDArray[np.float64]:
+        """Return the parts of an average row, for values that lie evenly over the range."""
+        size = float(self.steps) ** self.degree
+        if self.replaces:
+            return np.array([size / 2] if self.degree == 1 else [0.0, size / 3])
+        return np.full(self.width, size / self.width)
+
+    def count(
+        self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the number of events, NaN where it does not suffice.
+
+        It suffices if there are at least ``degree`` events and the noisy count is twice its standard error.
+        """
+        if self.replaces:
+            count, error = events.astype(np.float64), np.zeros(len(events))
+        else:
+            unit = float(self.sensitivity)
+            count, error = sums.sum(axis=1) / unit, np.sqrt(self.width * variances) / unit
+        return np.where((count > self.degree - 0.5) & (count >= 2.0 * error), count, np.nan)
+
+    def at(self, state: TreeState, what: str) -> Estimate:
+        """Return "count", "sum" or "mean" after the last tick, from numbers that are public already: it costs nothing.
+
+        Of a variance also "var_pop" and "var_samp".
+        """
+        self.need_a_tick(state.ticks)
+        return self.from_totals(self.engine.totals(state), what, self.engine.law(state.epoch))
+
+    def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
+        """Return the same from the sums of all parts, with their variance last and the law of the newest draws."""
+        if self.replaces:
+            raise NotSupported('other moments than its own need adjacency="add-remove"')
+        if what == "mean":
+            value, error = self.mean_of(total[np.newaxis, :-1], total[-1:])
+            return self._told("mean", (self.lower, self.upper), float(value[0]), float(error[0]), ())
+        weights = {"count": np.ones(self.width), "sum": self.marks}.get(what)
+        if weights is None:
+            raise NotSupported(f"{type(self).__name__} has no {what}")
+        return self._linear(total, what, weights, law)
+
+    def _linear(
+        self, total: NDArray[np.float64], what: str, weights: NDArray[np.float64], law: DiscreteLaplace
+    ) -> Estimate:
+        """Return a combination of the parts, whose noise is known exactly."""
+        unit, largest, variance = float(self.sensitivity), float(np.abs(weights).max()), float(total[-1])
+        value = float(weights @ total[:-1]) / unit
+        draws = variance / law.variance * float(((weights / largest) ** 2).sum()) if law.variance else 0.0
+
+        def rule(level: float) -> tuple[float, float]:
+            half = half_width(level, ((draws, law),)) * largest / unit
+            return value - half, value + half
+
+        return Estimate.clipped(
+            value,
+            (0.0 if weights.min() >= 0.0 else -math.inf, 0.0 if weights.max() <= 0.0 else math.inf),
+            standard_error=math.sqrt(variance * float((weights**2).sum())) / unit,
+            claim=self.claim(),
+            name=what,
+            rule=rule,
+        )
+
+    @property
+    def marks(self) -> NDArray[np.float64]:
+        """Return what a unit of every part adds to the sum of values: a straight line through its Bernstein parts."""
+        return np.linspace(self.lower, self.upper, self.width)
+
+    def mean_of(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> Arrays:
+        """Return the ratio of sum and count with its error by the delta method, where events come and go."""
+        size = self.count(sums, variances, np.zeros(len(sums), np.int64))[:, np.newaxis] * float(self.sensitivity)
+        value = (sums / size) @ self.marks
+        spread = np.sqrt(((self.marks - value[:, np.newaxis]) ** 2).sum(axis=1))
+        error = spread * np.sqrt(variances) / size[:, 0]
+        return value, np.where(np.isnan(size[:, 0]), np.inf, error)
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return the least and the largest possible answer."""
+        return self.support
+
+    def describe(
+        self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
+    ) -> Estimate:
+        """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
+        return self._told(self.label, self.support, value, error, released)
+
+    def _told(
+        self, label: str, support: tuple[float, float], value: float, error: float, released: tuple[int, ...]
+    ) -> Estimate:
+        empty = math.isnan(value)
+        inside = min(max(value, support[0]), support[1])
+
+        def rule(level: float) -> tuple[float, float]:
+            half = NormalDist().inv_cdf((1 + level) / 2) * error
+            return support if empty else (inside - half, inside + half)
+
+        return Estimate.clipped(
+            value,
+            support,
+            standard_error=error,
+            claim=self.claim(),
+            name=f"{label} (no data)" if empty else label,
+            released=released,
+            rule=rule,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinualMean(_Moments):
+    """The mean of all values so far, at every tick.
+
+    Privacy
+        Unit: one value, anywhere in time (``contributions=K``: a user of at most K values). ``adjacency="add-remove"``
+        hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One copy
+        at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
+
+    Error
+        With V the variance of a :class:`ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place
+        in
+        the range: variance V·(upper-lower)²·(x² + (1-x)²)/n², or V·(upper-lower)²/n² with ``"replace"``. Rounding
+        adds at most half a step.
+
+    Parameters
+        lower, upper: range of a value.
+        resolution: length of a step, a 2**20th of the range by default. Sums are exact below 2**53 steps.
+        adjacency: "add-remove" or "replace".
+        The others as in :class:`panstream.algorithms.continual.tree_base.Tree`.
+
+    Until the noisy count is twice its standard error the answer is called "mean (no data)" and is NaN.
+
+    Example
+        >>> monitor = ContinualMean(epsilon=1.0, horizon=100, lower=0.0, upper=10.0).start()
+        >>> monitor.update([2.0, 4.0] * 5000)
+        >>> abs(monitor.tick().value - 3.0) < 0.3
+        True
+
+    Reference: Budaeva et al. 2013, §4.2, Algorithm 3, corrected.
+    """
+
+    label: ClassVar[str] = "mean"
+    degree: ClassVar[int] = 1
+    usual: ClassVar[int] = 1 << 20
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Return the range."""
+        return self.lower, self.upper
+
+    def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
+        """Return the ratio of the sums with its error by the delta method."""
+        count = self.count(sums, variances, events)
+        steps, span = count * self.steps, self.upper - self.lower
+        place = sums[:, -1] / steps
+        weight = 1.0 if self.replaces else place**2 + (1.0 - place) ** 2
+        error = span * np.sqrt(weight * variances) / steps
+        return self.lower + span * place, np.where(np.isnan(count), np.inf, error)
+
+    def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
+        """Return the error of the mean of ``events`` values that is exceeded with probability at most ``beta``.
+
+        Without ``events``, or with too few for the noise, it is the whole range.
+        """
+        span, unit = self.upper - self.lower, float(self.steps)
+        if self.replaces:
+            moved, lost = self.steps_off(beta, ticks) / unit, 0.0
+        else:
+            # (1-x)·dB - x·dA in the numerator, dA + dB in the count.
+            moved, lost = (self.steps_off(beta / 2, ticks, squared) / unit for squared in (1.0, 2.0))
+        return min(span, span * moved / (events - lost)) if events is not None and events > lost else span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinualVariance(_Moments):
+    """The variance of all values so far, at every tick: of the sample (n - 1), or of the population (n) if asked.
+
+    Privacy
+        As :class:`ContinualMean`.
+
+    Error
+        With V the variance of a :class:`ContinualCount` of the same epsilon, y in [-1, 1] the values' places about the
+        middle
+        of the range and r half its length: count, sum and sum of squares of y have noise 3V, 2V and 3V (three budgets
+        of epsilon/3 would have 9V each), with ``"replace"`` 0, 81V/16 and 81V/16. The answer's variance is, by the
+        delta method with m and q the means of y and y² and n values, r⁴·V/n²·sum_j (q_j - q - 2m(m_j - m))² over
+        (m_j, q_j) = (-1, 1), (0, -1), (1, 1). Rounding moves every value by at most half a step.
+
+    Parameters
+        As :class:`ContinualMean`; the resolution is a 2**12th of the range by default, at least a 2**20th.
+        population: divide by the count instead of the count less one.
+
+    Until the noisy count exceeds 1 and twice its standard error the answer is called "variance (no data)" and is NaN.
+
+    Example
+        >>> monitor = ContinualVariance(epsilon=1.0, horizon=100, lower=0.0, upper=10.0).start()
+        >>> monitor.update([2.0, 4.0] * 5000)
+        >>> 0.5 < monitor.tick().value < 1.5
+        True
+
+    Reference: Budaeva et al. 2013, §4.3, Algorithm 4, corrected.
+    """
+
+    label: ClassVar[str] = "variance"
+    degree: ClassVar[int] = 2
+    finest: ClassVar[int] = 1 << 20
+    usual: ClassVar[int] = 1 << 12
+
+    population: bool = False
+
+    def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
+        """Return a variance of either kind, or another moment."""
+        if what not in ("var_pop", "var_samp") or self.replaces:
+            return _Moments.from_totals(self, total, what, law)
+        twin = replace(self, population=what == "var_pop")
+        value, error = twin.decode(total[np.newaxis, :-1], total[-1:], np.zeros(1, np.int64))
+        return twin._told(twin.label, twin.support, float(value[0]), float(error[0]), ())
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Return 0 and the variance of two values at both ends of the range."""
+        return 0.0, (self.upper - self.lower) ** 2 / 2.0
+
+    def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
+        """Return the variance with its error by the delta method."""
+        count = self.count(sums, variances, events)
+        steps = count * float(self.steps) ** 2
+        if self.replaces:
+            mean, square = sums[:, 0] / steps, sums[:, 1] / steps
+            weight = 1.0 + 4.0 * mean**2
+        else:
+            mean = (sums[:, 2] - sums[:, 0]) / steps
+            square = (sums[:, 0] - sums[:, 1] + sums[:, 2]) / steps
+            stands_for = ((-1.0, 1.0), (0.0, -1.0), (1.0, 1.0))  # y and y² of a unit of each part
+            weight = np.zeros(len(sums))
+            for y, squared in stands_for:
+                weight += (squared - square - 2.0 * mean * (y - mean)) ** 2
+        unit = ((self.upper - self.lower) / 2.0) ** 2 * (1.0 if self.population else count / (count - 1.0))
+        error = unit * np.sqrt(weight * variances) / steps
+        return unit * (square - mean**2), np.where(np.isnan(count), np.inf, error)
+
+    def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
+        """Return the error of the variance of ``events`` values that is exceeded with probability at most ``beta``.
+
+        Without ``events``, or with too few for the noise, it is the largest variance there is.
+        """
+        most, unit = self.support[1], float(self.steps) ** 2
+        if self.replaces:
+            lost, square = 0.0, self.steps_off(beta / 2, ticks) / unit
+            mean = square
+        else:
+            # Squared weights of the parts: 3 in the count; at most 4 in y² - q and 5 in y - m, where none exceeds 2.
+            lost, square, mean = (self.steps_off(beta / 3, ticks, squared) / unit for squared in (3.0, 1.0, 1.25))
+            square, mean = 2.0 * square, 2.0 * mean
+        if events is None or events - lost <= 1.0:
+            return most
+        left = events - lost
+        square, mean = square / left, mean / left
+        # The factor n/(n-1) is itself off by |N - n|/((N-1)(n-1)).
+        off = left / (left - 1.0) * (square + 2.0 * mean + mean**2) + lost / ((events - 1.0) * (left - 1.0))
+        return min(most, ((self.upper - self.lower) / 2.0) ** 2 * off)

@@ -1,0 +1,242 @@
+"""The machinery of the tree counters: open noised accumulators, close nodes, keep running totals of what was released.
+
+Every level keeps one open node. Its accumulator starts as noise, receives every item, and when the node is complete it
+is released with fresh noise and starts again as fresh noise. A node is then estimated from its own released sum and
+from its children's, each weighted by the inverse of its variance (Honaker), and an answer adds up the estimates of the
+closed nodes whose parents are still open. Only running totals of those are kept: a few numbers per level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, TreeShape, epoch_of
+from panstream.primitives.codec import FieldLayout, noised, public, published
+from panstream.primitives.kernels.algorithms.noisy_tree import advance, closings
+from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.continual_loss import tree_kappa
+
+_CHUNK = 1 << 12  # numbers of leaves taken in at a time
+
+Leaves = Callable[[int, int, NDArray[np.int64]], None]
+"""Writes what the slots from ``start`` to ``stop`` add to their leaves."""
+
+
+@dataclass(slots=True)
+class TreeState:
+    """What the machine holds between two steps, and all an intruder can copy. One row per level, leaves first."""
+
+    open: NDArray[np.int64] = noised()  # the accumulators of the open nodes
+    draws: NDArray[np.int64] = public()  # how many draws of noise each row of ``open`` holds
+    digits: NDArray[np.int64] = public()  # closed nodes whose parent is open
+    closed: NDArray[np.int64] = published()  # float64 bit by bit: their estimates and variance; last row past epochs
+    ticks: int = public()
+    epoch: int = public()
+    events: int = public()  # counted only where the adjacency makes it public
+
+    @property
+    def sums(self) -> NDArray[np.float64]:
+        """Return ``closed`` as the numbers it holds: from released sums only, the last column variances."""
+        return self.closed.view(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEngine:
+    """A tree of vectors of ``width`` numbers: bounded with the given shape, or one tree per epoch."""
+
+    epsilon: float
+    sensitivity: int
+    contributions: int
+    width: int
+    one_step_ticks: bool
+    bounded: TreeShape | None
+
+    def shape(self, epoch: int) -> TreeShape:
+        """Return the tree of an epoch; with a horizon there is only one."""
+        return TreeShape.of_epoch(epoch, self.one_step_ticks) if self.bounded is None else self.bounded
+
+    def law(self, epoch: int = 0) -> DiscreteLaplace:
+        """Return the law of every draw in an epoch."""
+        return _law(self.epsilon, self.shape(epoch).rows, self.sensitivity, self.contributions)
+
+    def variance_of_draw(self, epoch: int) -> float:
+        """Return the variance of a draw, in the units in which answers tell theirs."""
+        return self.law(epoch).variance
+
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: Source) -> None:
+        """Add one draw to every number of whole rows."""
+        source.add_discrete_laplace(rows.reshape(-1), self.law(epoch))
+
+    @property
+    def rows(self) -> int:
+        """Return how many levels the state has room for."""
+        return self.shape(EPOCHS - 1).rows
+
+    def layout(self, slots: int) -> dict[str, FieldLayout]:
+        """Return what the fields of a state look like."""
+        return {
+            "open": FieldLayout("i8", (self.rows, self.width)),
+            "draws": FieldLayout("i8", (self.rows,), at_least=0),
+            "digits": FieldLayout("i8", (self.rows,), at_least=0, below=MOST_CAPACITY + 2),
+            "closed": FieldLayout("i8", (self.rows + 1, self.width + 1)),
+            "ticks": FieldLayout("int", at_least=0, below=slots + 1),
+            "epoch": FieldLayout("int", at_least=0, below=EPOCHS if self.bounded is None else 1),
+            "events": FieldLayout("int", at_least=0),
+        }
+
+    def add(self, state: TreeState, total: NDArray[np.int64]) -> None:
+        """Add to the open node of every level."""
+        state.open[: self.shape(state.epoch).rows] += total
+
+    def refresh(self, state: TreeState, source: Source) -> None:
+        """Add fresh noise to every noised accumulator."""
+        noisy = self._noisy(state.epoch)
+        self.add_noise(state.open[noisy], state.epoch, source)
+        state.draws[noisy] += 1
+
+    def close(
+        self, state: TreeState, slots: int, leaves: Leaves | None, source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Fill and close ``slots`` slots, all or none.
+
+        Returns the estimated sums after each slot, their variances, and the noisy sums that the last one released.
+        Working memory of ``source`` is wiped as the slots are closed.
+        """
+        sums, variances = np.empty((slots, self.width)), np.empty(slots)
+        released = np.zeros((self.rows, self.width), np.int64)
+        work = TreeState(*(_copied(getattr(state, declared.name)) for declared in fields(state)))
+        size, closed = max(1, _CHUNK // self.width), 0
+        try:
+            with Scratch() as scratch:
+                space = scratch.array(min(size, slots) * self.width, np.int64).reshape(-1, self.width)
+                space.fill(0)
+                for start in range(0, slots, size):
+                    stop = min(start + size, slots)
+                    if leaves is not None:
+                        leaves(start, stop, space[: stop - start])
+                    at = start
+                    while at < stop:
+                        piece = space[at - start : stop - start]
+                        ends = stop == slots and not self.one_step_ticks
+                        done, closed = self._run(work, piece, ends, sums[at:], variances[at:], released, source)
+                        at += done
+                    source.scratch.close()
+            _commit(work, state)
+        finally:
+            wipe(work.open)
+        return sums, variances, released[:closed].reshape(-1)
+
+    def totals(self, state: TreeState) -> NDArray[np.float64]:
+        """Return the sum of all closed nodes, part by part, and its variance last."""
+        rows = self.shape(state.epoch).rows
+        level = state.sums[:rows].copy()
+        level[:, -1] *= self.variance_of_draw(state.epoch)
+        above = np.zeros(self.width + 1)
+        for row in range(rows - 1, 0, -1):
+            above += level[row]
+        total: NDArray[np.float64] = state.sums[-1] + above + level[0]
+        return total
+
+    def noise_parts(self, ticks: int) -> list[NoiseParts]:
+        """Return the draws of the noisiest answers up to ``ticks``: those of the last epoch and of the one before."""
+        if self.bounded is not None:
+            return [((self.bounded.noise(ticks).worst, self.law()),)]
+        epoch, slots = epoch_of(ticks, self.one_step_ticks)
+        found: list[NoiseParts] = []
+        for number in range(max(0, epoch - 1), epoch + 1):
+            before = [(self.shape(e).noise().last, self.law(e)) for e in range(number)]
+            within = self.shape(number).noise(slots if number == epoch else None)
+            found.append((*before, (within.worst, self.law(number))))
+        return found
+
+    def variance_at(self, ticks: int) -> float:
+        """Return the variance of a part's sum in the answer after ``ticks`` slots."""
+        if self.bounded is not None:
+            return self.bounded.noise(ticks).last * self.variance_of_draw(0)
+        epoch, slots = epoch_of(ticks, self.one_step_ticks)
+        before = sum(self.shape(e).noise().last * self.law(e).variance for e in range(epoch))
+        return before + self.shape(epoch).noise(slots).last * self.law(epoch).variance
+
+    def _noisy(self, epoch: int) -> slice:
+        """Return the rows whose accumulators are noised between steps."""
+        return slice(1 if self.one_step_ticks else 0, self.shape(epoch).rows)
+
+    def open_all(self, state: TreeState, source: Source) -> None:
+        """Start all accumulators of an epoch as noise."""
+        noisy = self._noisy(state.epoch)
+        state.open[:] = 0
+        state.draws[:] = 0
+        state.digits[:] = 0
+        self.add_noise(state.open[noisy], state.epoch, source)
+        state.draws[noisy] = 1
+
+    def _run(
+        self,
+        work: TreeState,
+        leaves: NDArray[np.int64],
+        leaf_starts: bool,
+        sums: NDArray[np.float64],
+        variances: NDArray[np.float64],
+        released: NDArray[np.int64],
+        source: Source,
+    ) -> tuple[int, int]:
+        """Close slots up to the end of the epoch; return how many, and how many levels closed in the last."""
+        shape = self.shape(work.epoch)
+        rows, weights = shape.rows, shape.weights
+        digits = work.digits[:rows]
+        done, nodes, ended = closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
+        # The root's last slot starts nothing again; an open leaf starts noised once, at the end of the call.
+        draws = done + 2 * nodes - (rows - 1 if ended else -int(leaf_starts))
+        noise = source.scratch.array(self.width * draws, np.int64)
+        noise.fill(0)
+        self.add_noise(noise.reshape(draws, self.width), work.epoch, source)
+        closed = advance(
+            work.open[:rows],
+            work.draws,
+            digits,
+            work.sums[:rows],
+            work.sums[-1],
+            weights,
+            shape.capacity,
+            shape.rooted,
+            leaves[:done],
+            noise,
+            leaf_starts,
+            self.variance_of_draw(work.epoch),
+            sums,
+            variances,
+            released,
+        )
+        work.ticks += done
+        if ended:
+            work.sums[-1] = self.totals(work)
+            work.sums[:-1] = 0.0
+            work.epoch += 1
+            self.open_all(work, source)
+        return int(done), int(closed)
+
+
+@lru_cache(maxsize=1024)
+def _law(epsilon: float, rows: int, sensitivity: int, contributions: int) -> DiscreteLaplace:
+    return DiscreteLaplace.at_most(tree_kappa(epsilon, rows, sensitivity, contributions))
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _commit(work: TreeState, state: TreeState) -> None:
+    for declared in fields(state):
+        value = getattr(work, declared.name)
+        if isinstance(value, np.ndarray):
+            getattr(state, declared.name)[:] = value
+        else:
+            setattr(state, declared.name, value)

@@ -1,0 +1,340 @@
+"""Counters of partial sums: open accumulators that start as noise, released sums, and public counts of their draws.
+
+A subclass says what it costs and gives ``shape``, ``enter``, ``close`` and ``answer``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Bounds, Grid, Outside, Protects, Steps
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound, law_at, noise_variance
+from panstream.algorithms.continual.ticker import Ticker
+from panstream.core.estimate import Estimate, Estimates
+from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout, noise, noised, public
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.continual_loss import tree_kappa
+
+IDLE = -1  # number of draws of an accumulator that is not open
+_CHUNK = 1 << 13  # slots closed at a time
+
+Shape = tuple[int, int, int]
+"""How many accumulators, released sums and kept noises there are."""
+
+
+@dataclass(slots=True)
+class TickState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    open: NDArray[np.int64] = noised()  # accumulators; one that is not open holds 0
+    closed: NDArray[np.int64] = noised()  # released sums that later answers need
+    kept: NDArray[np.int64] = noise()  # noise of open segments, where the proof counts it in the view
+    open_draws: NDArray[np.int64] = public()  # how many draws each one holds, or IDLE
+    closed_draws: NDArray[np.int64] = public()
+    kept_draws: NDArray[np.int64] = public()
+    time: int = public()  # slots closed so far
+
+    @property
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+        """Return what a loop over slots works on."""
+        return self.open, self.closed, self.open_draws, self.closed_draws, self.time
+
+    def part(self, first: int, shape: Shape, time: int) -> TickState:
+        """Return the state of a counter within this one, as views of the arrays from ``first`` on."""
+        accumulators, closed, kept = shape
+        return TickState(
+            open=self.open[first : first + accumulators],
+            closed=self.closed[first : first + closed],
+            kept=self.kept[:kept],
+            open_draws=self.open_draws[first : first + accumulators],
+            closed_draws=self.closed_draws[first : first + closed],
+            kept_draws=self.kept_draws[:kept],
+            time=time,
+        )
+
+    def add(self, total: NDArray[np.int64]) -> None:
+        """Add the one-element array ``total`` to every open accumulator."""
+        np.add(self.open, total, out=self.open, where=self.open_draws != IDLE)
+
+    def refresh(self, law: DiscreteLaplace, source: Source) -> None:
+        """Add fresh noise to every open accumulator and every kept noise."""
+        for values, draws in ((self.open, self.open_draws), (self.kept, self.kept_draws)):
+            is_open = draws != IDLE
+            seen = source.scratch.array(int(is_open.sum()), np.int64)
+            np.compress(is_open, values, out=seen)
+            source.add_discrete_laplace(seen, law)
+            values[is_open] = seen
+            draws[is_open] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots to be closed: what is added to each, and where its answer in steps and the draws that this holds go."""
+
+    totals: NDArray[np.int64]
+    answers: NDArray[np.float64]
+    draws: NDArray[np.float64]
+
+    def piece(self, start: int, stop: int) -> Slots:
+        """Return views of some of them."""
+        return Slots(self.totals[start:stop], self.answers[start:stop], self.draws[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Released integers, what they add up to (in steps), and which draws that sum holds."""
+
+    value: float
+    released: tuple[int, ...]
+    parts: NoiseParts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCounter(Ticker[TickState]):
+    """Base of the counters of partial sums.
+
+    Parameters
+        lower, upper: range of one value; 0 and 1 count events, -1 and 1 count arrivals and departures.
+        resolution: values are rounded to multiples of it; None takes integers only.
+        most_events: how many events one value given to ``ticks`` may stand for. Larger totals are clipped to
+            most_events·lower and most_events·upper, which the name of such an answer says.
+        The others as in :class:`panstream.algorithms.continual.ticker.Ticker`.
+    """
+
+    state_type: ClassVar[type[Any]] = TickState
+    proof: ClassVar[str] = "continual-papers.md"
+    needs_horizon: ClassVar[bool] = False
+    most_slots: ClassVar[int] = 1 << 62
+
+    lower: float = 0
+    upper: float = 1
+    unit: Protects = "event"
+    resolution: float | None = None
+    outside: Outside = "clip"
+    one_step_ticks: bool = False
+    most_events: int = 1
+
+    def __post_init__(self) -> None:
+        if self.horizon is None and self.needs_horizon:
+            raise InvalidParameter(f"horizon must be given: {type(self).__name__} is bounded in time")
+        checks.within(1, 1 << 20, most_events=self.most_events)
+        if self.unit == "slot" and self.most_events != 1:
+            raise InvalidParameter(f"unit='slot' needs most_events=1, got most_events={self.most_events}")
+        _ = self.grid
+        Ticker.__post_init__(self)
+
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters with a resolution in place of the binary places that earlier bytes have."""
+        kept = dict(parameters)
+        places = kept.pop("fraction_bits", 0)
+        if not (isinstance(places, int) and 0 <= places <= 40):
+            raise InvalidParameter("fraction_bits must be in 0..40")
+        if places:  # bounds were rounded to the steps, too
+            steps = 2.0**places
+            try:
+                kept |= {name: round(kept[name] * steps) / steps for name in {"lower", "upper"} & kept.keys()}
+            except (ValueError, OverflowError):
+                raise InvalidParameter("lower and upper must be finite") from None
+            kept["resolution"] = 1.0 / steps
+        return kept
+
+    @property
+    @abstractmethod
+    def memberships(self) -> int:
+        """Return how many noises one step of the data moves at worst: epsilon is divided by it."""
+
+    @abstractmethod
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return which draws the answer after ``time`` slots holds, if nothing was refreshed."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape:
+        """Return how many accumulators, released sums and kept noises the state holds."""
+
+    @abstractmethod
+    def enter(self, state: TickState, source: Source) -> None:
+        """Open the first accumulators of an empty state, noised."""
+
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Fill and close the slots; ``advance`` moves the time on.
+
+        A counter with more than one law gives ``advance`` instead.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def answer(self, state: TickState) -> Answer:
+        """Return the answer after the slots closed so far, from released numbers only."""
+
+    @property
+    def grid(self) -> Grid:
+        """Return what one value may be."""
+        if self.resolution is None:
+            return Grid.whole_numbers(self.lower, self.upper, self.outside)
+        return Grid.around_zero(self.lower, self.upper, self.resolution, 1, self.outside)
+
+    @property
+    def scale(self) -> float:
+        """Return the length of a step."""
+        return self.grid.step
+
+    @property
+    def sensitivity(self) -> int:
+        """Return how many integer steps one protected unit moves a sum."""
+        return self.grid.sensitivity(self.unit)
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the law of every draw."""
+        return law_at(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
+
+    @property
+    def slot_draws(self) -> int:
+        """Return how many draws a released sum of one slot holds: one if a tick is one step, else two."""
+        return 1 if self.one_step_ticks else 2
+
+    def begin(self, source: Source) -> TickState:
+        """Return a fresh state, already noised."""
+        state = self.empty_state()
+        state.open_draws[:] = state.kept_draws[:] = IDLE
+        self.enter(state, source)
+        return state
+
+    def advance(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
+        slots = Slots(totals, np.empty(totals.size), np.empty(totals.size))
+        for start in range(0, totals.size, _CHUNK):
+            piece = slots.piece(start, start + _CHUNK)
+            self.close(state, piece, source)
+            state.time += piece.totals.size
+        return slots.answers, slots.draws * self.law.variance
+
+    def noisy_slots(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return slots that are sums of their own as they are released, and the draws in each; open the next one."""
+        size = totals.size
+        slots = source.scratch.array(size + 1, np.int64)
+        slots.fill(0)
+        # The open slot has its start noise already; the one after the last gets its own.
+        if not self.one_step_ticks:
+            source.add_discrete_laplace(slots[1:], self.law)
+        slots[:1] = state.open
+        state.open[:] = slots[size:]
+        slots[:size] += totals
+        source.add_discrete_laplace(slots[:size], self.law)
+        draws = np.full(size, float(self.slot_draws))
+        draws[0] = float(state.open_draws[0]) + 1.0
+        state.open_draws[0] = self.slot_draws - 1
+        return slots[:size], draws
+
+    def total(self, state: TickState, places: list[int]) -> Answer:
+        """Return what the released sums in ``places`` add up to."""
+        released = tuple(int(number) for number in state.closed[places])
+        return Answer(sum(released), released, ((int(state.closed_draws[places].sum()), self.law),))
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return accumulators, released sums, kept noises, the numbers of their draws, and the time."""
+        accumulators, closed, kept = self.shape
+        return {
+            "open": FieldLayout("i8", (accumulators,)),
+            "closed": FieldLayout("i8", (closed,)),
+            "kept": FieldLayout("i8", (kept,)),
+            "open_draws": FieldLayout("i8", (accumulators,), at_least=IDLE),
+            "closed_draws": FieldLayout("i8", (closed,), at_least=0),
+            "kept_draws": FieldLayout("i8", (kept,), at_least=IDLE),
+            "time": FieldLayout("int", at_least=0, below=self.last_slot + 1),
+        }
+
+    def batch(self, values: Any) -> Steps:
+        """Check events of the open slot, one value a row."""
+        self.need_several_steps()
+        return self.grid.read(values)
+
+    def update(self, state: TickState, batch: Steps, source: Source) -> None:
+        """Add events to the open slot."""
+        self.need_slots(state.time, 1)
+        total = source.scratch.array(1, np.int64)
+        np.sum(batch.rows, keepdims=True, out=total)
+        state.add(total)
+
+    def tick(self, state: TickState, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        self.need_slots(state.time, 1)
+        self.advance(state, np.zeros(1, np.int64), source)
+        return self.release(state, source)
+
+    def ticks(self, state: TickState, values: Any, source: Source) -> Estimates:
+        """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first."""
+        steps = self.grid.read(values, self.most_events)
+        try:
+            self.need_slots(state.time, len(steps))
+            answers, variances = self.advance(state, steps.rows, source)
+        finally:
+            steps.wipe()
+        error = np.sqrt(variances) * self.scale
+        return Estimates(
+            unclipped=answers * self.scale,
+            standard_error=error,
+            claim=self.claim(),
+            name=self.slot_label,
+            support=self.bounds(state.time - len(steps) + np.arange(1, len(steps) + 1)),
+        )
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return what the sum of so many slots lies between: of one value each where ``ticks`` alone fills them."""
+        return self.grid.bounds(self.weight_of(slots) * self.most_events if self.one_step_ticks else None)
+
+    def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the total weight of all slots in the answer after so many."""
+        return slots.astype(np.float64)
+
+    def release(self, state: TickState, source: Source) -> Estimate:
+        """Return the estimate of the last tick again: it is made of numbers that are public already."""
+        self.need_a_tick(state.time)
+        found = self.answer(state)
+        error = math.sqrt(noise_variance(found.parts)) * self.scale
+        return self.described(found.value * self.scale, error, found.parts, found.released, state.time)
+
+    @property
+    def label(self) -> str:
+        """Return what the estimate is called."""
+        return "count" if (self.lower, self.upper, self.resolution) == (0, 1, None) else "sum"
+
+    @property
+    def slot_label(self) -> str:
+        """Return also what the value of a slot is clipped to."""
+        low, high = self.most_events * self.lower, self.most_events * self.upper
+        return f"{self.label}, slots clipped to {low:g}..{high:g} (most_events={self.most_events})"
+
+    def refresh(self, state: TickState, source: Source) -> None:
+        """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""
+        state.refresh(self.law, source)
+
+    def error(self, *, beta: float, ticks: int | None = None) -> float:
+        """Return the error after ``ticks`` slots that is exceeded with probability at most ``beta``.
+
+        Without ``ticks`` it holds at every single slot up to the horizon, and is infinite where there is none.
+        """
+        known = self.error_without_noise(ticks)
+        if known is not None:
+            return known
+        times = [ticks] if ticks is not None else self.worst_times()
+        return max(error_bound(beta, self.answer_parts(at)) for at in times) * self.scale
+
+    def worst_times(self) -> list[int]:
+        """Return slots up to the horizon among which the noisiest answer is."""
+        return [self.horizon or 1]

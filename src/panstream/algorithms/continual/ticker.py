@@ -1,0 +1,216 @@
+"""What all algorithms that answer at ticks share: their words, the horizon, the claim, and an answer's interval."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Bounds, Outside
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, half_width
+from panstream.core.algorithm import Algorithm
+from panstream.core.estimate import Estimate
+from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import Source
+from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
+
+StateT = TypeVar("StateT")
+
+_REFUSES = 'outside="refuse" lets one value decide whether all others of its batch count'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticker(Algorithm[StateT]):
+    """Base of the algorithms that answer at ticks.
+
+    The properties are what a subclass has that does not offer the parameter of the same name.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
+        horizon: how many ticks there will be at most; None for a stream without end.
+        lower, upper: range of a value.
+        resolution: length of a step to which values are rounded.
+        outside: "clip" moves values into the range, without a word: what is told when a value is outside tells about
+            it. "refuse" refuses the batch and names the row, and has no claim: one
+            value would decide whether all others of its batch count.
+        unit: "event" protects one value, added or removed; "slot" protects all that happened in one slot, exchanged
+            for anything else in the range, and needs ``one_step_ticks``.
+        one_step_ticks: every slot is filled and closed in one step by ``ticks``; ``update`` is refused and an open slot
+            needs no noise.
+        contributions: protect a user with at most this many rows instead of one event.
+    """
+
+    most_slots: ClassVar[int] = 1 << 56
+
+    epsilon: float
+    horizon: int | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """Return what is protected."""
+        return "event"
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Return whether events come and go, or are exchanged."""
+        return "add-remove"
+
+    @property
+    def contributions(self) -> int | None:
+        """Return how many rows of a user are protected together."""
+        return None
+
+    @property
+    def outside(self) -> Outside:
+        """Return what happens to values outside the range."""
+        return "clip"
+
+    @property
+    def one_step_ticks(self) -> bool:
+        """Return whether a slot is filled and closed in one step."""
+        return False
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        if self.unit not in ("event", "slot"):
+            raise InvalidParameter(f"unit must be 'event' or 'slot', got unit={self.unit!r}")
+        if self.unit == "slot" and not (self.one_step_ticks and self.contributions is None):
+            # Over several steps nobody could enforce a slot's range without keeping its exact total.
+            raise InvalidParameter("unit='slot' needs one_step_ticks=True and no contributions")
+        self.check()
+
+    def _check_numbers(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        if self.contributions is not None:
+            checks.at_least(1, contributions=self.contributions)
+        if self.horizon is not None:
+            checks.within(1, self.most_slots, horizon=self.horizon)
+
+    @abstractmethod
+    def tick(self, state: StateT, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+
+    def check(self) -> None:
+        """Raise InvalidParameter if a parameter of the subclass breaks its rule."""
+
+    @property
+    def last_slot(self) -> int:
+        """Return how many slots there may be."""
+        return self.most_slots if self.horizon is None else self.horizon
+
+    @property
+    def scale(self) -> float:
+        """Return what one step is worth."""
+        return 1.0
+
+    @property
+    def label(self) -> str:
+        """Return what the estimate is called."""
+        return "sum"
+
+    @property
+    def slot_label(self) -> str:
+        """Return what an estimate is called where ``ticks`` fills the slots, with the range they are clipped to.
+
+        It is told to everybody at every answer. A warning or a refusal when something is clipped would depend on a
+        single value, and whoever remembered that it was given would keep something about that value.
+        """
+        return self.label
+
+    @property
+    def protected(self) -> tuple[Unit, Adjacency]:
+        """Return the unit of the claim and its adjacency."""
+        if self.unit == "slot":
+            return "slot", "replace"
+        return "event" if self.contributions is None else "user", self.adjacency
+
+    @property
+    def counts_events(self) -> bool:
+        """Return whether the number of events is public: where an event's value is exchanged, never its presence."""
+        return self.protected[1] == "replace" and self.unit != "slot"
+
+    def loss_parts(self) -> dict[str, float]:
+        """Return what epsilon is made of, where it is made of several parts."""
+        return {}
+
+    def claim(self) -> Claim:
+        """Return the exact joint loss of one copy at any time and all outputs."""
+        unit, adjacency = self.protected
+        events = ("the number of events in every slot",) if self.counts_events else ()
+        claim = Claim.of_rows(
+            self.epsilon,
+            self.contributions,
+            unit=unit,
+            adjacency=adjacency,
+            parts=self.loss_parts(),
+            intrusions=Intrusions(unannounced=1, announced=-1),
+            inputs="adaptive",
+            releases=-1 if self.horizon is None else self.horizon,
+            horizon=self.horizon,
+            public=("how many slots were closed, and in how many steps", *events),
+        )
+        return claim if self.outside == "clip" else claim.without_privacy(_REFUSES)
+
+    def empty_state(self) -> StateT:
+        """Return a state in which all arrays and numbers are 0."""
+        values: dict[str, Any] = {
+            name: 0 if field.kind == "int" else np.zeros([each or 0 for each in field.shape], np.int64)
+            for name, field in self.layout().items()
+        }
+        found: StateT = self.state_type(**values)
+        return found
+
+    def bounds(self, slots: NDArray[np.int64]) -> Bounds:
+        """Return the least and the largest answer that is possible after so many slots, by public parameters alone."""
+        return -math.inf, math.inf
+
+    def described(
+        self, value: float, error: float, parts: NoiseParts, released: tuple[int, ...], slots: int
+    ) -> Estimate:
+        """Return an answer after so many slots that holds these draws, with its interval."""
+
+        def rule(level: float) -> tuple[float, float]:
+            half = self.scale * half_width(level, parts)
+            return value - half, value + half
+
+        lower, upper = (float(np.max(end)) for end in self.bounds(np.array([slots])))
+        return Estimate.clipped(
+            value,
+            (lower, upper),
+            standard_error=error,
+            claim=self.claim(),
+            name=self.slot_label if self.one_step_ticks else self.label,
+            released=released,
+            rule=rule,
+        )
+
+    def error_without_noise(self, ticks: int | None) -> float | None:
+        """Return the error up to ``ticks`` where no draw decides it: no noise, or no bound that holds for ever."""
+        if ticks is not None:
+            checks.within(1, self.last_slot, ticks=ticks)
+        if math.isinf(self.epsilon):
+            return 0.0
+        return math.inf if ticks is None and self.horizon is None else None
+
+    def need_slots(self, closed: int, slots: int) -> None:
+        """Raise BudgetExhausted if the horizon has no room for so many more slots."""
+        if closed + slots > self.last_slot:
+            left = self.last_slot - closed
+            if not left:
+                raise BudgetExhausted(f"all {self.last_slot} ticks allowed by horizon={self.last_slot} have been used")
+            raise BudgetExhausted(f"horizon={self.last_slot} allows {left} more ticks, got {slots}")
+
+    def need_several_steps(self) -> None:
+        """Refuse what would leave a slot open where it is filled and closed in one step."""
+        if self.one_step_ticks:
+            raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
+
+    def need_a_tick(self, closed: int) -> None:
+        """Refuse to answer before the first tick."""
+        if closed == 0:
+            raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")

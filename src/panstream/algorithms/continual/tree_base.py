@@ -1,0 +1,345 @@
+"""What the algorithms on trees of noisy sums share: parameters, input, answers and errors.
+
+With ``contributions=K`` a tree counter protects a whole user: K rows move every level by K times as much, so the noise
+is K times as large and the loss stays epsilon (group privacy, which is exact here). A user who contributes m > K rows
+loses m·epsilon/K, no more.
+
+What can be enforced: within one batch, exactly, since a batch is in memory while it is taken in. Give the ids with
+``users=`` and a user's rows after the first K of the batch are left out. What cannot: the bound across batches.
+Whoever wants to refuse a user's next row must remember that the user was there, and an intruder would read that
+memory; a noisy memory would refuse the wrong users. So between batches K is a promise of whoever sends the data: one
+reading per meter and hour, one vote per ballot paper. Nothing about ``users`` is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Grid, Steps
+from panstream.algorithms.continual.laplace_sum_tails import error_bound
+from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.ticker import Ticker
+from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape
+from panstream.core.estimate import Estimate, Estimates
+from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout
+from panstream.primitives.hashing import derive
+from panstream.primitives.hashing.items import hash_items
+from panstream.primitives.inputs import Dictionary, Items, Strings, items
+from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.continual_loss import tree_kappa
+
+__all__ = ["SLOT_TOTAL", "Arrays", "Tree", "TreeBatch", "TreeState"]
+
+_CHUNK = 1 << 12
+_INTEGER_BYTES = 8
+_SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
+_LARGEST_RATE = 1 << 10  # which DiscreteLaplace.at_most refuses
+SLOT_TOTAL = 1 << 40  # the largest total of a slot
+
+Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeBatch:
+    """What one batch adds to every open accumulator, and how many events it holds."""
+
+    total: NDArray[np.int64]
+    events: int
+
+    def __len__(self) -> int:
+        return self.events
+
+    def wipe(self) -> None:
+        """Overwrite the totals."""
+        wipe(self.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree(Ticker[TreeState]):
+    """Base of the tree algorithms. Subclasses say what an item adds to a leaf and what the sums mean.
+
+    Parameters
+        horizon: without one the error is about 1.6 times as large.
+        levels, capacity: shape of the tree; chosen for the smallest mean squared error, and kept in stored bytes.
+        The others as in :class:`panstream.algorithms.continual.ticker.Ticker`; with ``one_step_ticks`` ``tick`` is refused too.
+    """
+
+    state_type: ClassVar[type[Any]] = TreeState
+    proof: ClassVar[str] = "continual-tree.md"
+
+    one_step_ticks: bool = False
+    contributions: int | None = None
+    levels: int | None = None
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        Ticker.__post_init__(self)
+        self._settle_shape()
+        rows = self.engine.shape(EPOCHS - 1).rows
+        if tree_kappa(self.epsilon, rows, self.sensitivity, self.contributions or 1) < _SMALLEST_RATE:
+            raise InvalidParameter(
+                f"epsilon must be larger for items of {self.sensitivity} steps, or the resolution coarser, "
+                f"got epsilon={self.epsilon}"
+            )
+        first = self.engine.shape(0).rows
+        if _LARGEST_RATE <= tree_kappa(self.epsilon, first, self.sensitivity, self.contributions or 1) < math.inf:
+            most = _LARGEST_RATE * first * self.sensitivity * (self.contributions or 1)
+            raise InvalidParameter(
+                f"epsilon must be below {most:,} here: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
+            )
+
+    def _settle_shape(self) -> None:
+        if self.horizon is None:
+            if self.levels is not None or self.capacity is not None:
+                raise InvalidParameter("levels and capacity must not be given where horizon is None")
+            return
+        if self.levels is not None:
+            checks.within(1, MOST_LEVELS, levels=self.levels)
+        if self.capacity is None:
+            shape = TreeShape.best(self.horizon, self.one_step_ticks, self.levels)
+            object.__setattr__(self, "levels", shape.levels)
+            object.__setattr__(self, "capacity", shape.capacity)
+            return
+        if self.levels is None or not 1 <= self.capacity <= MOST_CAPACITY:
+            raise InvalidParameter(f"capacity must be in 1..{MOST_CAPACITY} and needs levels=, got {self.capacity}")
+        if self.engine.shape(0).slots < self.horizon:
+            raise InvalidParameter(f"capacity must leave room for horizon={self.horizon}, got capacity={self.capacity}")
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """Return how far one event moves a leaf, all its parts together."""
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers a leaf holds."""
+        return 1
+
+    @property
+    def grid(self) -> Grid:
+        """Return what values may be, where they are numbers."""
+        raise NotImplementedError
+
+    def read(self, values: Any) -> Steps:
+        """Return the checked rows of a batch, one event each."""
+        return self.grid.read(values)
+
+    def read_slots(self, values: Any) -> Steps:
+        """Return the checked values of whole slots."""
+        return self.read(values)
+
+    def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+        """Write what each row adds to a leaf."""
+        leaves[:, 0] = rows
+
+    def add_up(self, rows: NDArray[np.int64], total: NDArray[np.int64]) -> None:
+        """Add what all ``rows`` add to a leaf to ``total``."""
+        size = max(1, _CHUNK // self.width)
+        with Scratch() as scratch:
+            leaves = scratch.array(size * self.width, np.int64).reshape(size, self.width)
+            part = scratch.array(self.width, np.int64)
+            for start in range(0, rows.size, size):
+                piece = rows[start : start + size]
+                self.spread(piece, leaves[: piece.size])
+                np.sum(leaves[: piece.size], axis=0, out=part)
+                total += part
+
+    @property
+    def engine(self) -> TreeEngine:
+        """Return the tree that does the work."""
+        shape = None if self.horizon is None else TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
+        return _engine(self.epsilon, self.sensitivity, self.contributions or 1, self.width, self.one_step_ticks, shape)
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the rows of all levels, the past, and the public clock."""
+        return self.engine.layout(self.last_slot)
+
+    def begin(self, source: Source) -> TreeState:
+        """Return a tree whose accumulators all start as noise."""
+        state = self.empty_state()
+        self.engine.open_all(state, source)
+        return state
+
+    def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
+        """Check events of the open slot, one per row; with ``users=`` keep each user's first contributions only."""
+        self.need_several_steps()
+        if users is not None and self.contributions is None:
+            raise InvalidBatch("users= needs an algorithm built with contributions=")
+        steps = self.read(values)
+        total = np.zeros(self.width, np.int64)
+        try:
+            if users is None:
+                self.add_up(steps.rows, total)
+                return TreeBatch(total, len(steps))
+            keep = _first_contributions(users, len(steps), self.contributions or 1)
+            kept = Steps(steps.rows[keep.view(bool)], (keep,))
+            try:
+                self.add_up(kept.rows, total)
+            finally:
+                kept.wipe()
+                wipe(kept.rows)
+            return TreeBatch(total, len(kept))
+        finally:
+            steps.wipe()
+
+    def update(self, state: TreeState, batch: TreeBatch, source: Source) -> None:
+        """Add the batch to the open node of every level."""
+        self.need_slots(state.ticks, 1)
+        self.engine.add(state, batch.total)
+        state.events += batch.events if self.counts_events else 0
+
+    def tick(self, state: TreeState, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        self.need_several_steps()
+        self.need_slots(state.ticks, 1)
+        _, _, released = self.engine.close(state, 1, None, source)
+        return self._answer(state, tuple(int(number) for number in released))
+
+    def ticks(self, state: TreeState, values: Any, source: Source) -> Estimates:
+        """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first.
+
+        Each slot is filled and closed in one step, so its leaf needs no noise of its own at the start.
+        """
+        steps = self.read_slots(values)
+        try:
+            self.need_slots(state.ticks, len(steps))
+            before = state.events
+
+            def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
+                self.spread(steps.rows[start:stop], out)
+
+            sums, variances, _ = self.engine.close(state, len(steps), leaves, source)
+        finally:
+            steps.wipe()
+        state.events += len(steps) if self.counts_events else 0
+        closed = np.arange(1, len(steps) + 1)
+        value, error = self.decode(sums, variances, before + closed)
+        support = self.bounds(state.ticks - len(steps) + closed)
+        return Estimates(
+            unclipped=value, standard_error=error, claim=self.claim(), name=self.slot_label, support=support
+        )
+
+    def release(self, state: TreeState, source: Source) -> Estimate:
+        """Return the estimate of the last tick again: it is made of numbers that are public already."""
+        self.need_a_tick(state.ticks)
+        return self._answer(state, ())
+
+    def refresh(self, state: TreeState, source: Source) -> None:
+        """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered.
+
+        Between any two copies there must be a refresh: an unannounced copy is covered only in the last phase, or in
+        every phase that no announced copy ends.
+        """
+        self.engine.refresh(state, source)
+
+    def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
+        total = self.engine.totals(state)
+        value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([state.events]))
+        return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released, state.ticks)
+
+    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
+        moved it.
+        """
+        total = self.foreseen_totals(ticks, rows)
+        value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([round(rows)]))
+        return self.describe(float(value[0]), float(error[0]), self.engine.law(), (), ticks)
+
+    def foreseen_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
+        """Return the sums of all parts in that case, and their variance last."""
+        return np.append(rows * self.evenly(), self.engine.variance_at(ticks))
+
+    def evenly(self) -> NDArray[np.float64]:
+        """Return what an average row adds to a leaf, where values lie evenly over the range."""
+        return np.zeros(self.width)
+
+    def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
+        """Return values and standard errors, slot by slot, from the estimated sums of all parts."""
+        return sums[:, 0] * self.scale, np.sqrt(variances) * self.scale
+
+    def describe(
+        self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
+    ) -> Estimate:
+        """Return the estimate after so many slots with its interval."""
+        draws = (error / self.scale) ** 2 / law.variance if law.variance else 0.0
+        return self.described(value, error, ((draws, law),), released, slots)
+
+    def error(self, *, beta: float, ticks: int | None = None) -> float:
+        """Return the error that any single answer up to ``ticks`` exceeds with probability at most ``beta``.
+
+        ``ticks`` is the horizon by default; without a horizon and without ``ticks`` no bound holds for ever.
+        """
+        return self.scale * self.steps_off(beta, ticks)
+
+    def steps_off(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
+        """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above
+        1.
+        """
+        known = self.error_without_noise(ticks)
+        if known is not None:
+            return known
+        return max(
+            error_bound(beta, [(parts * draws, law) for draws, law in noise])
+            for noise in self.engine.noise_parts(ticks or self.last_slot)
+        )
+
+
+_engine = lru_cache(maxsize=256)(TreeEngine)
+
+
+def _first_contributions(users: Any, rows: int, most: int) -> NDArray[np.uint8]:
+    """Return 1 for every row that is among its user's first ``most`` of the batch, else 0; the caller wipes it.
+
+    >>> _first_contributions(["ann", "bob", "ann", "ann"], 4, 2).tolist()
+    [1, 1, 1, 0]
+    """
+    from panstream.primitives.kernels.algorithms.noisy_tree import first_rows
+
+    ids = items(users, name="users")
+    try:
+        if len(ids) != rows:
+            raise InvalidBatch(f"users must have one id per row, got {len(ids)} for {rows} rows")
+        keep = np.empty(rows, np.uint8)
+        with Scratch() as scratch:
+            hashes, places = scratch.array(rows, np.uint64), scratch.array(rows, np.uint64)
+            lengths = scratch.array(rows, np.int64)
+            hash_items(ids, derive(0, "contributions"), hashes)
+            _place(ids, places, lengths, scratch)
+            size = 2 << max(rows, 1).bit_length()
+            table, counts = scratch.array(size, np.int64), scratch.array(size, np.int64)
+            counts.fill(0)
+            first_rows(hashes, places, lengths, most, table, counts, keep)
+    finally:
+        ids.wipe()
+    return keep
+
+
+def _place(ids: Items, places: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
+    """Write where in memory every row's id is, and how many bytes it has."""
+    from panstream.primitives.kernels.algorithms.noisy_tree import place_rows
+
+    for row, part in ids.spans():
+        values = part.values if isinstance(part, Dictionary) else part
+        if isinstance(values, Strings):
+            offsets, data = values.offsets, values.data
+        else:
+            offsets, data = np.arange(len(values) + 1) * _INTEGER_BYTES, values.values.view(np.uint8)
+        address, rows = np.uint64(data.ctypes.data), slice(row, row + len(part))
+        if not isinstance(part, Dictionary):
+            place_rows(offsets, address, places[rows], lengths[rows])
+            continue
+        starts, sizes = scratch.array(len(values), np.uint64), scratch.array(len(values), np.int64)
+        place_rows(offsets, address, starts, sizes)
+        np.take(starts, part.codes, out=places[rows], mode="clip")  # codes are in range; "raise" would buffer
+        np.take(sizes, part.codes, out=lengths[rows], mode="clip")

@@ -1,0 +1,196 @@
+"""ContinualBitmap: how many different users have come, whatever their ids, at every tick."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from panstream.algorithms.continual_users.ones_counter import OnesTicker, Seen
+from panstream.algorithms.continual_users.release_strategies import Question
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.likelihood import Likelihood
+from panstream.core.estimate import Estimate
+from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
+from panstream.primitives.hashing import StringHash
+from panstream.privacy.bitmap_loss import Floats, LevelMoments, level_rates, reference_users
+from panstream.privacy.budget_split import laplace_variance
+
+_HALF_FULL = 0.5  # the levels that say most about a count have about half of their cells come to
+_FAR = 1024
+_ROUNDS = 2  # of putting the estimated count into the weight of the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinualBitmap(OnesTicker):
+    """The number of different users that have come so far, for ids of any kind, at every tick.
+
+    The cells are those of :class:`panstream.algorithms.distinct.Bitmap`; each level's number of ones is published as in
+    :class:`panstream.algorithms.continual_users.ContinualDensity`, and the likeliest number of users is computed from them.
+
+    Privacy
+        As for :class:`panstream.algorithms.continual_users.ContinualDensity`: a user has one cell, on one level. Others who share
+        the cell draw it afresh as she does. With ``contributions=K`` their rows may lie between hers, so 2K stretches
+        are paid for. Deletions are refused: a cell may be somebody else's as well.
+
+    Error
+        Standard error sqrt(1/I(n) - n), I the Fisher information of what the levels show.
+
+    Parameters
+        buckets, rows_of_cells: size of the table. hash: as for :class:`panstream.algorithms.distinct.Bitmap`. horizon: how many
+        ticks there will be; at event level there need not be one. The others as in
+        :class:`panstream.algorithms.continual_users.ones_counter.OnesTicker`.
+
+    Example
+        >>> monitor = ContinualBitmap(epsilon=1.0, horizon=100).start()
+        >>> for hour in range(3):
+        ...     monitor.update([f"user {i}" for i in range(20_000 * hour, 20_000 * hour + 30_000)])
+        ...     estimate = monitor.tick()
+        >>> abs(estimate.value / 70_000 - 1) < 0.5
+        True
+
+    Reference: docs/proofs/continual-users.md.
+    """
+
+    buckets: int = 4096
+    rows_of_cells: int = 24
+    hash: StringHash = "fold"
+    table: Bitmap = field(init=False, repr=False, compare=False)
+    coarse: LevelMoments = field(init=False, repr=False, compare=False)  # of an answer halfway
+
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return stored parameters as those of a bitmap."""
+        return Bitmap.stored(parameters)
+
+    def __post_init__(self) -> None:
+        OnesTicker.__post_init__(self)
+        object.__setattr__(self, "table", self._bitmap(self.way.epsilon_state))
+        noise, _ = self.noise_at(max(1, (self.horizon or _FAR) // 2))
+        object.__setattr__(self, "coarse", self._moments(self._shares(np.full(self.width, _HALF_FULL)), noise))
+
+    def check(self) -> None:
+        """Raise InvalidParameter if a parameter breaks its rule."""
+        self._bitmap(None)
+
+    def _bitmap(self, epsilon_state: float | None) -> Bitmap:
+        share = None if epsilon_state is None or math.isinf(epsilon_state) else epsilon_state
+        return Bitmap(
+            epsilon=self.epsilon,
+            buckets=self.buckets,
+            levels=self.rows_of_cells,
+            expected=self.expected,
+            epsilon_state=share,
+            key=self.key,
+            hash=self.hash,
+        )
+
+    @property
+    def question(self) -> Question:
+        """Return what is to be published, and what is protected."""
+        rows = None if self.contributions is None else 2 * self.contributions
+        return self._about(self.buckets, _HALF_FULL, rows=rows)
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers of ones are published: one for every level of the table."""
+        return self.rows_of_cells
+
+    @property
+    def public_facts(self) -> tuple[str, ...]:
+        """Return what is public besides the answers."""
+        return ("the hash function and its key", "how many ticks there were")
+
+    @property
+    def label(self) -> str:
+        """Return what the estimate is called."""
+        return "distinct users"
+
+    @property
+    def planned(self) -> float:
+        """Return ``expected``, or a number in the middle of the table's range."""
+        return self.expected or reference_users(self.buckets, self.rows_of_cells)
+
+    def decode(self, seen: Seen) -> Estimate:
+        """Return the likeliest number of users, the start subtracted as far as that helps."""
+        law = self.table.law
+        base = seen.start - self.buckets * law.p0 if self.way.start else np.zeros(self.width)
+        top = seen.sums + (-self.buckets * law.p0 if self.paid else base)
+        touched = np.full(self.width, _HALF_FULL)
+        rounds = _ROUNDS if self.way.start else 1
+        for _ in range(rounds):
+            share, moments = self._law(touched, seen.noise)
+            empty: Floats = self.buckets - (top - share * base) / (law.p1 - law.p0)
+            likelihood = Likelihood(moments, empty, self.coarse)
+            fit = likelihood.fit()
+            touched = self._touched(fit.users)
+        return Estimate.clipped(
+            fit.unbiased,
+            (0.0, math.inf),
+            standard_error=fit.standard_error,
+            claim=self.claim(),
+            name=self.label,
+            released=seen.released,
+            rule=lambda level: likelihood.interval(fit, level),
+        )
+
+    def _law(self, touched: Floats, noise: float) -> tuple[Any, LevelMoments]:
+        """Return how much of the start is subtracted, and the law of the decoded empty cells then."""
+        if self.way.start:
+            shares = self._shares(touched)
+            return shares, self._moments(shares, noise)
+        law = self.table.law  # where the start is not published, only the noise differs from tick to tick
+        return self.way.best_share(self.buckets, _HALF_FULL), replace(self.coarse, noise=noise / (law.p1 - law.p0) ** 2)
+
+    def _touched(self, users: float) -> Floats:
+        """Return the part of each level's cells that somebody comes to."""
+        found: Floats = -np.expm1(-users * level_rates(self.buckets, self.rows_of_cells))
+        return found
+
+    def _shares(self, touched: Floats) -> Floats:
+        return np.array([self.way.best_share(self.buckets, float(part)) for part in touched])
+
+    def _moments(self, share: Floats, noise: float) -> LevelMoments:
+        """Return the law of the decoded empty cells.
+
+        A bit adds p0·p1·(1-share)² where nobody came and p0·p1·(1 + share²) where somebody did.
+        """
+        law = self.table.law
+        gap = (law.p1 - law.p0) ** 2
+        kept = share if self.paid else 1.0 - share
+        first = laplace_variance(self.way.start) if self.way.start else 0.0
+        return LevelMoments(
+            cells=self.buckets,
+            rates=level_rates(self.buckets, self.rows_of_cells),
+            second_empty=1.0 + law.p0 * law.p1 / gap * (1.0 - share) ** 2,
+            second_occupied=law.p0 * law.p1 / gap * (1.0 + share**2),
+            noise=(kept**2 * first + noise) / gap,
+        )
+
+    def foreseen(self, ticks: int, users: float) -> Estimate:
+        """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
+        law = self.table.law
+        ones = self.buckets * ((law.p1 - law.p0) * self._touched(users) + (law.p0 if self.paid else 0.0))
+        start = np.full(self.width, round(self.buckets * law.p0), np.int64)
+        noise, draw = self.noise_at(ticks)
+        return self.decode(Seen(ones, noise, draw, start))
+
+    def error(self, *, beta: float, ticks: int | None = None, users: float | None = None) -> float:
+        """Return the error after ``ticks`` ticks that is exceeded with probability at most ``beta``, for any number of
+        users up to ``users``, which is ``expected`` unless given.
+        """
+        checks.probability(beta=beta)
+        most = self.expected if users is None else users
+        if most is None or not most > 0:
+            raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")
+        known = self.error_without_noise(ticks)
+        if known is not None and math.isinf(known):
+            return known
+        noise, _ = self.noise_at(ticks or self.last_slot)
+        moments = self._moments(self._shares(self._touched(most)), noise)
+        reach = NormalDist().inv_cdf(1 - beta / 2) * moments.relative_error(most)
+        return most * math.expm1(reach) if reach < 700 else math.inf

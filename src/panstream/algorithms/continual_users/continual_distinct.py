@@ -1,0 +1,109 @@
+"""ContinualDistinct: how many different users have come, at every tick; picks the cells and how they are published."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
+from panstream.algorithms.continual_users.continual_density import ContinualDensity
+from panstream.algorithms.continual_users.release_strategies import Protected
+from panstream.core.auto_algorithm import AutoAlgorithm
+from panstream.errors import InvalidParameter
+from panstream.primitives.hashing import StringHash
+
+_COMMON = ("epsilon", "horizon", "unit", "window", "contributions", "expected", "key")
+_AMPLE = 1 << 23  # bytes, where no limit is given
+_LEVELS = 24
+_BUCKETS = [1 << power for power in range(6, 18)]
+_ALMOST = 1.05  # times the least error: half the cells for a twentieth at most
+
+
+@dataclass(frozen=True, slots=True)
+class ContinualDistinct(AutoAlgorithm):
+    """How many different users have come so far, at every tick? Picks bits or a bitmap, and paid releases or a tree.
+
+    Privacy
+        Unit: as ``unit`` says; at most ``epsilon`` for one copy of the state at any time and all answers together.
+
+    Parameters
+        epsilon: total loss. horizon: how many ticks there will be; needed unless ``unit`` is "event". unit: "event"
+        protects one row, "user-window" the rows of one user within ``window`` ticks in a row, "user" all rows of one
+        user, or of a user who has at most ``contributions``. universe: number of users (ids 0..U-1), or the public list
+        of their ids, if the population is known. expected: about how many will come. memory: bytes that the cells may
+        take, 8 MiB by default. deletions: whether rows may remove users, which needs the universe. key: public
+        number that picks sample or hash function. hash: of strings, as for :class:`panstream.algorithms.distinct.Bitmap`.
+
+    Example
+        >>> question = ContinualDistinct(1.0, horizon=100, universe=20_000, expected=10_000)
+        >>> monitor = question.start()
+        >>> monitor.update(range(5_000))
+        >>> abs(monitor.tick().value - 5_000) < 2_000
+        True
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    horizon: int | None = None
+    unit: Protected = "event"
+    window: int | None = None
+    contributions: int | None = None
+    universe: int | tuple[Any, ...] | None = None
+    expected: float | None = None
+    memory: int | None = None
+    deletions: bool = False
+    key: int = 0
+    hash: StringHash = "fold"
+    algorithm: ContinualDensity | ContinualBitmap = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.universe, list):
+            object.__setattr__(self, "universe", tuple(self.universe))
+        object.__setattr__(self, "algorithm", self._choose())
+
+    def _choose(self) -> ContinualDensity | ContinualBitmap:
+        common: dict[str, Any] = {name: getattr(self, name) for name in _COMMON}
+        cells = 8 * (self.memory or _AMPLE)
+        if self.universe is None:
+            if self.deletions:
+                raise InvalidParameter("deletions needs universe: a hashed cell may be somebody else's as well")
+            return self._bitmap(common, cells)
+        size = self.universe if isinstance(self.universe, int) else len(self.universe)
+        bits = ContinualDensity(
+            universe=self.universe,
+            deletions=self.deletions,
+            count=True,
+            sample=cells if size > cells else None,
+            **common,
+        )
+        if self.deletions or self.expected is None:
+            return bits
+        bitmap = self._bitmap(common, cells)
+        return bits if self._error(bits) <= self._error(bitmap) else bitmap
+
+    def _bitmap(self, common: dict[str, Any], cells: int) -> ContinualBitmap:
+        """Return the smallest bitmap within memory that is almost the best."""
+        sizes = [buckets for buckets in _BUCKETS if buckets * _LEVELS <= cells]
+        if not sizes:
+            raise InvalidParameter(f"memory must be at least {_BUCKETS[0] * _LEVELS // 8} bytes, got {self.memory}")
+        if self.expected is None:
+            return ContinualBitmap(buckets=min(4096, sizes[-1]), rows_of_cells=_LEVELS, hash=self.hash, **common)
+        common = {**common, "hash": self.hash}
+        found = [ContinualBitmap(buckets=buckets, rows_of_cells=_LEVELS, **common) for buckets in sizes]
+        errors = [self._error(bitmap) for bitmap in found]
+        return next(each for each, error in zip(found, errors, strict=True) if error <= _ALMOST * min(errors))
+
+    def _error(self, algorithm: ContinualDensity | ContinualBitmap) -> float:
+        """Return the root of the mean squared error at the first, middle and last tick."""
+        errors = algorithm.errors()
+        return math.sqrt(math.fsum(error**2 for error in errors.values()) / len(errors))
+
+    def why(self) -> str:
+        """Return which cells were chosen, how their ones are published, and with which error."""
+        cells = (
+            f"a bitmap of {self.algorithm.buckets:,} buckets x {self.algorithm.rows_of_cells} levels"
+            if isinstance(self.algorithm, ContinualBitmap)
+            else f"one bit for each of {self.algorithm.population.sampled:,} users"
+        )
+        return f"Cells: {cells}.\n{self.algorithm.why()}"

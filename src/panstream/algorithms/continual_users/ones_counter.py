@@ -1,0 +1,369 @@
+"""Noisy bits whose number of ones is published at every tick: the state and steps that bits and bitmaps share.
+
+Arrivals draw bits afresh, as everywhere. A tree of noisy sums stands over the ticks; an open node holds -S plus a draw,
+S the number of ones when it opened, and is released as the change since then with a second draw. Rows do not touch it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.laplace_sum_tails import law_at
+from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.ticker import Ticker
+from panstream.algorithms.continual.tree_shape import EPOCHS
+from panstream.algorithms.continual_users.release_strategies import (
+    METHODS,
+    Method,
+    Protected,
+    Question,
+    Way,
+    best_way,
+    settled,
+)
+from panstream.algorithms.randomized_bits import BitState, CoinCells
+from panstream.core.estimate import Estimate, Estimates, figure
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout, noised, public, published
+from panstream.primitives.kernels.algorithms.packed_bits import count_ones
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.rounding import state_and_output
+
+_FAR = 1024
+_NAMES: dict[Method, str] = {
+    "paid": "releases that are paid for one by one",
+    "event": "priced at event level",
+    "user": "priced at user level",
+}
+_TREE = ("open", "draws", "digits", "closed", "ticks", "epoch")
+
+
+@dataclass(slots=True)
+class OnesState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    bits: NDArray[np.uint8] = noised()  # packed
+    open: NDArray[np.int64] = noised()  # of every open node, minus the ones when it opened, and a draw
+    start: NDArray[np.int64] = published()  # the noisy ones before the first row, where they are released
+    draws: NDArray[np.int64] = public()
+    digits: NDArray[np.int64] = public()
+    closed: NDArray[np.int64] = published()  # float64 bit by bit, as in a tree; of a paid release its noisy ones
+    ticks: int = public()
+    epoch: int = public()
+
+    @property
+    def cells(self) -> BitState:
+        """Return the bits as the algorithms take them that draw them."""
+        return BitState(bits=self.bits, frozen=np.empty((0, self.bits.size), np.uint8), released=0)
+
+    @property
+    def tree(self) -> TreeState:
+        """Return the tree over the same arrays; its clock is a copy."""
+        return TreeState(**{name: getattr(self, name) for name in _TREE}, events=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the public knows after a tick, part by part: the answer's sums, its noise, and the start."""
+
+    sums: NDArray[np.float64]
+    noise: float  # variance of each sum, in ones
+    law: DiscreteLaplace
+    start: NDArray[np.int64]
+    released: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnesTicker(Ticker[OnesState]):
+    """Base of the algorithms that publish a number of ones at every tick. Subclasses give the cells and decode.
+
+    Parameters
+        unit: "event" protects one row; "user-window" the rows of one user within ``window`` ticks in a row; "user" all
+            rows of one user, or of a user who has at most ``contributions``.
+        expected: about how many users will come: what the split of epsilon is tuned for, and nothing else.
+        method, levels, epsilon_state, start_rate: how it is done; the best by default, and kept in stored bytes.
+    """
+
+    state_type: ClassVar[type[Any]] = OnesState
+    proof: ClassVar[str] = "continual-users.md"
+
+    unit: Protected = "event"
+    window: int | None = None
+    contributions: int | None = None
+    expected: float | None = None
+    key: int = 0
+    method: Method | None = None
+    levels: int | None = None
+    epsilon_state: float | None = None
+    start_rate: float | None = None
+    way: Way = field(init=False, repr=False, compare=False)
+    engine: TreeEngine = field(init=False, repr=False, compare=False)  # not used where releases are paid for
+    promise: Claim = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        if self.unit not in ("event", "user-window", "user"):
+            raise InvalidParameter(f"unit must be 'event', 'user-window' or 'user', got unit={self.unit!r}")
+        if (self.window is not None) != (self.unit == "user-window"):
+            raise InvalidParameter("window, a number of ticks, must be given for unit='user-window', and only there")
+        if self.window is not None:
+            checks.at_least(1, window=self.window)
+        if self.contributions is not None and self.unit != "user":
+            raise InvalidParameter(f"contributions needs unit='user', got unit={self.unit!r}")
+        if self.expected is not None and not 0 < self.expected < math.inf:
+            raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
+        if self.method is not None and self.method not in METHODS:
+            raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={self.method!r}")
+        self.check()
+        self._settle()
+
+    def _settle(self) -> None:
+        question = self.question
+        if self.method is None or self.levels is None or self.epsilon_state is None or self.start_rate is None:
+            if (self.levels, self.epsilon_state, self.start_rate) != (None, None, None):
+                raise InvalidParameter("method, levels, epsilon_state and start_rate must be given together")
+            way = best_way(question, self.method)
+        elif reason := question.why_not(self.method):
+            raise NotSupported(reason)
+        else:
+            way = settled(question, self.method, self.epsilon_state, self.levels, self.start_rate)
+        for name, value in (
+            ("method", way.method),
+            ("levels", way.levels),
+            ("epsilon_state", way.epsilon_state),
+            ("start_rate", way.start),
+            ("way", way),
+            ("engine", TreeEngine(way.rate, 1, 1, self.width, False, way.shape(self.horizon))),
+        ):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "promise", self._promised())
+
+    @property
+    @abstractmethod
+    def question(self) -> Question:
+        """Return what is to be published, and what is protected."""
+
+    def _about(self, cells: int, density: float, **more: Any) -> Question:
+        """Return the question about so many cells that a subclass asks."""
+        protected = {"unit": self.unit, "window": self.window, "rows": self.contributions, **more}
+        return Question(epsilon=self.epsilon, cells=cells, density=density, horizon=self.horizon, **protected)
+
+    @property
+    @abstractmethod
+    def table(self) -> CoinCells:
+        """Return the algorithm that keeps the bits."""
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers of ones are published."""
+        return 1
+
+    @abstractmethod
+    def decode(self, seen: Seen) -> Estimate:
+        """Return the answer from public numbers."""
+
+    @property
+    def paid(self) -> bool:
+        """Return whether every answer is a release of its own."""
+        return self.way.method == "paid"
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the noise of a paid release."""
+        return law_at(self.way.rate)
+
+    def claim(self) -> Claim:
+        """Return the joint loss of one copy at any time and all answers: exact, or bounded from above by Theorem B."""
+        return self.promise
+
+    def _promised(self) -> Claim:
+        notes = {"user-window": f"rows of one user within {self.window} ticks in a row"}
+        note = notes.get(self.unit, "")
+        if self.contributions is not None:
+            note = f"a user of at most {self.contributions} row(s)"
+        return Claim(
+            epsilon=self.epsilon,
+            unit=self.unit,
+            parts={} if math.isinf(self.epsilon) else state_and_output(self.epsilon, self.way.epsilon_state),
+            intrusions=Intrusions(unannounced=1, announced=0),
+            inputs="adaptive",
+            releases=-1 if self.horizon is None else self.horizon,
+            horizon=self.horizon,
+            public=self.public_facts,
+            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
+        )
+
+    @property
+    @abstractmethod
+    def public_facts(self) -> tuple[str, ...]:
+        """Return what is public besides the answers."""
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the bits, the start, and the tree; a paid release has no open nodes."""
+        cells: dict[str, FieldLayout] = {
+            "bits": FieldLayout("packed", (self.table.cells,)),
+            "start": FieldLayout("i8", (self.width,)),
+        }
+        if self.paid:
+            tree = {
+                "open": FieldLayout("i8", (0, self.width)),
+                "draws": FieldLayout("i8", (0,), at_least=0),
+                "digits": FieldLayout("i8", (0,), at_least=0),
+                "closed": FieldLayout("i8", (1, self.width + 1)),
+                "ticks": FieldLayout("int", at_least=0, below=self.last_slot + 1),
+                "epoch": FieldLayout("int", at_least=0, below=EPOCHS),
+            }
+        else:
+            tree = {name: found for name, found in self.engine.layout(self.last_slot).items() if name in _TREE}
+        layout = {**cells, **tree}
+        return {name: layout[name] for name in OnesState.__dataclass_fields__}
+
+    def begin(self, source: Source) -> OnesState:
+        """Return fresh bits and a tree over them, and release the start where that pays."""
+        state = self.empty_state()
+        state.bits = self.table.begin(source).bits
+        with Scratch() as scratch:
+            ones = self._ones(state, scratch)
+            if self.way.start:
+                state.start[:] = ones
+                source.add_discrete_laplace(state.start, law_at(self.way.start))
+            if not self.paid:
+                self.engine.open_all(state.tree, source)
+                self.engine.add(state.tree, np.negative(ones, out=ones))
+        return state
+
+    def batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Check rows as the algorithm does that keeps the bits."""
+        return self.table.batch(*args, **kwargs)
+
+    def update(self, state: OnesState, batch: Any, source: Source) -> None:
+        """Draw the bits of the batch; none after the last tick."""
+        self.need_slots(state.ticks, 1)
+        self.table.update(state.cells, batch, source)
+
+    def tick(self, state: OnesState, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        self.need_slots(state.ticks, 1)
+        with Scratch() as scratch:  # of its own: a tree that closes wipes the source's
+            ones = self._ones(state, scratch)
+            if not self.paid:
+                return self.decode(self._close(state, ones, source))
+            source.add_discrete_laplace(ones, self.law)
+            state.closed.view(np.float64)[0, :-1] = ones
+            state.ticks += 1
+            return self._answer(state, tuple(int(number) for number in ones))
+
+    def _close(self, state: OnesState, ones: NDArray[np.int64], source: Source) -> Seen:
+        """Close the nodes that end here and return what the public knows then."""
+        tree = state.tree
+        self.engine.add(tree, ones)
+        try:
+            sums, variances, released = self.engine.close(tree, 1, None, source)
+        finally:
+            # Nodes that stay open are as they were; those that the tick opened begin at -S.
+            self.engine.add(tree, np.negative(ones, out=ones))
+        state.ticks, state.epoch = tree.ticks, tree.epoch
+        law = self.engine.law(tree.epoch)
+        return Seen(sums[0], float(variances[0]), law, state.start, tuple(released.tolist()))
+
+    def ticks(self, state: OnesState, values: Sequence[Any], source: Source) -> Estimates:
+        """Take the ids of one slot after another, close each, and return all estimates."""
+        self.need_slots(state.ticks, len(values))
+        batches: list[Any] = []
+        found: list[Estimate] = []
+        try:
+            for ids in values:
+                batches.append(self.batch(ids))
+            for batch in batches:
+                self.update(state, batch, source)
+                found.append(self.tick(state, source))
+        finally:
+            for batch in batches:
+                batch.wipe()
+        value, error = (np.array([getattr(each, name) for each in found]) for name in ("unclipped", "standard_error"))
+        support = found[0].support if found else (-math.inf, math.inf)
+        return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
+
+    def release(self, state: OnesState, source: Source) -> Estimate:
+        """Return the estimate of the last tick again, which is public; a single answer needs no tick and is given
+        once.
+        """
+        if self.horizon == 1:
+            return self.tick(state, source)
+        self.need_a_tick(state.ticks)
+        return self._answer(state, ())
+
+    def refresh(self, state: OnesState, source: Source) -> None:
+        """Refuse: what a second copy would show has no finite price."""
+        raise NotSupported(
+            f"{type(self).__name__} covers one intrusion: the changes of a bit that is known have no finite price"
+        )
+
+    def _ones(self, state: OnesState, scratch: Scratch) -> NDArray[np.int64]:
+        """Return the numbers of ones, in working memory that is wiped."""
+        ones = scratch.array(self.width, np.int64)
+        ones.fill(0)
+        count_ones(state.bits, state.cells.frozen, self.table.cells // self.width, ones.reshape(1, -1))
+        return ones
+
+    def _answer(self, state: OnesState, released: tuple[int, ...]) -> Estimate:
+        if self.paid:
+            sums = state.closed.view(np.float64)[0, :-1]
+            return self.decode(Seen(sums, self.law.variance, self.law, state.start, released))
+        total = self.engine.totals(state.tree)
+        return self.decode(Seen(total[:-1], float(total[-1]), self.engine.law(state.epoch), state.start, released))
+
+    @abstractmethod
+    def foreseen(self, ticks: int, users: float) -> Estimate:
+        """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> float:
+        """Return the number of users for which errors are told: ``expected``, or what is likely without it."""
+
+    def errors(self) -> dict[int, float]:
+        """Return the standard error at the first, the middle and the last tick; without a horizon up to the 1024th."""
+        last = self.horizon or _FAR
+        return {tick: self.foreseen(tick, self.planned).standard_error for tick in (1, max(1, last // 2), last)}
+
+    def why(self) -> str:
+        """Return how the answers are made, what error to expect at the first, middle and last tick, and what was
+        rejected.
+        """
+        about = f", if {self.planned:,.0f} users come"
+        lines = [f"Chosen: {self._said(self.way)}; 95% error {self._figures()}{about}."]
+        for method in METHODS:
+            reason = self.question.why_not(method)
+            if method == self.way.method or (method == "event" and self.unit != "event"):
+                continue
+            if reason is None and math.isfinite(self.epsilon):
+                other = replace(self, method=method, levels=None, epsilon_state=None, start_rate=None)
+                lines.append(f"Rejected: {other._said(other.way)}; {other._figures()}.")
+            elif reason is not None:
+                lines.append(f"Not possible: {_NAMES[method]}; {reason}.")
+        return "\n".join(lines)
+
+    def _figures(self) -> str:
+        return ", ".join(f"{figure(1.96 * error)} at tick {tick:,}" for tick, error in self.errors().items())
+
+    def _said(self, way: Way) -> str:
+        if way.method == "paid":
+            start = "the start released once, then " if way.start else ""
+            return f"{start}{self.horizon:,} release{'s' if self.horizon != 1 else ''}, each paid for"
+        many = "one tree per epoch" if self.horizon is None else f"a tree of {way.levels} level(s)"
+        return f"{many} over the changes, {_NAMES[way.method]}"
+
+    def noise_at(self, ticks: int) -> tuple[float, DiscreteLaplace]:
+        """Return the variance of the noise in the answer after ``ticks`` ticks, and the law of its draws."""
+        return (self.law.variance, self.law) if self.paid else (self.engine.variance_at(ticks), self.engine.law())

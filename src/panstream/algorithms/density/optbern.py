@@ -1,0 +1,92 @@
+"""OptBern: the optimal pair of coins for one bit per user, with the optimal split of the budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.density.presence import Presence
+from panstream.algorithms.randomized_bits import BitLaw
+from panstream.core.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptBern(Presence):
+    """The fraction of a known population that has appeared, from one noisy bit per sampled user.
+
+    Privacy
+        Unit: user; any of one user's occurrences may be added or removed. The joint view of one copy of the state at
+        any time and of all releases, in either order, loses exactly ``epsilon``. Noise enters with every bit (a coin
+        of probability R/(1+R) or 1/(1+R), R = e**epsilon_state) and with every release (discrete Laplace on the integer
+        number of ones, before debiasing). Two unannounced copies have no finite loss. Replacing one user by another
+        costs 2·epsilon.
+
+    Error
+        MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1), with the split between
+        epsilon_state and kappa that minimises it.
+
+    Parameters
+        universe: number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
+        sample: how many users have a bit; all of them by default, which has no sampling error.
+        releases: how many estimates will be published.
+        deletions: whether rows may remove users (presence toggles; excludes announced intrusions).
+        announced: how many announced intrusions to pay for in advance; each is covered only if no row was applied
+            between the copy and the refresh.
+        key: public number that picks the sample.
+        count: whether the answer is the number of users that came instead of their fraction.
+
+    Example
+        >>> monitor = OptBern(universe=100_000, epsilon=1.0).start()
+        >>> monitor.update(range(25_000))
+        >>> abs(monitor.release().value - 0.25) < 0.05
+        True
+        >>> monitor = OptBern(universe=100_000, epsilon=1.0, count=True).start()
+        >>> monitor.update(range(25_000))
+        >>> abs(monitor.release().value - 25_000) < 5_000
+        True
+
+    Reference: Digalakis et al. 2018, §4.3, Algorithm 2, with the output noise corrected.
+    """
+
+    count: bool = False
+
+    @property
+    def law(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
+        return self._optimal()
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what
+        they were.
+        """
+        found = Presence.parameters(self)
+        if not self.count:
+            del found["count"]
+        return found
+
+    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
+        density = Presence._decode(self, released, sizes, phases)
+        return density.scaled(self.population.size, "distinct users") if self.count else density
+
+    def error(self, *, beta: float) -> float:
+        """Return the error of the answer that is exceeded with probability at most ``beta``."""
+        return Presence.error(self, beta=beta) * (self.population.size if self.count else 1)
+
+    def standard_error(self, users: float) -> float:
+        """Return the standard error, in users, when ``users`` came.
+
+        U·sqrt([p1(1-p1)/m + Var DLap/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1)), d = users/U, and for k announced
+        intrusions the first term is (1+v)**(k+1) - 1 as in docs/proofs/joint-loss.md.
+        """
+        law, total, sampled = self.law, self.population.size, self.cells
+        gap, density = law.p1 - law.p0, min(users / total, 1.0)
+        kept = 1.0 + law.p1 * law.p0 / gap**2
+        cells = kept ** (self.announced + 1) - 1.0
+        weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
+        left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
+        return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)

@@ -1,0 +1,269 @@
+"""One noisy bit per sampled user: the state and steps that OptBern and its siblings share.
+
+A user's bit is drawn from ``absent`` at the start and after a delete, and re-drawn from ``present`` at every arrival,
+so at any time it shows which of two coins was tossed last and nothing else. The sample is the first m users of a public
+keyed permutation of the universe; the state is m bits and a count of releases.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.density.universe import Members, Universe
+from panstream.algorithms.randomized_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
+from panstream.core.algorithm import spend_release
+from panstream.core.estimate import Estimate, falling_root, normal_laplace_quantile
+from panstream.core.shardable import Touches
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.primitives import validation as checks
+from panstream.primitives.inputs import integers
+from panstream.primitives.kernels.algorithms.packed_bits import choose, count_ones, redraw, scatter
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import Source
+from panstream.primitives.packed_bits import unpacked
+from panstream.privacy.bitmap_loss import Decoder
+from panstream.privacy.budget_split import density_split
+from panstream.privacy.claim import Claim
+
+_CHUNK = 1 << 17
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PresenceBatch:
+    """Cells of one batch, and weights +1 or -1 where some rows are deletes."""
+
+    cells: NDArray[np.int64]
+    weights: NDArray[np.int64] | None
+    owned: tuple[NDArray[Any], ...]
+
+    def __len__(self) -> int:
+        return int(self.cells.size)
+
+    def wipe(self) -> None:
+        """Overwrite the copies made of the input."""
+        for array in self.owned:
+            array.fill(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence(CoinCells):
+    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
+
+    proof: ClassVar[str] = "joint-loss.md"
+
+    universe: Members
+    epsilon: float
+    sample: int | None = None
+    releases: int = 1
+    deletions: bool = False
+    announced: int = 0
+    key: int = 0
+    population: Universe = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.universe, list):
+            object.__setattr__(self, "universe", tuple(self.universe))
+        object.__setattr__(self, "population", Universe(self.universe, self.sample, self.key))
+        checks.positive(epsilon=self.epsilon)
+        checks.at_least(1, releases=self.releases)
+        checks.within(0, MAX_PHASES, announced=self.announced)
+        if self.announced and self.deletions:
+            raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
+
+    @property
+    @abstractmethod
+    def law(self) -> BitLaw:
+        """Return the coins and noise; subclasses say which."""
+
+    def _optimal(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
+        return BitLaw.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
+
+    def claim(self) -> Claim:
+        """Return the exact joint loss of one copy at any time and all releases, in either order."""
+        state = self.law.epsilon_state
+        return bit_claim(self.epsilon, state, self.announced, self.releases, "the universe, the sample and its key")
+
+    @property
+    def cells(self) -> int:
+        """Return m, the number of stored bits."""
+        return self.population.sampled
+
+    @property
+    def carried(self) -> tuple[type[np.generic], ...]:
+        """Return the weight, -1 for a delete, where there are deletes."""
+        return (np.int8,) if self.deletions else ()
+
+    @property
+    def only_touched(self) -> bool:
+        """Return True where nothing is ever deleted."""
+        return not self.deletions
+
+    def refresh(self, state: BitState, source: Source) -> None:
+        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid
+        for.
+        """
+        if self.deletions:
+            raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
+        CoinCells.refresh(self, state, source)
+
+    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the users' numbers in the sample, and their weights where some are deletes."""
+        population = self.population
+        moved = scratch.array(min(_CHUNK, len(batch)) if population.permuted else 0, np.int64)
+        for start in range(0, len(batch), _CHUNK):
+            cells = batch.cells[start : start + _CHUNK]
+            if population.permuted:
+                cells = population.permute(cells, moved[: cells.size])
+            yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
+
+    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
+        """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
+        cells, law = touches[0], self.law
+        coins = source.bernoulli(law.present, cells.size)
+        if len(touches) > 1:
+            choose(coins, source.bernoulli(law.absent, cells.size), touches[1])
+        if self.population.permuted:
+            redraw(state.bits, self.cells, cells, coins)
+        else:
+            scatter(state.bits, cells, coins)
+
+    def batch(self, ids: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
+        """Check ids, or ``insert=`` and ``delete=`` (inserts first), or ids with ``weight`` +1 or -1 per row.
+
+        Deleting a user who never appeared is allowed: the bit is re-drawn as for an absent user.
+        """
+        if ids is not None and (insert is not None or delete is not None):
+            raise InvalidBatch("give either ids or insert= and delete=")
+        if ids is None:
+            return self._from_two(insert, delete)
+        cells, owned = self.population.numbers_of(ids)
+        if weight is None:
+            return PresenceBatch(cells, None, owned)
+        weights, copied = integers(
+            np.full(cells.size, weight, np.int64) if isinstance(weight, int) else weight,
+            name="weight",
+            lower=-1 if self.deletions else 1,
+            upper=1,
+        )
+        if weights.size != cells.size:
+            raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {cells.size}")
+        zeros = np.flatnonzero(weights == 0)
+        if zeros.size:
+            raise InvalidBatch("weight must be +1 or -1", row=int(zeros[0]))
+        return PresenceBatch(cells, weights, (*owned, weights) if copied else owned)
+
+    def _from_two(self, insert: Any, delete: Any) -> PresenceBatch:
+        if insert is None and delete is None:
+            raise InvalidBatch("ids are missing")
+        if delete is None:
+            return Presence.batch(self, insert)
+        if not self.deletions:
+            raise InvalidBatch("deletes need an algorithm built with deletions=True")
+        first, first_owned = self.population.numbers_of([] if insert is None else insert)
+        second, second_owned = self.population.numbers_of(delete)
+        cells = np.concatenate([first, second])
+        weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
+        return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
+
+    def release(self, state: BitState, source: Source) -> Estimate:
+        """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
+        state.released = spend_release(state.released, self.releases)
+        law, phases = self.law, len(state.frozen)
+        ones = np.zeros((1 << phases, 1), np.int64)
+        count_ones(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
+        source.add_discrete_laplace(ones.reshape(-1), law.noise)
+        sizes = np.bincount(_pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
+        return self._decode(tuple(int(count) for count in ones[:, 0]), np.asarray(sizes), phases)
+
+    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
+        law = self.law
+        gap = law.p1 - law.p0
+        weights = Decoder.redrawn(law.p1, law.p0).pattern_weights(phases)
+        absent = float(weights @ (law.p1 * sizes - np.array(released))) / (gap * self.cells)
+        density = 1.0 - absent
+        kappa = law.noise.kappa * gap * self.cells / math.sqrt(float(weights @ weights))
+
+        def rule(level: float) -> tuple[float, float]:
+            return self._interval(density, phases, kappa, level)
+
+        noise = law.noise.variance * float(weights @ weights) / (gap * self.cells) ** 2
+        inside = min(max(density, 0.0), 1.0)
+        return Estimate.clipped(
+            density,
+            (0.0, 1.0),
+            standard_error=math.sqrt(self._variance(inside, phases) + noise),
+            claim=self.claim(),
+            name="density",
+            released=released,
+            rule=rule,
+        )
+
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being
+        announced.
+        """
+        law, density = self.law, min(users / self.population.size, 1.0)
+        return self._decode((round(self.cells * (law.p0 + (law.p1 - law.p0) * density)),), np.array([self.cells]), 0)
+
+    def _variance(self, density: float, phases: int = 0) -> float:
+        """Return the variance of the estimate at ``density``, without the release noise."""
+        law = self.law
+        gap = law.p1 - law.p0
+        v0, v1 = law.p0 * (1 - law.p0) / gap**2, law.p1 * (1 - law.p1) / gap**2
+        absent = (1 + v0) ** (phases + 1) - 1
+        present = v1 * (1 + v0) ** phases
+        bits = (density * present + (1 - density) * absent) / self.cells
+        total = self.population.size
+        left_out = (total - self.cells) / (total - 1) if total > 1 else 0.0
+        return bits + density * (1 - density) / self.cells * left_out
+
+    def _interval(self, density: float, phases: int, kappa: float, level: float) -> tuple[float, float]:
+        """Return the densities whose law does not reject what was released (score interval)."""
+        step = 0.5 / (self.cells * (self.law.p1 - self.law.p0)) if math.isfinite(kappa) else 0.0
+
+        def reach(truth: float, above: bool) -> float:
+            """Return how far the estimate may lie above or below ``truth``.
+
+            Each side rejects (1 - level)/2. Within two standard deviations of 0 or 1 the side that points outside hands
+            over to the other one, so that the coverage is ``level`` up to the ends and no interval shrinks to a point.
+            """
+            sigma = math.sqrt(self._variance(truth, phases))
+            spread = 2 * math.hypot(sigma, math.sqrt(2) / kappa)
+            ahead, behind = (1 - truth, truth) if above else (truth, 1 - truth)  # room on this side and on the other
+            share = 1.0 if spread == 0.0 else 1 + min(1.0, ahead / spread) - min(1.0, behind / spread)
+            return normal_laplace_quantile(max(share, 1e-9) * (1 - level) / 2, sigma, kappa) + step
+
+        # Above the estimate the truth is accepted up to where truth - reach passes it; below likewise.
+        inside = min(max(density, 0.0), 1.0)
+        upper = falling_root(lambda truth: reach(truth, False) - (truth - density), inside, 1.0, 1e-7)
+        lower = falling_root(lambda gap: reach(inside - gap, True) - (density - inside + gap), 0.0, inside, 1e-7)
+        return inside - lower, upper
+
+    def error(self, *, beta: float) -> float:
+        """Return the additive error of the density that is exceeded with probability at most ``beta``.
+
+        The number of ones is taken as normal here; ``panstream.algorithms.planning.density`` has the exact tails.
+        """
+        checks.probability(beta=beta)
+        law = self.law
+        gap = law.p1 - law.p0
+        weights = Decoder.redrawn(law.p1, law.p0).pattern_weights(self.announced)
+        kappa = law.noise.kappa * gap * self.cells / math.sqrt(float(weights @ weights))
+        sigma = math.sqrt(max(self._variance(d / 64, self.announced) for d in range(65)))
+        return normal_laplace_quantile(beta / 2, sigma, kappa) + 0.5 / (self.cells * gap)
+
+
+def _pattern_of(frozen: NDArray[np.uint8], cells: int) -> NDArray[np.intp]:
+    """Return for every cell the public number whose bit j is what was seen in phase j."""
+    pattern = np.zeros(cells, np.intp)
+    for phase, row in enumerate(frozen):
+        pattern |= unpacked(row, cells).astype(np.intp) << phase
+    return pattern

@@ -1,0 +1,155 @@
+"""How many users fit the noisy counts: maximum likelihood, Fisher information, and intervals that keep their level.
+
+Each level's noisy count is decoded to a number of empty cells, whose law is taken as normal with the exact mean and
+covariance for n users (:class:`panstream.privacy.bitmap_loss.LevelMoments`). With one parameter everything is a search on
+a line: a coarse grid that spans the bitmap's range, cached per bitmap, then finer and finer ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from panstream.core.estimate import falling_root
+from panstream.privacy.bitmap_loss import Floats, LevelMoments
+
+_STEPS_PER_DOUBLING = 4
+_ROUNDS, _POINTS = 3, 33  # each round narrows the search sixteenfold
+_LARGE = 16.0  # counts of so many standard errors have a log-normal interval from the Fisher information
+_PARTS = np.linspace(0.0, 1.0, _POINTS)
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """The likeliest number of users, the same before it was moved to at least 0, and the standard error."""
+
+    users: float
+    unbiased: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likelihood:
+    """The likelihood of a number of users, given the decoded number of empty cells on each level."""
+
+    moments: LevelMoments
+    empty: Floats
+    coarse: LevelMoments | None = None  # much the same moments, for many likelihoods, with which the search begins
+
+    def deviance(self, users: float) -> float:
+        """Return -2·log-likelihood at ``users``, up to a constant."""
+        return float(_deviance(self.empty, users, *self.moments.at(users)))
+
+    def fit(self) -> _Fit:
+        """Return the maximum of the likelihood over n >= 0.
+
+        Where it is at 0, ``unbiased`` is the negative number at which one Fisher step from 0 arrives.
+        """
+        grid, mean, slope, variance = _grid(self.coarse or self.moments)
+        best = int(np.argmin(_deviance(self.empty, grid, mean, slope, variance)))
+        users = float(grid[best])
+        if best + 1 < grid.size:
+            reach = 1 if self.coarse is None else 2
+            users = self._narrow(float(grid[max(best - reach, 0)]), float(grid[min(best + reach, grid.size - 1)]))
+        unbiased = users
+        if best <= 1 and self.deviance(0.0) <= self.deviance(users):
+            weights = slope[0] / variance[0]
+            unbiased = min(0.0, float(weights @ (self.empty - mean[0]) / (weights @ slope[0])))
+            users = 0.0
+        return _Fit(users=users, unbiased=unbiased, standard_error=math.sqrt(self.moments.variance(users)))
+
+    def _narrow(self, low: float, high: float) -> float:
+        """Return the minimum of the deviance between ``low`` and ``high``: ever finer grids, then a parabola."""
+        for _ in range(_ROUNDS):
+            points = low + (high - low) * _PARTS
+            values = _deviance(self.empty, points, *self.moments.at(points))
+            best = min(max(int(np.argmin(values)), 1), _POINTS - 2)
+            low, middle, high = points[best - 1 : best + 2]
+        before, least, after = values[best - 1 : best + 2]
+        bend = before - 2.0 * least + after
+        shift = 0.5 * (before - after) / bend if bend > 0.0 else 0.0
+        return float(middle + min(max(shift, -1.0), 1.0) * (high - middle))
+
+    def interval(self, fit: _Fit, level: float) -> tuple[float, float]:
+        """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood
+        ratio.
+        """
+        # On a logarithmic scale: the error grows with the count, so the upper end is farther away than the lower one.
+        if math.isfinite(fit.standard_error) and fit.users >= _LARGE * fit.standard_error > 0.0:
+            reach = math.exp(_NORMAL.inv_cdf((1 + level) / 2) * fit.standard_error / fit.users)
+            return fit.users / reach, fit.users * reach
+        least = self.deviance(fit.users)
+
+        def room(users: float) -> float:
+            error = math.sqrt(self.moments.variance(users))
+            distance = users / error if error > 0.0 else math.inf
+            return _critical_value(level, distance) - (self.deviance(users) - least)
+
+        return self._lower(room, fit), self._upper(room, fit)
+
+    def _lower(self, room: Callable[[float], float], fit: _Fit) -> float:
+        if room(0.0) >= 0.0:
+            return 0.0
+        return fit.users - falling_root(lambda gap: room(fit.users - gap), 0.0, fit.users, 1e-6)
+
+    def _upper(self, room: Callable[[float], float], fit: _Fit) -> float:
+        error = fit.standard_error if math.isfinite(fit.standard_error) else fit.users
+        limit, step = float(_grid(self.coarse or self.moments)[0][-1]), max(error, 1e-9)
+        while room(fit.users + step) > 0.0:
+            if fit.users + step > limit:
+                return math.inf  # every cell is full: nothing rules out more
+            step *= 2.0
+        return falling_root(room, fit.users, fit.users + step, 1e-6)
+
+
+def _critical_value(level: float, distance: float) -> float:
+    """Return how far the deviance may rise at a truth ``distance`` standard errors above 0 before it is rejected.
+
+    Far from 0 this is the chi-square quantile. Near 0, where the likeliest number cannot be negative, the value is
+    smaller, such that the truth is covered with probability ``level`` and no interval is empty (Feldman and Cousins
+    1998, with the normal law's tails).
+
+    >>> round(_critical_value(0.95, 10.0), 3), round(_critical_value(0.95, 0.0), 3)
+    (3.841, 2.706)
+    """
+    tail = 1.0 - level
+    two_sided = _NORMAL.inv_cdf(1.0 - tail / 2)
+    if distance >= two_sided:
+        return two_sided**2
+    one_sided = _NORMAL.inv_cdf(1.0 - tail)
+    if distance <= 1e-9:
+        return max(one_sided, 0.0) ** 2
+
+    def missed(root: float) -> float:
+        below = (root**2 + distance**2) / (2.0 * distance)
+        return math.log((_NORMAL.cdf(-root) + _NORMAL.cdf(-below)) / tail)
+
+    return falling_root(missed, max(one_sided, distance), two_sided, 1e-7) ** 2
+
+
+def _deviance(empty: Floats, users: float | Floats, mean: Floats, slope: Floats, variance: Floats) -> Floats:
+    """Return d'V⁻¹d + ln det V for V = diag(variance) - users·slope·slope', by Sherman and Morrison."""
+    difference = empty - mean
+    weighted = slope / variance
+    # Levels share the users, so their empty cells vary against each other: a matrix of rank one besides the diagonal.
+    left = np.maximum(1.0 - users * (weighted * slope).sum(-1), 1e-12)
+    across = (weighted * difference).sum(-1)
+    deviance: Floats = (difference**2 / variance + np.log(variance)).sum(-1) + users * across**2 / left + np.log(left)
+    return deviance
+
+
+@lru_cache(maxsize=64)
+def _grid(moments: LevelMoments) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return numbers of users over the bitmap's whole range, with the moments there."""
+    first = max(math.sqrt(moments.variance(0.0)) / 8.0, 0.125)
+    last = max(64.0 / float(moments.rates.min()), 2.0 * first)
+    count = math.ceil(_STEPS_PER_DOUBLING * math.log2(last / first)) + 1
+    grid = first * np.exp2(np.arange(-1, count) * (math.log2(last / first) / (count - 1)))
+    grid[0] = 0.0
+    return grid, *moments.at(grid)

@@ -1,0 +1,265 @@
+"""From released tables to names: a search of the tree of prefixes, level by level, and a test in the count rows.
+
+Everything here is computed from released cells: it costs no privacy, however it is done. The search is soft, as for
+tree codes: a prefix is kept while the sum of evidence for it is not too low, though no single cell is convincing. It is
+made in stages, for ever lighter names; each learns letters from the names before. Then the cells of all names found are
+taken out of the tables, and what they had covered is looked for again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.heavy_hitters._byte_prior import flat_letters, learned_letters, symbol_priors
+from panstream.algorithms.heavy_hitters.count_rows import CountRows, padded, scale_of
+from panstream.algorithms.heavy_hitters.released_tables import Tables, kept_here
+
+_WRONG = 0.01  # names expected in the list that never came; .05 is promised
+_DECOYS = 8  # looked up beside every tested name
+_LARGEST, _FEWEST = 50, 10  # decoys from which the tail of all is continued: at most, at least
+_ROUNDS = 2  # how often counts are fitted to rows that share cells
+_NAMES_TO_LEARN = 5
+_START = 1e9
+
+Name = tuple[bytes, bool]  # bytes, and whether more followed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How hard is looked for names. Set on simulated names by the rule that benchmarks/names.py states and repeats."""
+
+    stages: tuple[float, ...] = (30.0, 8.0, 3.5, 2.5)  # scales that a name must have at least
+    again: int = 2  # how often the cells of found names are taken out and the last stage is repeated
+    lowest: float = -12.0  # score below which a prefix is dropped
+    tested: float = -7.0  # score from which the end of a byte is tested in the rows
+    beam: int = 20_000  # prefixes kept on a level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """Names in the order of their counts, with standard errors, and the rows without the names' cells."""
+
+    names: list[Name]
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    rest: CountRows
+
+
+_USUAL = Effort()
+
+
+def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
+    """Return the names that stand out."""
+    test = _Test(tables.laplace)
+    names: dict[Name, float] = {}
+    rest = _Rest(tables)
+    letters: NDArray[np.float64] = flat_letters()
+    stages = effort.stages
+    for stage, least in enumerate((*stages, *stages[-1:] * effort.again)):
+        if stage >= len(stages):
+            if not names:
+                break
+            rest.leave_out(names)
+        before = len(names)
+        search = _Search(rest, symbol_priors(letters, tables.bits), effort)
+        for name, ratio, value in search.run(least, test):
+            test.pool.setdefault(name, (ratio, value))
+        names |= {name: value for name, value in test.passed() if name not in names}
+        if len(names) >= _NAMES_TO_LEARN:
+            letters = learned_letters(name for name, _ in names)
+        if stage >= len(stages) and len(names) == before:
+            break
+    fitted = _fitted(rest, names)
+    law = fitted.rest.error_law(len(names))
+    sure = fitted.values > law.quantile(min(2 * test.tail, 1.0)) * fitted.errors
+    if sure.all():
+        return fitted
+    # Names that stood on the cells of others do not stand without them.
+    return _fitted(rest, {fitted.names[place]: float(fitted.values[place]) for place in np.flatnonzero(sure)})
+
+
+def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
+    """Return the names with counts that allow for cells that several of them share."""
+    from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
+
+    tables = rest.tables
+    hashes = np.empty(len(names), np.uint64)
+    hash_names(*padded(list(names), tables.longest), tables.longest, tables.bits, tables.seed, hashes)
+    values = np.array(list(names.values()), np.float64)
+    scale = scale_of(tables.rows, tables.row_sd, tables.laplace)
+    errors = np.zeros(values.size)
+    for _ in range(_ROUNDS):
+        rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
+        more = CountRows(rest.rows, scale).counts(hashes)
+        values, errors = np.rint(values) + more.values, more.errors
+    rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
+    order = np.argsort(-values, kind="stable")
+    listed = list(names)
+    return Decoded([listed[i] for i in order], values[order], errors[order], CountRows(rest.rows, scale))
+
+
+class _Rest:
+    """Released tables without the cells of names that are known, and what cells are like on every level."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables, self.levels, self.rows = tables, tables.levels, tables.rows
+        self._left_out: dict[Name, int] = {}
+        self._measured: list[tuple[float, float, float]] = []
+
+    def leave_out(self, names: dict[Name, float]) -> None:
+        """Take the cells of ``names`` out, each with its count, and no others."""
+        from panstream.primitives.kernels.algorithms.prefix_tables import move_cells, room_for
+
+        if self.levels is self.tables.levels:
+            self.levels, self.rows = self.levels.copy(), self.rows.copy()
+        wanted = {name: round(value) for name, value in names.items()}
+        moves = {name: before for name, before in self._left_out.items() if name not in wanted}
+        moves |= {name: self._left_out.get(name, 0) - count for name, count in wanted.items()}
+        counts = np.array(list(moves.values()), np.int32)
+        places = np.arange(len(moves), dtype=np.int32)
+        room: Any = room_for(self.tables.longest, np.empty)
+        spelled, tables = padded(list(moves), self.tables.longest), self.tables
+        here = kept_here(np.arange(tables.longest + len(tables.rows)), tables.longest, tables.bits)
+        move_cells(*spelled, places, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *room)
+        self._left_out, self._measured = wanted, []
+
+    def counts(self) -> CountRows:
+        """Return the rows, with the scale of most cells."""
+        return CountRows(self.rows, scale_of(self.rows, self.tables.row_sd, self.tables.laplace))
+
+    def measured(self) -> list[tuple[float, float, float]]:
+        """Return of every level the scale of most cells, the share of those far beyond it, and the largest size."""
+        for table in self.levels if not self._measured else ():
+            scale = scale_of(table, self.tables.level_sd, self.tables.laplace)
+            sizes = np.abs(table)
+            shared = min(max(float((sizes > 4 * scale).mean()), 1e-4), 0.5)
+            self._measured.append((scale, shared, float(sizes.max())))
+        return self._measured
+
+
+@dataclass(slots=True)
+class _Test:
+    """All candidates so far, and the threshold that keeps out all but ``_WRONG`` of those that never came."""
+
+    laplace: bool
+    tested: int = 0
+    pool: dict[Name, tuple[float, float]] = field(default_factory=dict)  # count in standard errors, count
+    decoys: list[float] = field(default_factory=list)
+
+    @property
+    def tail(self) -> float:
+        """Return the chance that a name that never came may have of being listed."""
+        return min(_WRONG / max(self.tested, 1), 0.5)
+
+    def passed(self) -> Iterator[tuple[Name, float]]:
+        """Yield the names above the threshold."""
+        threshold = max(NormalDist().inv_cdf(1 - self.tail) * (1.25 if self.laplace else 1.0), self._beyond_decoys())
+        for name, (ratio, value) in self.pool.items():
+            if ratio > threshold:
+                yield name, value
+
+    def _beyond_decoys(self) -> float:
+        """Return what a decoy would exceed ``_WRONG`` times in as many lookups as there were tests.
+
+        There are only ``_DECOYS`` times as many, so their tail is continued: as an exponential one, which is heavier
+        than that of noise and of cells shared with light names.
+        """
+        largest = sorted(self.decoys, reverse=True)[:_LARGEST]
+        if len(largest) < _FEWEST:
+            return largest[0] + 0.25 if largest else 0.0
+        least = largest[-1]
+        mean_excess = sum(largest) / len(largest) - least
+        return max(least + mean_excess * math.log(len(largest) / (_WRONG * _DECOYS)), largest[0])
+
+
+class _Search:
+    """One stage: all prefixes of a level at a time."""
+
+    def __init__(self, rest: _Rest, priors: list[NDArray[np.float64]], effort: Effort) -> None:
+        self.rest, self.tables, self.priors, self.effort = rest, rest.tables, priors, effort
+        self.counts = rest.counts()
+        self.unlikely = [np.exp(-prior) for prior in priors]
+        self.trail: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []  # parents and symbols, level by level
+        room = effort.beam * 8
+        self.hashes, self.codes = np.empty(room, np.uint64), np.empty(room, np.uint64)
+        self.nodes = np.empty((4, room))
+        self.parents, self.symbols = np.empty(room, np.int64), np.empty(room, np.uint8)
+
+    def run(self, least: float, test: _Test) -> Iterator[tuple[Name, float, float]]:
+        """Yield candidates with their counts, in standard errors and as they are."""
+        from panstream.primitives.kernels.algorithms.prefix_search import grow
+
+        tables, levels = self.tables, self.rest.levels
+        power = levels.shape[1].bit_length() - 1
+        hashes, codes = np.array([tables.seed], np.uint64), np.zeros(1, np.uint64)
+        nodes = np.array([[0.0], [_START], [_START**2 / 100], [_START]])
+        contexts = np.zeros(1, np.int64)
+        yield from self._tested(-1, hashes, nodes, 0.0, test)  # the empty name
+        for level, (scale, shared, top) in enumerate(self.rest.measured()):
+            part = level % tables.per_byte
+            direct = tables.bits * (level + 1) <= power
+            found = grow(
+                levels[level], power, tables.bits, direct, scale, shared, top, least * scale, tables.laplace,
+                self.effort.lowest, hashes, codes, nodes, contexts, self.priors[part], self.unlikely[part],
+                self.hashes, self.codes, self.nodes, self.parents, self.symbols,
+            )  # fmt: skip
+            if not found:
+                return
+            keep = self._best(found, scale)
+            hashes, codes, nodes = self.hashes[keep], self.codes[keep], self.nodes[:, keep]
+            parents, symbols = self.parents[keep], self.symbols[keep]
+            self.trail.append((parents, symbols))
+            so_far = contexts[parents] if part else contexts[parents] & 255
+            contexts = so_far << tables.bits | symbols
+            if part == tables.per_byte - 1:
+                contexts &= 255
+                yield from self._tested(level, hashes, nodes, scale, test)
+
+    def _best(self, found: int, scale: float) -> NDArray[np.int64]:
+        beam = self.effort.beam
+        if found <= beam:
+            return np.arange(found)
+        merit = self.nodes[0, :found] + 0.5 * np.log(np.maximum(self.nodes[1, :found], scale))
+        return np.argpartition(-merit, beam)[:beam]
+
+    def _tested(
+        self, level: int, hashes: NDArray[np.uint64], nodes: NDArray[np.float64], scale: float, test: _Test
+    ) -> Iterator[tuple[Name, float, float]]:
+        """Look up the ends of names; what may be the beginning of a longer one that was cut, as that too."""
+        from panstream.primitives.kernels.algorithms.prefix_tables import longer_all
+
+        chosen = np.flatnonzero(nodes[0] >= self.effort.tested)
+        size = (level + 1) // self.tables.per_byte
+        most = np.maximum(nodes[1], nodes[3]) + 4 * np.sqrt(nodes[2] + scale**2)
+        for cut in (False, True) if size >= self.tables.longest - 3 else (False,):
+            ends = hashes[chosen]
+            if cut:
+                ends = longer_all(ends)
+            test.tested += chosen.size
+            for salt in range(_DECOYS + 1):
+                counts = self.counts.counts(ends, salt)
+                enough = counts.agreeing >= min(4, len(self.counts.cells))
+                fits = enough & (counts.values > 3 * counts.errors) & (counts.values < most[chosen])
+                if salt:
+                    test.decoys += (counts.values[fits] / counts.errors[fits]).tolist()
+                    continue
+                names = self._spelled(level, chosen[fits])
+                for name, value, error in zip(names, counts.values[fits], counts.errors[fits], strict=True):
+                    yield (name, cut), float(value / error), float(value)
+
+    def _spelled(self, level: int, places: NDArray[np.int64]) -> list[bytes]:
+        """Return the names that end in some nodes of a level."""
+        per, bits = self.tables.per_byte, self.tables.bits
+        spelled = np.zeros((places.size, (level + 1) // per), np.uint8)
+        for at in range(level, -1, -1):
+            parents, symbols = self.trail[at]
+            spelled[:, at // per] |= symbols[places] << np.uint8(bits * (per - 1 - at % per))
+            places = parents[places]
+        return [name.tobytes() for name in spelled]

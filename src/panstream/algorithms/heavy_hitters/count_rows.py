@@ -1,0 +1,102 @@
+"""Released count rows: the count of any name, what its error is like, and which names stand out.
+
+Errors of counts are not guessed: cells that belong to no name, *decoys*, are looked up in the same rows, and their
+values have the law of the error, cells shared with other names included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.primitives.hashing.keys import key_words
+
+_MEDIAN = {False: 0.6745, True: 0.5815}  # of the size of noise of scale 1: one Gaussian, or two Laplace draws
+_SMALLEST_SCALE = 0.25  # without noise: less than one event
+_GRID = 64
+_DECOYS = 1 << 17
+
+
+def scale_of(cells: NDArray[np.int32], known: float, laplace: bool) -> float:
+    """Return the standard deviation of most cells, noise and light names, but at least the ``known`` one of noise."""
+    return max(float(np.median(np.abs(cells))) / _MEDIAN[laplace], known, _SMALLEST_SCALE)
+
+
+def padded(names: Sequence[tuple[bytes, bool]], longest: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return names as offsets and bytes; one that was cut is followed by what makes it be cut there again."""
+    spelled = [name + b"\xf4" + b"\x80" * (longest - len(name)) if cut else name for name, cut in names]
+    offsets = np.zeros(len(spelled) + 1, np.int64)
+    np.cumsum([len(name) for name in spelled], out=offsets[1:])
+    return offsets, np.frombuffer(b"".join(spelled) or b"\0", np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """Counts of some names: unbiased values, standard errors, and in how many rows they agree."""
+
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    agreeing: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLaw:
+    """Quantiles of |error| / standard error, measured on decoys: of tails 2^-1, 2^-1.25, 2^-1.5, ..."""
+
+    quantiles: tuple[float, ...]
+
+    @classmethod
+    def of(cls, ratios: NDArray[np.float64]) -> ErrorLaw:
+        """Return the law of measured ratios; a tail that 20 of them do not reach is left to :meth:`quantile`."""
+        ordered = np.sort(np.abs(ratios))[::-1]
+        tails = [0.5 ** (1 + step / 4) for step in range(_GRID)]
+        return cls(tuple(float(ordered[int(tail * ordered.size)]) for tail in tails if tail * ordered.size >= 20))
+
+    def quantile(self, tail: float) -> float:
+        """Return what |error| / standard error exceeds with probability ``tail``: no less than a normal law says.
+
+        Beyond what was measured, the last two halvings are repeated: the tail of an exponential law, or a heavier one.
+        """
+        step = (-math.log2(tail) - 1.0) * 4
+        last = len(self.quantiles) - 1
+        normal = _two_sided(tail)
+        if last < 0:
+            return normal
+        if step <= last:
+            return max(float(np.interp(step, range(last + 1), self.quantiles)), normal)
+        reached = _two_sided(0.5 ** (1 + last / 4))
+        back = max(last - 8, 0)
+        slope = (self.quantiles[last] - self.quantiles[back]) / max(last - back, 1)
+        return max(normal * max(self.quantiles[-1] / reached, 1.0), self.quantiles[-1] + slope * (step - last))
+
+
+def _two_sided(tail: float) -> float:
+    return NormalDist().inv_cdf(1 - min(tail, 1.0) / 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountRows:
+    """Released rows, or what is left of them when the cells of known names are taken out."""
+
+    cells: NDArray[np.int32]
+    scale: float
+
+    def counts(self, hashes: NDArray[np.uint64], salt: int = 0) -> Counts:
+        """Return the counts of names by their hashes; with a salt, of decoys."""
+        from panstream.primitives.kernels.algorithms.prefix_tables import look_up
+
+        values, agreeing = np.empty(hashes.size), np.empty(hashes.size, np.int32)
+        look_up(hashes, self.cells, salt, self.scale, values, agreeing)
+        return Counts(values, self.scale / np.sqrt(np.maximum(agreeing, 1)), agreeing)
+
+    def error_law(self, names: int = 1) -> ErrorLaw:
+        """Return the law of errors, precise enough for the largest of ``names``."""
+        wanted = min(max(_DECOYS, 1024 * names), 8 * _DECOYS, 16 * self.cells.size)
+        numbers = np.arange(wanted, dtype=np.uint64) * key_words(0, "decoys")[0]
+        decoys = self.counts(numbers, salt=1)
+        return ErrorLaw.of(decoys.values / decoys.errors)

@@ -1,0 +1,157 @@
+"""The answer to "which names, and how often": a list with intervals that hold together, and the count of any name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from panstream.algorithms.heavy_hitters._decoder import decode
+from panstream.algorithms.heavy_hitters.count_rows import CountRows
+from panstream.algorithms.heavy_hitters.point_counts import PointCounts
+from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.core.estimate import Estimate, figure
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.primitives import validation as checks
+
+_LEVEL = 0.95
+_OUTSIDE = 0.04  # chance that the interval of some right name does not hold; with the wrong ones .05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedName:
+    """A listed name and its count. All intervals of a list hold together, with 95%."""
+
+    name: str
+    count: float
+    standard_error: float
+    interval: tuple[float, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "name": self.name,
+            "count": self.count,
+            "standard_error": self.standard_error,
+            "interval": list(self.interval),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """What was read from released tables: the list, and what answers for any name."""
+
+    items: tuple[CountedName, ...]
+    points: PointCounts
+
+
+def spell(tables: Tables) -> Spelled:
+    """Return the names that released tables hold. It takes seconds, and costs no privacy, however often it is done."""
+    decoded = decode(tables)
+    law = decoded.rest.error_law(len(decoded.names))
+    half = law.quantile(_OUTSIDE / max(len(decoded.names), 1))
+    rows = CountRows(tables.rows, decoded.rest.scale)
+    return Spelled(
+        items=tuple(
+            CountedName(
+                name=name.decode(errors="backslashreplace") + ("…" if cut else ""),
+                count=float(value),
+                standard_error=float(sd),
+                interval=(max(float(value - half * sd), 0.0), float(value + half * sd)),
+            )
+            for (name, cut), value, sd in zip(decoded.names, decoded.values, decoded.errors, strict=True)
+        ),
+        points=PointCounts(rows=rows, law=law, longest=tables.longest, step=tables.bits, seed=int(tables.seed)),
+    )
+
+
+class Released:
+    """Released tables, spelled when somebody looks, and once."""
+
+    __slots__ = ("_spelled", "_tables")
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables: Tables | None = tables
+        self._spelled: Spelled | None = None
+
+    @property
+    def tables(self) -> Tables:
+        """Return the tables, which are there until they are spelled."""
+        if self._tables is None:
+            raise NotSupported("these tables were spelled, and are gone")
+        return self._tables
+
+    @property
+    def spelled(self) -> Spelled:
+        """Return what the tables hold."""
+        if self._spelled is None:
+            self._spelled, self._tables = spell(self.tables), None
+        return self._spelled
+
+
+def ranks_sure(intervals: Sequence[Sequence[float]], k: int, listed_from: float) -> int:
+    """Return how many of the first ``k`` intervals lie above those of all other names, listed or not.
+
+    >>> ranks_sure([(90.0, 110.0), (45.0, 55.0), (40.0, 50.0)], 2, 30.0)
+    1
+    """
+    bar = max([listed_from, *(high for _, high in intervals[k:])])
+    return sum(low > bar for low, _ in intervals[:k])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemEstimates(Estimate):
+    """Names in the order of their counts. ``value`` is the number of events with a name, all names together.
+
+    At most .05 of the listed names are expected to be wrong; a name with at least ``listed_from`` events is listed with
+    95%. ``count(name)`` answers for any name, listed or not, as often as asked.
+    """
+
+    listed_from: float
+    held: Released = field(repr=False, compare=False)
+
+    @property
+    def items(self) -> tuple[CountedName, ...]:
+        """Return the listed names. They are spelled when this is first asked for, which takes seconds."""
+        return self.held.spelled.items
+
+    @property
+    def points(self) -> PointCounts:
+        """Return what answers for any name."""
+        return self.held.spelled.points
+
+    def top(self, k: int) -> tuple[CountedName, ...]:
+        """Return the ``k`` names with the largest counts, or all if there are fewer."""
+        checks.at_least(1, k=k)
+        return self.items[:k]
+
+    def at_least(self, count: float) -> tuple[CountedName, ...]:
+        """Return the names whose estimated count is at least so large; below ``listed_from`` names may be missing."""
+        if not math.isfinite(count):
+            raise InvalidParameter(f"count must be finite, got count={count}")
+        return tuple(item for item in self.items if item.count >= count)
+
+    def ranks_sure(self, k: int) -> int:
+        """Return how many of the first ``k`` surely belong there: their intervals lie above that of the next name."""
+        return ranks_sure([item.interval for item in self.items], k, self.listed_from)
+
+    def count(self, name: str | bytes | int) -> Estimate:
+        """Return how often ``name`` came, listed or not."""
+        return self.points.count(name, self.claim)
+
+    def to_json(self, level: float = _LEVEL) -> dict[str, Any]:
+        """Return plain JSON values, with the list."""
+        return {
+            **Estimate.to_json(self, level),
+            "items": [item.to_json() for item in self.items],
+            "listed_from": self.listed_from,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{item.name}: {figure(item.count)} ± {figure(item.standard_error)}" for item in self.items]
+        lines.append(
+            f"({len(self.items)} names; at most 0.05 wrong ones expected; names with at least "
+            f"{figure(self.listed_from)} events are listed with 95%)"
+        )
+        return "\n".join(lines)

@@ -1,0 +1,400 @@
+"""FrequentItems: names that nobody listed, with their counts, from tables of noised prefixes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.heavy_hitters.estimates import ItemEstimates, Released
+from panstream.algorithms.heavy_hitters.released_tables import Tables, crowded, kept_here, listed_from
+from panstream.core.algorithm import spend_release
+from panstream.core.shardable import DivisibleTables, Touches
+from panstream.errors import InvalidParameter, MergeRefused
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout, noised, public
+from panstream.primitives.hashing import check_key
+from panstream.primitives.hashing.keys import key_words
+from panstream.primitives.inputs import Dictionary, Integers, Items, Strings, items
+from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.heavy_hitter_loss import Law, names_laws, names_tail
+from panstream.privacy.rounding import rounded_up
+
+_CHUNK = 1 << 18  # rows whose names are counted together
+_DIGITS = 20
+
+
+@dataclass(slots=True, eq=False)
+class FrequentState:
+    """Cells since the start, or since the last release."""
+
+    levels: NDArray[np.int32] = noised()
+    rows: NDArray[np.int32] = noised()
+    draws: int = public()  # of noise in every cell
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrequentItems(DivisibleTables[FrequentState]):
+    """The most frequent names, whatever they are, and the count of any name afterwards.
+
+    Every prefix of a name has one signed cell in the table of its length, and the whole name one in each of a few rows;
+    an event moves them by one. All cells start as noise and are released once, with fresh noise; then the state starts
+    again. Names are spelled from the released tables, prefix by prefix, and tested and counted in the released rows.
+
+    Privacy
+        Unit: one event added or removed (``contributions=K``: a user of at most K events). One copy of the state at any
+        time and the releases lose ``epsilon`` (and ``delta``) together; so do any number of announced copies with a
+        refresh after each. Start and release noise each use the whole budget, since an event is hidden by one of them.
+        With ``delta=0`` noise is discrete Laplace, else discrete Gaussian, and delta is exact. The hash key is public.
+        Two unannounced copies between two releases: no bound.
+
+    Error
+        A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
+        (``listed_from``), as long as the tables are wide enough; .05 listed names at most are expected never to have
+        come. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
+
+    Parameters
+        epsilon, delta: total loss; ``epsilon=math.inf`` switches all noise off, for tests. longest: bytes of a name
+        that count; longer ones are cut at a character and shown with "…". Shorter is better: noise grows with its root,
+            and with ``delta=0`` with itself.
+        step: bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find lighter names, and decoding takes longer.
+        width, row_width: cells of a level and of a row, powers of two. rows: how many rows there are.
+        releases: how many lives are answered. contributions: events of one user that are protected together; nobody
+        checks that there are no more. key: public number that picks the hash functions.
+        Cells are 32-bit integers, which wrap around; a name with more than 2**31 events spoils answers, never privacy.
+
+    Merging
+        ``a.merge(b)`` adds the tables of two sites with the same parameters, and their noise.
+
+    Example
+        >>> monitor = FrequentItems(epsilon=2.0, delta=1e-6, longest=16, width=4096, row_width=8192).start()
+        >>> monitor.update(["/index.html"] * 3000 + ["/about.html"] * 1000)
+        >>> answer = monitor.release()
+        >>> [item.name for item in answer.top(2)]
+        ['/index.html', '/about.html']
+        >>> abs(answer.count("/about.html").value - 1000) < 100
+        True
+
+    Reference: docs/proofs/names.md.
+    """
+
+    state_type = FrequentState
+    proof: ClassVar[str] = "names.md"
+
+    epsilon: float
+    delta: float = 0.0
+    longest: int = 64
+    step: int = 4
+    width: int = 1 << 15
+    row_width: int = 1 << 17
+    rows: int = 5
+    releases: int = 1
+    contributions: int | None = None
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
+        checks.within(1, 1024, longest=self.longest)
+        checks.within(1, 16, rows=self.rows)
+        checks.at_least(1, releases=self.releases)
+        if self.contributions is not None:
+            checks.at_least(1, contributions=self.contributions)
+        if self.step not in (4, 8):
+            raise InvalidParameter(f"step must be 4 or 8, got step={self.step}")
+        least = {"width": 1 << self.step, "row_width": 1}
+        for name, value in (("width", self.width), ("row_width", self.row_width)):
+            if not least[name] <= value <= 1 << 24 or value & (value - 1):
+                raise InvalidParameter(f"{name} must be a power of two in {least[name]}..2**24, got {name}={value}")
+        check_key(self.key)
+        names_laws(*self._budget)
+
+    @property
+    def levels(self) -> int:
+        """Return how many tables of prefixes there are."""
+        return self.longest * 8 // self.step
+
+    @property
+    def _budget(self) -> tuple[float, float, int, int, int]:
+        return self.epsilon, self.delta, self.levels, self.rows, self.contributions or 1
+
+    @property
+    def laws(self) -> tuple[Law, Law]:
+        """Return the noise of a level's cell and of a row's."""
+        return names_laws(*self._budget)
+
+    @property
+    def listed_from(self) -> float:
+        """Return how many events a name needs to be listed with 95%, if the tables are wide enough."""
+        level, row = (math.sqrt(2 * law.variance) for law in self.laws)
+        return listed_from(level, row, self.rows)
+
+    def listed_among(self, events: float) -> float:
+        """Return how many events a name needs to be listed with 95% if there are so many in all."""
+        return crowded(self.listed_from, events, self.width)
+
+    def loss_exceeds(self, times: float = 1.0) -> float:
+        """Return the probability that one unit loses more than ``times`` epsilon; 0 where delta is 0."""
+        if not self.delta or math.isinf(self.epsilon):
+            return 0.0
+        return names_tail(times * self.epsilon, *self.laws, self.levels, self.rows, self.contributions or 1)
+
+    def claim(self) -> Claim:
+        """Return the loss of one event, with one copy of the state."""
+        claim = Claim.of_rows(
+            self.epsilon,
+            self.contributions,
+            delta=0.0 if math.isinf(self.epsilon) else self.delta,
+            intrusions=Intrusions(unannounced=1, announced=-1),
+            inputs="fixed" if self.delta else "adaptive",
+            releases=self.releases,
+        )
+        if not claim.delta:
+            return claim
+        chance = rounded_up(self.loss_exceeds())
+        bound = f"the odds change by more than e^epsilon with a probability of at most {chance}"
+        note = f"{bound}; rows and the moment of the copy must not depend on earlier answers"
+        return replace(claim, note="; ".join(filter(None, [claim.note, note])))
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the two tables and how much noise is in them."""
+        return {
+            "levels": FieldLayout("i4", (self.levels, self.width)),
+            "rows": FieldLayout("i4", (self.rows, self.row_width)),
+            "draws": FieldLayout("int", at_least=1),
+            "released": FieldLayout("int", at_least=0),
+        }
+
+    def begin(self, source: Source) -> FrequentState:
+        """Return tables of noise."""
+        state = self.blank(np.arange(self.tables))
+        self._add_noise(state.levels, state.rows, source)
+        state.draws = 1
+        return state
+
+    def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: Source) -> None:
+        for cells, law in zip((levels, rows), self.laws, strict=True):
+            flat = cells.reshape(-1)
+            if isinstance(law, DiscreteGaussian):
+                source.add_discrete_gaussian(flat, law)
+            else:
+                source.add_discrete_laplace(flat, law)
+
+    def batch(self, names: Any) -> Items:
+        """Check names, one per row: strings, bytes or integers, in a list, NumPy, Arrow, pandas or polars column."""
+        return items(names, name="names")
+
+    def update(self, state: FrequentState, batch: Items, source: Source) -> None:
+        """Count equal names, then move the cells of each by its count."""
+        self.add_up(state, batch, source.scratch)
+
+    def add_up(self, state: FrequentState, batch: Items, scratch: Scratch) -> None:
+        """Move the cells of all names of a batch in all tables."""
+        everything, room = np.arange(self.tables), self._room(scratch)
+        for names in self._counted(batch, scratch):
+            self._move(state, everything, names, room)
+
+    def _counted(self, batch: Items, scratch: Scratch) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield where names begin, their bytes, the first of every name, and how often it comes."""
+        from panstream.primitives.kernels.algorithms.prefix_tables import count_codes, count_names, keep_used
+
+        for part in batch.parts:
+            taken = scratch.taken
+            if isinstance(part, Dictionary):
+                values = _spelled(part.values, scratch)
+                counts, entries = scratch.array(len(values), np.int32), scratch.array(len(values), np.int32)
+                counts.fill(0)
+                count_codes(part.codes, counts)
+                found = keep_used(counts, entries)
+                yield values.offsets, values.data, entries[:found], counts[:found]
+                scratch.reuse(taken)
+                continue
+            for start in range(0, len(part), _CHUNK):
+                names = _spelled(_some(part, start, start + _CHUNK), scratch)
+                slots = scratch.array(2 << max(len(names) - 1, 1).bit_length(), np.int32)
+                slots.fill(-1)
+                hashes = scratch.array(len(names), np.uint64)
+                firsts, counts = scratch.array(len(names), np.int32), scratch.array(len(names), np.int32)
+                found = count_names(names.offsets, names.data, slots, hashes, firsts, counts)
+                yield names.offsets, names.data, firsts[:found], counts[:found]
+                scratch.reuse(taken)
+
+    def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
+        from panstream.primitives.kernels.algorithms.prefix_tables import room_for
+
+        return room_for(self.longest, scratch.array)
+
+    def _move(
+        self,
+        state: FrequentState,
+        own: NDArray[np.int64],
+        names: tuple[NDArray[Any], ...],
+        room: tuple[NDArray[Any], ...],
+    ) -> None:
+        from panstream.primitives.kernels.algorithms.prefix_tables import move_cells
+
+        here = kept_here(own, self.longest, self.step)
+        given: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *room)
+        move_cells(*given)
+
+    # How the tables are dealt out: those of one byte of a name together, then the rows.
+
+    @property
+    def tables(self) -> int:
+        """Return how many bytes a name has at most, and rows beside them."""
+        return self.longest + self.rows
+
+    def places(self, own: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Return which levels and rows belong to some bytes and rows."""
+        per = 8 // self.step
+        levels = own[own < self.longest, None] * per + np.arange(per)
+        return {"levels": levels.reshape(-1), "rows": own[own >= self.longest] - self.longest}
+
+    def blank(self, own: NDArray[np.int64]) -> FrequentState:
+        """Return tables of zeros."""
+        places = self.places(own)
+        levels = np.zeros((places["levels"].size, self.width), np.int32)
+        rows = np.zeros((places["rows"].size, self.row_width), np.int32)
+        return FrequentState(levels=levels, rows=rows, draws=0, released=0)
+
+    @property
+    def columns(self) -> tuple[np.dtype[Any], ...]:
+        """Return the types of a count, a size, and a name's bytes and one more, which shows whether it was cut."""
+        return np.dtype(np.int32), np.dtype(np.uint16), np.dtype((np.uint8, (self.longest + 1,)))
+
+    def listed(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the different names of a batch with their counts."""
+        from panstream.primitives.kernels.algorithms.prefix_tables import pad_names
+
+        for offsets, data, firsts, counts in self._counted(batch, scratch):
+            sizes = np.empty(firsts.size, np.uint16)
+            text = np.zeros((firsts.size, self.longest + 1), np.uint8)
+            pad_names(offsets, data, firsts, sizes, text)
+            yield counts.copy(), sizes, text
+
+    def move(
+        self,
+        state: FrequentState,
+        own: NDArray[np.int64],
+        columns: Touches,
+        chosen: NDArray[np.int64],
+        scratch: Scratch,
+    ) -> None:
+        """Move the cells of some listed names in the tables of a part."""
+        from panstream.primitives.kernels.algorithms.prefix_tables import find_padded
+
+        counts, sizes, text = columns
+        offsets, firsts = scratch.array(2 * chosen.size, np.int64), scratch.array(chosen.size, np.int32)
+        find_padded(chosen, sizes, text.shape[1], offsets)
+        firsts[:] = np.arange(0, 2 * chosen.size, 2)
+        weights = scratch.array(chosen.size, np.int32)
+        weights[:] = counts[chosen]
+        self._move(state, own, (offsets, text.reshape(-1), firsts, weights), self._room(scratch))
+
+    def answer(self, state: FrequentState) -> ItemEstimates:
+        """Return the answer that tables with their release noise give."""
+        return self.read(state.levels, state.rows, draws=state.draws)
+
+    @property
+    def _seed(self) -> np.uint64:
+        return key_words(self.key, "names")[0]
+
+    def release(self, state: FrequentState, source: Source) -> ItemEstimates:
+        """Publish the tables with fresh noise and start again; the answer spells what was published when asked."""
+        state.released = spend_release(state.released, self.releases)
+        self._add_noise(state.levels, state.rows, source)
+        shown, draws = (state.levels, state.rows), state.draws + 1
+        fresh = self.begin(source)
+        state.levels, state.rows, state.draws = fresh.levels, fresh.rows, fresh.draws
+        return self.read(*shown, draws=draws)
+
+    def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> ItemEstimates:
+        """Return the answer that published tables give; ``draws`` of noise are in every cell."""
+        level, row = (math.sqrt(draws * law.variance) for law in self.laws)
+        tables = Tables(
+            levels=levels,
+            rows=rows,
+            bits=self.step,
+            seed=self._seed,
+            laplace=not isinstance(self.laws[0], DiscreteGaussian),
+            level_sd=level,
+            row_sd=row,
+        )
+        total, cells = tables.events, draws << self.step
+        error = level * math.sqrt(1 << self.step)
+        return ItemEstimates(
+            value=max(total, 0.0),
+            unbiased=total,
+            standard_error=error,
+            claim=self.claim(),
+            name="events with a name",
+            support=(0.0, math.inf),
+            rule=lambda at: (total - error * self._wide(1 - at, cells), total + error * self._wide(1 - at, cells)),
+            listed_from=tables.listed_from,
+            held=Released(tables),
+        )
+
+    def _wide(self, tail: float, draws: int) -> float:
+        """Return the two-sided quantile of a sum of ``draws``; Laplace draws by their fourth cumulant."""
+        z = NormalDist().inv_cdf(1 - tail / 2)
+        return z if isinstance(self.laws[0], DiscreteGaussian) else z + max(z**3 - 3 * z, 0.0) * 3 / (24 * draws)
+
+    def refresh(self, state: FrequentState, source: Source) -> None:
+        """Add fresh noise to every cell after an announced intrusion; any number of them is covered."""
+        self._add_noise(state.levels, state.rows, source)
+        state.draws += 1
+
+    def merge(
+        self, mine: FrequentState, other: Any, theirs: FrequentState, source: Source
+    ) -> tuple[FrequentItems, FrequentState]:
+        """Return the sum of two sites' tables; both inputs are wiped."""
+        if other != self:
+            raise MergeRefused("sites must be built with the same parameters")
+        state = FrequentState(
+            levels=mine.levels + theirs.levels,
+            rows=mine.rows + theirs.rows,
+            draws=mine.draws + theirs.draws,
+            released=max(mine.released, theirs.released),
+        )
+        for cells in (mine.levels, mine.rows, theirs.levels, theirs.rows):
+            wipe(cells)
+        return self, state
+
+    def count_error(self, *, beta: float) -> float:
+        """Return what the count of one name is off by with probability at most ``beta``, if rows are wide enough."""
+        checks.probability(beta=beta)
+        draws = 2 * self.rows
+        return math.sqrt(2 * self.laws[1].variance / self.rows) * self._wide(beta, draws)
+
+    def error(self, *, beta: float) -> float:
+        """Return what the total number of events is off by with probability at most ``beta``."""
+        checks.probability(beta=beta)
+        cells = 2 << self.step
+        return math.sqrt(cells * self.laws[0].variance) * self._wide(beta, cells)
+
+
+def _some(part: Integers | Strings, start: int, stop: int) -> Integers | Strings:
+    if isinstance(part, Integers):
+        return Integers(part.values[start:stop])
+    return Strings(part.offsets[start : stop + 1], part.data)
+
+
+def _spelled(values: Integers | Strings, scratch: Scratch) -> Strings:
+    """Return names as bytes; integers in decimal."""
+    if isinstance(values, Strings):
+        return values
+    from panstream.primitives.kernels.algorithms.prefix_tables import spell_integers
+
+    offsets = scratch.array(len(values) + 1, np.int64)
+    data = scratch.array(_DIGITS * len(values))
+    spell_integers(values.values, offsets, data)
+    return Strings(offsets, data)

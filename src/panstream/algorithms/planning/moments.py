@@ -1,0 +1,69 @@
+"""What a second moment or an inner product costs: its error by what is protected, and where it drowns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from panstream.algorithms.planning.tables import Plan, column, count
+from panstream.algorithms.turnstile.inner_product import InnerProduct
+from panstream.algorithms.turnstile.second_moment import SecondMoment
+from panstream.errors import Drowned
+
+_USERS = (2, 5, 10, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One question at one unit; without figures where it is refused."""
+
+    name: str = column("question")
+    protects: str = column("protects")
+    error: float | None = column("error", lambda part: "-" if part is None else f"{part:.2%}", right=True, default=None)
+    buckets: int | None = column("buckets", count, right=True, default=None)
+    state_bytes: int | None = column("state bytes", count, right=True, default=None)
+    note: str = column("note", default="")
+
+
+def moments_plan(
+    *,
+    epsilon: float,
+    expected: float,
+    max_weight: int = 1,
+    contributions: Sequence[int] = _USERS,
+    releases: int = 1,
+    beta: float = 0.05,
+) -> Plan:
+    """Compare what one event, and users with at most this many rows, cost at an L2 norm of ``expected``.
+
+    The error is that of the last release, in parts of the squared norm; of the norm itself it is half as large.
+
+    >>> plan = moments_plan(epsilon=1.0, expected=490.0)
+    >>> plan.rows[0].protects, round(plan.rows[0].error, 3), plan.rows[4].note
+    ('one event', 0.024, 'refused: drowns in noise')
+    """
+
+    def row(kind: type[SecondMoment] | type[InnerProduct], most: int | None) -> _Row:
+        protects = "one event" if most is None else f"a user of at most {most} rows"
+        try:
+            sketch = kind(
+                epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=most, releases=releases
+            )
+        except Drowned:
+            return _Row(name=kind.__name__, protects=protects, note="refused: drowns in noise")
+        return _Row(
+            name=kind.__name__,
+            protects=protects,
+            error=sketch.error(beta=beta) / expected**2,
+            buckets=sketch.buckets,
+            state_bytes=16 * sketch.streams * sketch.width,
+        )
+
+    rows = [row(kind, most) for kind in (SecondMoment, InnerProduct) for most in (None, *contributions)]
+    return Plan(
+        title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
+        f"norm, exceeded with probability at most {beta:g}",
+        asked={"epsilon": epsilon, "beta": beta, "expected": expected, "releases": releases},
+        rows=tuple(rows),
+        kind=_Row,
+    )

@@ -1,0 +1,172 @@
+"""How often users came, each counted up to a cap, from exact thermometers on shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from panstream.algorithms.continual.laplace_sum_tails import half_width
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.density.presence import PresenceBatch
+from panstream.algorithms.density.universe import Members
+from panstream.algorithms.secret_shared.share_rules import Dealt, Moved
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.core.estimate import Estimate
+from panstream.errors import InvalidBatch
+from panstream.primitives import validation as checks
+from panstream.primitives.inputs import integers
+from panstream.primitives.kernels.algorithms.secret_shares import add_capped
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.claim import Claim
+from panstream.privacy.secret_shared_loss import shared_claim, shared_law
+
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCropped(SharedStatistic):
+    """The sum over a known population of min(appearances, crop).
+
+    Privacy
+        Unit: user; any of one user's rows may be added or removed, which moves the sum by ``crop`` at most. Any number
+        of looks at one machine at a time, and all releases, lose ``epsilon``.
+
+    Error
+        Two draws of scale crop/epsilon, whatever the population is: standard error 2·crop/epsilon.
+
+    Parameters
+        universe, epsilon, releases, key: as for :class:`panstream.algorithms.secret_shared.presence.SharedDensity`.
+        crop: the most appearances that count of one user, at most 64.
+    """
+
+    kind: ClassVar[str] = "moved"
+    min_weight: ClassVar[int] = 1  # what came cannot be taken away again
+    max_weight: ClassVar[int] = 1 << 31
+
+    universe: Members
+    epsilon: float
+    crop: int
+    releases: int = 1
+    key: int = 0
+    plain: OptBern = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        checks.within(1, _MOST, crop=self.crop)
+        plain = OptBern(universe=self.universe, epsilon=math.inf, releases=self.releases, key=self.key)
+        object.__setattr__(self, "universe", plain.universe)
+        object.__setattr__(self, "plain", plain)
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the law of each machine's draws."""
+        return shared_law(self.epsilon, self.releases * self.crop)
+
+    def claim(self) -> Claim:
+        """Return what is promised."""
+        return shared_claim(self.epsilon, "user", self.releases, "the universe")
+
+    @property
+    def rule(self) -> Moved:
+        """Return ``crop`` bits a user, all of them counted."""
+        return Moved(cells=self.plain.cells, tau=self.crop, noise=self.law, releases=self.releases)
+
+    @property
+    def most(self) -> float:
+        """Return the largest possible answer."""
+        return float(self.plain.cells * self.crop)
+
+    @property
+    def _name(self) -> str:
+        return f"sum of min(appearances, {self.crop})"
+
+    def batch(self, ids: Any, weight: Any = None) -> PresenceBatch:
+        """Check ids; every row is one appearance, or as many as its weight, a positive integer, says."""
+        batch = self.plain.batch(ids)
+        if weight is None:
+            return batch
+        try:
+            weights, copied = integers(weight, name="weight", lower=self.min_weight, upper=self.max_weight)
+            if weights.size != len(batch):
+                raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {len(batch)}")
+        except BaseException:
+            batch.wipe()
+            raise
+        return PresenceBatch(batch.cells, weights, (*batch.owned, weights) if copied else batch.owned)
+
+    def blank(self) -> Dealt:
+        """Return how often every user came in the step."""
+        return (np.zeros(self.plain.cells, np.uint8),)
+
+    def gather(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
+        """Count the rows of every user, up to the cap."""
+        for cells, *weights in self.plain.touches(batch, scratch):
+            add_capped(change[0], cells, weights[0] if weights else np.ones(cells.size, np.int64), self.crop)
+
+    def dense(self, change: Dealt, source: Source, *, fresh: bool = False) -> Dealt:
+        """Return it as it is."""
+        return change
+
+    def estimate(self, opened: Sequence[int], number: int) -> Estimate:
+        """Return the sum."""
+        return self._read(float(opened[0]), tuple(opened))
+
+    def foreseen(self, total: float) -> Estimate:
+        """Return what an answer gives at a sum of ``total``, where no noise moved it."""
+        return self._read(min(total, self.most), ())
+
+    def _read(self, value: float, released: tuple[int, ...]) -> Estimate:
+        parts = ((2.0, self.law),)
+
+        def rule(level: float) -> tuple[float, float]:
+            half = half_width(level, parts)
+            return value - half, value + half
+
+        return Estimate.clipped(
+            value,
+            (0.0, self.most),
+            standard_error=math.sqrt(2 * self.law.variance),
+            claim=self.claim(),
+            name=self._name,
+            released=released,
+            rule=rule,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedHeavy(SharedCropped):
+    """How many of a known population appeared at least ``crop`` times.
+
+    Privacy
+        As :class:`SharedCropped`; one user moves the number by one.
+
+    Error
+        Two draws of scale 1/epsilon, whatever the population and the threshold are.
+
+    Parameters
+        As :class:`SharedCropped`; ``crop`` is the threshold.
+    """
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the law of each machine's draws."""
+        return shared_law(self.epsilon, self.releases)
+
+    @property
+    def rule(self) -> Moved:
+        """Return ``crop`` bits a user, the last of which is counted."""
+        return Moved(cells=self.plain.cells, tau=self.crop, low=self.crop - 1, noise=self.law, releases=self.releases)
+
+    @property
+    def most(self) -> float:
+        """Return the largest possible answer."""
+        return float(self.plain.cells)
+
+    @property
+    def _name(self) -> str:
+        return f"users with at least {self.crop} appearances"

@@ -1,0 +1,174 @@
+"""One machine's part of a step: from what it was dealt to its new shares and its share of an answer. No disk, no wire.
+
+A step is taken in two halves. :meth:`Party.open` draws noise, masks shares and returns what goes to the other machine;
+:meth:`Party.close` takes what came back and returns the new shares beside the old ones, which stay until the caller
+says :meth:`Party.settle`. Every state is blinded anew in every step, whatever the step does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.secret_shared.ring import Bits, Expander, Numbers
+from panstream.algorithms.secret_shared.running_sums import Rule
+from panstream.algorithms.secret_shared.share_rules import Dealt
+from panstream.errors import BudgetExhausted, MachineError
+from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.noise import Source
+
+Kind = Literal["rows", "answers", "idle"]
+Change = Mapping[str, Dealt]
+"""What rows do to every state: arrays of public sizes, which name no row."""
+
+
+@dataclass(slots=True)
+class Share:
+    """One machine's share of a state, and how many answers were prepared of it, which is public.
+
+    ``answers`` are its shares of the noised answers that the last step prepared, by number. They are committed with
+    the cells and opened afterwards, so that whoever opens them, however often, opens the same numbers.
+    """
+
+    rule: Rule
+    cells: Bits
+    released: int = 0
+    answers: dict[int, Numbers] = field(default_factory=dict)
+
+    def copy(self) -> Share:
+        """Return a share of its own."""
+        answers = {number: part.copy() for number, part in self.answers.items()}
+        return Share(self.rule, self.cells.copy(), self.released, answers)
+
+    def wipe(self) -> None:
+        """Overwrite cells and answers."""
+        wipe(self.cells)
+        self.wipe_answers()
+
+    def wipe_answers(self) -> None:
+        """Overwrite the answers, and forget them."""
+        for part in self.answers.values():
+            wipe(part)
+        self.answers.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a step does, all of it public: states that start, states that are over, and those that are answered."""
+
+    kind: Kind
+    started: Mapping[str, Rule] = field(default_factory=dict)
+    dropped: Sequence[str] = ()
+    answered: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class After:
+    """What a step leaves: the shares of the next epoch, and which of their answers the step prepared."""
+
+    shares: dict[str, Share]
+    answers: dict[str, Numbers]
+
+    def wipe(self) -> None:
+        """Overwrite the shares, if they are not to be."""
+        for share in self.shares.values():
+            share.wipe()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A step that waits for the other machine."""
+
+    task: Task
+    shares: dict[str, Share]
+    held: dict[str, Any]
+    sent: dict[str, Bits]
+
+
+class Party:
+    """One of the two machines: its shares by name. ``first`` is the one whose part comes from its seed alone."""
+
+    def __init__(self, *, first: bool) -> None:
+        self.first = first
+        self.shares: dict[str, Share] = {}
+        self._open: _Open | None = None
+
+    def open(self, task: Task, own: Expander, dealt: Mapping[str, Dealt] | None, source: Source) -> list[Bits]:
+        """Begin a step; return what goes to the other machine. ``dealt`` is for the second machine only."""
+        shares = {name: share.copy() for name, share in self.shares.items() if name not in task.dropped}
+        shares |= {name: Share(rule, rule.start(source)) for name, rule in task.started.items()}
+        names = sorted(shares) if task.kind == "rows" else sorted(task.answered)
+        step = _Open(task, shares, {}, {})
+        for name in names:
+            share, given = shares[name], None if dealt is None else dealt[name]
+            if task.kind == "rows":
+                step.held[name] = share.rule.hold(own, given)
+                step.sent[name] = share.rule.send(share.cells, step.held[name])
+            else:
+                if share.released >= share.rule.releases:
+                    raise BudgetExhausted(f"no declared release is left (releases={share.rule.releases})")
+                step.held[name] = share.rule.hold_answer(own, given, share.released, source)
+                step.sent[name] = share.rule.send_answer(share.cells, step.held[name])
+        self._open = step
+        return list(step.sent.values())
+
+    def close(self, received: Bits, common: Expander) -> After:
+        """End the step with what the other machine sent and with what both drew together; nothing is replaced yet."""
+        step = self._open
+        if step is None or received.nbytes != sum(sent.nbytes for sent in step.sent.values()):
+            raise MachineError("the other machine sent something that does not belong to this step")
+        self._open = None
+        answers: dict[str, Numbers] = {}
+        at = 0
+        for name, sent in step.sent.items():
+            share, part = step.shares[name], received[at : at + sent.nbytes]
+            at += sent.nbytes
+            if step.task.kind == "rows":
+                share.rule.take(share.cells, sent, part, step.held[name])
+            else:
+                found = share.rule.answer(share.cells, sent, part, step.held[name], first=self.first)
+                share.released += 1
+                share.answers[share.released] = answers[name] = found
+        for name in sorted(step.shares):
+            step.shares[name].rule.blind(step.shares[name].cells, common, first=self.first)
+        for name, found in answers.items():
+            ring = step.shares[name].rule.ring
+            (ring.add if self.first else ring.subtract)(found, common.words(len(found), ring))
+        return After(step.shares, answers)
+
+    def abandon(self) -> None:
+        """Give up a step that will not be closed, and overwrite what it holds."""
+        step, self._open = self._open, None
+        if step is not None:
+            for share in step.shares.values():
+                share.wipe()
+
+    def settle(self, after: After) -> None:
+        """Let the new shares count, and overwrite the old ones."""
+        before, self.shares = self.shares, after.shares
+        for share in before.values():
+            share.wipe()
+
+
+def deal(task: Task, rules: Mapping[str, Rule], change: Change, first: Expander, second: Expander) -> dict[str, Dealt]:
+    """Do the front end's part of a step; return what the second machine gets besides its seed.
+
+    ``rules`` are those of all states that there are in the step.
+    """
+    if task.kind == "rows":
+        return {name: rules[name].deal(change[name], first, second) for name in sorted(rules)}
+    return {name: rules[name].deal_answer(first, second) for name in sorted(task.answered)}
+
+
+def open_answers(rules: Mapping[str, Rule], parts: Sequence[Mapping[str, Numbers]]) -> dict[str, list[int]]:
+    """Return the numbers that both machines' parts add up to."""
+    found = {}
+    for name, number in parts[0].items():
+        total: NDArray[np.uint64] = number.copy()
+        rules[name].ring.add(total, parts[1][name])
+        found[name] = rules[name].ring.centred(total)
+    return found

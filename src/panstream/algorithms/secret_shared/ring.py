@@ -1,0 +1,137 @@
+"""Cells as shares on two machines: the integers they are kept in, and the seeds that are dealt.
+
+The true bits x are a ⊕ b, the true integers a + b modulo a public number; the first machine holds a, the second b. The
+front end knows what a batch does and not what the cells hold; the machines hold shares and never learn what a batch
+does. Four verbs, all on whole arrays, whatever a batch touches:
+
+- *deal*: the front end expands a seed for each machine and computes what the second one gets besides;
+- *exchange*: a machine masks its share and sends it to the other; the two together are x under a mask nobody knows;
+- *combine*: from both masked shares and what was dealt each machine computes its new share;
+- *convert*: masked bits become shares of integers, which can be added up.
+
+Seeds are expanded by an :class:`Expander`, integers live in a :class:`Ring`: the exact enumeration of all views drives
+the rules with one bit a cell and a modulus of three. Arrays that an expander returns are the caller's to change.
+docs/proofs/two-machines.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import CipherContext
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.primitives.kernels.algorithms.secret_shares import add_wide, subtract_wide
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise.source import counter_mode
+
+Bits = NDArray[np.uint8]
+Numbers = NDArray[np.uint64]
+_ZEROS = np.zeros(1 << 20, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Integers modulo ``modulus``, which is public: 2**128, or at most 2**32.
+
+    ``wide`` numbers are rows of two words, the low one first.
+    """
+
+    modulus: int
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        if not (1 < self.modulus <= 1 << 32 or (self.wide and self.modulus == 1 << 128)):
+            raise InvalidParameter(f"modulus must be in 2..2**32, or 2**128 of two words, got modulus={self.modulus}")
+
+    @property
+    def small(self) -> np.uint64:
+        """Return the modulus, 0 where it is 2**128."""
+        return np.uint64(self.modulus % (1 << 128))
+
+    def zeros(self, size: int) -> Numbers:
+        """Return so many zeros."""
+        return np.zeros((size, 2) if self.wide else size, np.uint64)
+
+    def from_bytes(self, data: bytes | NDArray[np.uint8]) -> Numbers:
+        """Return a copy of the numbers whose memory is given; raise ValueError if it has no such size."""
+        words = np.frombuffer(data, np.uint64).copy()
+        return words.reshape(-1, 2) if self.wide else words
+
+    def add(self, into: Numbers, other: NDArray[Any]) -> None:
+        """Add in place."""
+        if not self.small:
+            add_wide(into, other)
+        else:
+            np.add(into, other, out=into)
+            np.remainder(into, self.small, out=into)
+
+    def subtract(self, into: Numbers, other: NDArray[Any]) -> None:
+        """Subtract in place."""
+        if not self.small:
+            subtract_wide(into, other)
+        else:
+            np.add(into, self.small, out=into)
+            np.subtract(into, other, out=into)
+            np.remainder(into, self.small, out=into)
+
+    def of(self, integers: NDArray[np.int64]) -> Numbers:
+        """Return signed integers as numbers of the ring; no other copy of them is made."""
+        found = self.zeros(integers.size)
+        low = (found[:, 0] if self.wide else found).view(np.int64)
+        if self.small:
+            np.remainder(integers, int(self.small), out=low)
+        else:
+            low[:] = integers
+            np.right_shift(integers, 63, out=found[:, 1].view(np.int64))
+        return found
+
+    def centred(self, numbers: Numbers) -> list[int]:
+        """Return the integer next to 0 that each number stands for."""
+        whole = [int(low) | int(high) << 64 for low, high in numbers] if self.wide else numbers.tolist()
+        return [each - self.modulus if 2 * each >= self.modulus else each for each in whole]
+
+
+COUNTS: Final = Ring(1 << 32)  # numbers of cells
+SUMS: Final = Ring(1 << 128, wide=True)  # sums, and noise in fine fractions
+
+
+class Expander(Protocol):
+    """Uniform numbers out of one seed, which is used once: the same for everybody who holds it."""
+
+    def bits(self, size: int) -> Bits:
+        """Return ``size`` bytes of uniform bits."""
+
+    def words(self, size: int, ring: Ring) -> NDArray[Any]:
+        """Return uniform numbers of the ring."""
+
+
+class Keystream:
+    """AES-256 in counter mode from 0, under a key that is used once. Its arrays are wiped with ``scratch``."""
+
+    __slots__ = ("_cipher", "_scratch")
+
+    def __init__(self, key: Bits, scratch: Scratch) -> None:
+        if key.nbytes != 32:
+            raise InvalidParameter(f"a key must have 32 bytes, got {key.nbytes}")
+        self._cipher: CipherContext = counter_mode(key)
+        self._scratch = scratch
+
+    def bits(self, size: int) -> Bits:
+        """Return ``size`` bytes of the keystream."""
+        out: Bits = self._scratch.array(size)
+        for start in range(0, size, _ZEROS.size):
+            piece = out[start : start + _ZEROS.size]
+            self._cipher.update_into(_ZEROS.data[: piece.size], piece.data)
+        return out
+
+    def words(self, size: int, ring: Ring) -> NDArray[Any]:
+        """Return numbers of the ring, whose modulus is 2**32 or 2**128."""
+        if ring == COUNTS:
+            return self.bits(4 * size).view(np.uint32)
+        if ring == SUMS:
+            return self.bits(16 * size).view(np.uint64).reshape(size, 2)
+        raise InvalidParameter(f"a keystream has no numbers modulo {ring.modulus}")

@@ -1,0 +1,205 @@
+"""Running sums as shares: totals, and the noise of a least-squares tree over time, neither of them ever in clear."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.tree_shape import node_draws
+from panstream.algorithms.secret_shared.ring import SUMS, Bits, Expander, Numbers, Ring
+from panstream.algorithms.secret_shared.share_rules import Dealt, Moved, Opening, Overwritten, draw_noise
+from panstream.errors import InvalidParameter
+from panstream.primitives.kernels.algorithms.least_squares_tree import draws_needed
+from panstream.primitives.kernels.algorithms.secret_shared_tree import FRACTION, answer_wide, close_slot, open_nodes
+from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.noise import DiscreteLaplace, Source
+
+_NOTHING = np.empty(0, np.uint8)
+_MOST_BITS = 127
+_ROOM = 50  # bits of a sum before the fractions of its noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """Running totals of ``width`` numbers and the noise of a least-squares tree over time, answered at every tick.
+
+    Each machine adds its own draw to its own share of a node's noise when the node opens; the step's blinding hides it.
+    So no noise is drawn for an answer, and none is kept in clear. ``change`` is what is added to every total.
+    """
+
+    width: int
+    radices: tuple[int, ...]
+    noise: DiscreteLaplace
+    releases: int
+    ring: Ring = SUMS
+    unit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radices", tuple(self.radices))
+        object.__setattr__(self, "unit", FRACTION * (len(self.radices) - 1))
+        if self.unit + _ROOM > _MOST_BITS or math.prod(self.radices) < self.releases:
+            raise InvalidParameter(f"radices must be at most 7 and multiply to {self.releases} or more")
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        levels, most = len(self.radices), max(self.radices[:-1], default=1)
+        return (self.width, 2), (levels, most, self.width, 2), (levels, self.width, 2)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of totals and noises."""
+        return 8 * sum(math.prod(shape) for shape in self._shapes)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return width, radices, noise and the number of ticks."""
+        noise = self.noise.numerator
+        return {"width": self.width, "radices": list(self.radices), "noise": noise, "releases": self.releases}
+
+    def _views(self, share: Bits) -> list[Numbers]:
+        """Return totals, the noise of the nodes around the open slot, and that of closed ones, within a share."""
+        words, at, found = share.view(np.uint64), 0, []
+        for shape in self._shapes:
+            found.append(words[at : at + math.prod(shape)].reshape(shape))
+            at += math.prod(shape)
+        return found
+
+    def start(self, source: Source) -> Bits:
+        """Return zeros, and this machine's draws for the first nodes."""
+        share = np.zeros(self.size, np.uint8)
+        top = len(self.radices) - 1
+        noise = draw_noise((1 + sum(self.radices[:-1])) * self.width, self.noise, source)
+        self._open(top, self._views(share)[1], noise)
+        return share
+
+    def _open(self, level: int, siblings: Numbers, noise: NDArray[np.int64]) -> None:
+        """Open nodes up to a level, with this machine's draws."""
+        numbers = self.ring.of(noise)
+        open_nodes(level, siblings, np.array(self.radices), numbers)
+        wipe(numbers)
+
+    def blind(self, share: Bits, common: Expander, *, first: bool) -> None:
+        """Add the same numbers to one share and take them from the other."""
+        numbers = share.view(np.uint64).reshape(-1, 2)
+        (self.ring.add if first else self.ring.subtract)(numbers, common.words(len(numbers), self.ring))
+
+    def nothing(self) -> Dealt:
+        """Return that nothing is added."""
+        return (np.zeros(self.width, np.int64),)
+
+    def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
+        """Deal numbers to be added: the first machine's part comes from its seed."""
+        added = self.ring.of(change[0])
+        self.ring.subtract(added, first.words(len(added), self.ring))
+        return (added,)
+
+    def dealt(self, data: Bits) -> Dealt:
+        """Return the second machine's part."""
+        return (data.view(np.uint64).reshape(-1, 2),)
+
+    def dealt_size(self, *, answers: bool) -> int:
+        """Return the bytes of what is added; an answer needs nothing."""
+        return 0 if answers else 16 * self.width
+
+    def hold(self, own: Expander, dealt: Dealt | None) -> Dealt:
+        """Return what is added to this machine's share."""
+        return (own.words(self.width, self.ring),) if dealt is None else dealt
+
+    def send(self, share: Bits, held: Dealt) -> Bits:
+        """Return nothing: addition needs no exchange."""
+        return _NOTHING
+
+    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
+        """Add to the totals."""
+        self.ring.add(self._views(share)[0], held[0])
+
+    def deal_answer(self, first: Expander, second: Expander) -> Dealt:
+        """Return nothing."""
+        return ()
+
+    def dealt_answer(self, data: Bits) -> Dealt:
+        """Return nothing."""
+        return ()
+
+    def hold_answer(self, own: Expander, dealt: Dealt | None, before: int, source: Source) -> Opening:
+        """Draw the noise of the nodes that open when this slot closes; none do after the last."""
+        last = before + 1 == self.releases
+        count = 0 if last else int(draws_needed(self.digits(before), np.array(self.radices), 1)) * self.width
+        return Opening((), draw_noise(count, self.noise, source), before)
+
+    def send_answer(self, share: Bits, held: Opening) -> Bits:
+        """Return nothing."""
+        return _NOTHING
+
+    def answer(self, share: Bits, sent: Bits, received: Bits, held: Opening, *, first: bool) -> Numbers:
+        """Close the slot, open the nodes that follow, and return a share of the totals with their noise."""
+        total, siblings, complete = self._views(share)
+        digits, radices = self.digits(held.before), np.array(self.radices)
+        level = close_slot(siblings, complete, digits, radices, _folds(self.radices), self.ring.small)
+        if held.noise.size:
+            self._open(level, siblings, held.noise)
+        out = self.ring.zeros(self.width)
+        done, rest, _ = _weights(self.radices, tuple(digits.tolist()))
+        answer_wide(total, siblings, complete, digits, radices, done, rest, self.ring.small, out)
+        return out
+
+    def digits(self, ticks: int) -> NDArray[np.int64]:
+        """Return how many children of every open node are closed after ``ticks`` slots."""
+        found = np.zeros(len(self.radices), np.int64)
+        for level, radix in enumerate(self.radices[:-1]):
+            ticks, found[level] = divmod(ticks, radix)
+        found[-1] = ticks
+        return found
+
+    def variance(self, ticks: int) -> float:
+        """Return the variance of the noise after ``ticks`` slots, of one machine's draws, in draws."""
+        return _weights(self.radices, tuple(self.digits(ticks).tolist()))[2]
+
+
+@lru_cache(maxsize=4096)
+def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
+    """Return the whole weights, in 2**-12, by which an answer corrects what is complete and what is to come on every
+    level, and the variance of its noise in draws.
+
+    Only sums, products and quotients of floats, which are the same on every machine: both must use the same weights.
+    """
+    top, one = len(radices) - 1, float(1 << FRACTION)
+    done_weights, rest_weights = np.zeros((2, len(radices)), np.int64)
+    draws = node_draws(radices)
+    done, both, rest = digits[0] * draws[0], 0.0, float(radices[0] - digits[0]) if top else 0.0
+    for level in range(1, top + 1):
+        a, b = done + both, both + rest
+        total = a + b + 1.0
+        done_weights[level], rest_weights[level] = round(one * a / total), round(one * b / total)
+        done, both, rest = done - a * a / total, both - a * b / total, rest - b * b / total
+        done += digits[level] * draws[level]
+        rest += radices[level] - 1 - digits[level] if level < top else 0
+    return done_weights, rest_weights, done
+
+
+@lru_cache(maxsize=256)
+def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the weight of a node's own draw, in 2**-12, when it is closed."""
+    found, draws = np.zeros(len(radices), np.int64), node_draws(radices)
+    for level in range(1, len(radices)):
+        spread = radices[level - 1] * draws[level - 1]
+        found[level] = round((1 << FRACTION) * spread / (spread + 1.0))
+    return found
+
+
+Rule: TypeAlias = Overwritten | Summed
+"""How a state is kept; a thermometer is a kind of bits that are overwritten."""
+_RULES: dict[str, type[Rule]] = {"overwritten": Overwritten, "moved": Moved, "summed": Summed}
+
+
+def find_rule(kind: str, parameters: dict[str, Any]) -> Rule:
+    """Return the rule that public parameters describe; raise InvalidParameter where there is none."""
+    try:
+        found: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(parameters["noise"])})
+    except (KeyError, TypeError):
+        raise InvalidParameter(f"no rule is called {kind!r} with these parameters") from None
+    return found

@@ -1,0 +1,335 @@
+"""One modular counter per sampled user or bucket: the state and steps that all turnstile algorithms share.
+
+A counter starts at a random element of Z_q and every update is added to it modulo q, so at any time it is the start
+value shifted by the user's net weight: deletes undo inserts exactly, in any order. Only the start is random, and only
+the release adds noise of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.turnstile._placement import Placement
+from panstream.algorithms.turnstile._residues import ResidueLaw
+from panstream.core.algorithm import spend_release
+from panstream.core.estimate import Estimate
+from panstream.core.shardable import Divisible, Touches
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout, noised, public
+from panstream.primitives.inputs import Items, integers
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.claim import Adjacency, Claim, Intrusions
+from panstream.privacy.rounding import state_and_output
+from panstream.privacy.turnstile_loss import counter_split, refresh_factor
+
+_MAX_WEIGHT = (1 << 61) - 1
+
+
+@dataclass(slots=True)
+class _CounterState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    counters: NDArray[np.int64] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CounterLaw:
+    """The start law of every counter, the release noise, and what they cost together.
+
+    ``start`` is None for epsilon = inf: counters start at 0 and are read in the clear.
+    """
+
+    start: ResidueLaw | None
+    noise: DiscreteLaplace
+    epsilon_state: float
+    kappa: float
+
+    @property
+    def at_zero(self) -> float:
+        """Return P, the chance that a counter counts as plus if its net weight is 0."""
+        return 1.0 if self.start is None else self.start.at_zero
+
+    @property
+    def elsewhere(self) -> float:
+        """Return w, the chance that a counter counts as plus if its net weight is anything else."""
+        return 0.0 if self.start is None else self.start.elsewhere
+
+    @property
+    def gap(self) -> float:
+        """Return P - w, which turns a number of plus counters into a number of users."""
+        return self.at_zero - self.elsewhere
+
+
+@lru_cache(maxsize=256)
+def _law(prime: int, epsilon_state: float, kappa: float) -> _CounterLaw:
+    """Return the exact laws for a split of the budget."""
+    start = None if math.isinf(epsilon_state) else ResidueLaw.at_most(prime, epsilon_state)
+    return _CounterLaw(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterBatch:
+    """Ids of one batch with a weight each; one weight alone stands for all rows."""
+
+    ids: Items | NDArray[np.int64]
+    weights: NDArray[np.int64]
+    owned: tuple[NDArray[Any], ...]
+
+    @classmethod
+    def read(cls, placement: Placement, ids: Any, weight: Any, lower: int, upper: int) -> Self:
+        """Check ids and their weights, integers from ``lower`` to ``upper``; one integer is for all rows."""
+        single = isinstance(weight, int | np.integer) and not isinstance(weight, bool)
+        weights, copied = integers([weight] if single else weight, name="weight", lower=lower, upper=upper)
+        owned: tuple[NDArray[Any], ...] = (weights,) if copied else ()
+        try:
+            read, copies = placement.read(ids)
+            owned += copies
+            if not single and weights.size != len(read):
+                raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {len(read)}")
+        except BaseException:
+            for array in owned:
+                array.fill(0)
+            raise
+        return cls(read, weights, owned)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def wipe(self) -> None:
+        """Overwrite the copies made of the input."""
+        for array in self.owned:
+            array.fill(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModularCounter(Divisible[_CounterState]):
+    """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
+
+    state_type: ClassVar[type[Any]] = _CounterState
+    proof: ClassVar[str] = "turnstile.md"
+
+    epsilon: float
+    universe: int | None = None
+    sample: int | None = None
+    buckets: int | None = None
+    levels: int = 1
+    independence: int | None = None
+    mixed: bool = True
+    max_weight: int = (1 << 31) - 1
+    releases: int = 1
+    adjacency: Adjacency = "add-remove"
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        checks.within(1, _MAX_WEIGHT, max_weight=self.max_weight)
+        checks.at_least(1, releases=self.releases)
+        if self.adjacency not in ("add-remove", "replace"):
+            raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        self.placement.check()
+        self._check()
+
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return stored parameters; families of format 1 saw ids as they are, and go on with the cells they have."""
+        return {"mixed": parameters.get("independence") is None, **parameters}
+
+    @property
+    def min_weight(self) -> int:
+        """Return the smallest weight of a single row."""
+        return -self.max_weight
+
+    def _check(self) -> None:
+        """Raise InvalidParameter where a subclass's own parameters break their rules."""
+
+    @property
+    @abstractmethod
+    def prime(self) -> int:
+        """Return p, the number of blocks."""
+
+    @property
+    def width(self) -> int:
+        """Return how many values of a counter make a block: the modulus is ``prime * width``."""
+        return 1
+
+    @property
+    def sensitivity(self) -> int:
+        """Return by how much one counter can move the released integers, in total."""
+        return 1
+
+    @property
+    def law(self) -> _CounterLaw:
+        """Return the start law and the release noise at the best split."""
+        return _law(self.prime, *self._split())
+
+    def _split(self) -> tuple[float, float]:
+        """Return the split of a user's budget that is best for the number of counters that a release adds up."""
+        row = self.cells // self.levels
+        return counter_split(self.per_user, row, self.prime, releases=self.releases, sensitivity=self.sensitivity)
+
+    @property
+    def placement(self) -> Placement:
+        """Return the public map from ids to cells."""
+        return Placement(**{name: getattr(self, name) for name in Placement.__dataclass_fields__})
+
+    @property
+    def cells(self) -> int:
+        """Return m, the number of counters."""
+        return self.placement.cells
+
+    @property
+    def modulus(self) -> int:
+        """Return q: net weights that differ by a multiple of q look alike."""
+        return self.prime * self.width
+
+    @property
+    def per_user(self) -> float:
+        """Return the budget for one user's counter: half of epsilon where two users may change places."""
+        return self.epsilon / 2 if self.adjacency == "replace" else self.epsilon
+
+    def claim(self, adjacency: Adjacency | None = None) -> Claim:
+        """Return the exact joint loss of one copy at any time and all releases, in either order.
+
+        By default under the adjacency that ``epsilon`` was given for; replacing one user by another costs twice as
+        much as adding or removing one.
+        """
+        asked = self.adjacency if adjacency is None else adjacency
+        law, users = self.law, 2 if asked == "replace" else 1
+        total = users * self.per_user
+        place = "the buckets, hash key and multipliers" if self.placement.open else "the universe, the sample, its key"
+        return Claim(
+            epsilon=total,
+            unit="user",
+            adjacency=asked,
+            inputs="adaptive",
+            parts=state_and_output(total, *[law.epsilon_state] * users * self._looks),
+            intrusions=Intrusions(unannounced=1, announced=self._looks - 1),
+            releases=self.releases,
+            public=(place, *self._public()),
+            note="" if math.isfinite(total) else "no noise: for tests only",
+        )
+
+    @property
+    def _looks(self) -> int:
+        """Return how many looks are paid for, announced ones included."""
+        return 1
+
+    def _public(self) -> tuple[str, ...]:
+        """Return what else a subclass takes to be public."""
+        return ()
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return one integer below the modulus per cell, and the release count."""
+        return {
+            "counters": FieldLayout("i8", (self.cells,), at_least=0, below=self.modulus),
+            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
+        }
+
+    @property
+    def carried(self) -> tuple[type[np.generic], ...]:
+        """Return the weight and, in an open universe, the public factor."""
+        weight = np.int32 if self.max_weight < 1 << 31 else np.int64
+        return (weight, np.uint64) if self._factored else (weight,)
+
+    def fresh(self, count: int, source: Source) -> _CounterState:
+        """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
+        counters = np.zeros(count, np.int64)
+        self._draw_start(counters, source)
+        return _CounterState(counters=counters, released=0)
+
+    def _draw_start(self, counters: NDArray[np.int64], source: Source) -> None:
+        """Set counters to start values, where there are any."""
+        start = self.law.start
+        if start is not None:
+            from panstream.primitives.kernels.algorithms.modular_counters import draw_start
+
+            coins = source.bernoulli(start.plus, counters.size)
+            squares = int(np.count_nonzero(coins))
+            half = (self.prime - 1) // 2
+            plus = source.uniform_below(half, squares)
+            minus = source.uniform_below(half + 1, counters.size - squares)
+            offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
+            draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
+
+    def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
+        """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
+        return CounterBatch.read(self.placement, ids, weight, self.min_weight, self.max_weight)
+
+    def touches(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the counter, the weight and, in an open universe, the public factor of every row."""
+        pieces = self.placement.pieces(batch.ids, scratch, multipliers=self.prime if self._factored else 0)
+        for rows, cells, factors in pieces:
+            weights = batch.weights if batch.weights.size == 1 else batch.weights[rows]
+            yield (cells, weights) if factors is None else (cells, weights, factors)
+
+    def touch(self, state: _CounterState, touches: Touches, source: Source) -> None:
+        """Add every weight, times its factor, to its counter, modulo the modulus."""
+        from panstream.primitives.kernels.algorithms.modular_counters import add, add_multiples
+
+        cells, weights, *factors = touches
+        # Where no weight reaches the modulus one addition or subtraction reduces, and the loop needs no inverse.
+        inverse = np.uint64((1 << 64) // self.modulus if self.max_weight >= self.modulus else 0)
+        if factors:
+            add_multiples(state.counters, cells, weights, factors[0], self.modulus, inverse)
+        else:
+            add(state.counters, cells, weights, self.modulus, inverse)
+
+    @property
+    def _factored(self) -> bool:
+        """Return whether rows carry a public factor, by which their weights are multiplied."""
+        return self.placement.open and self._multiplied
+
+    @property
+    def _multiplied(self) -> bool:
+        """Return whether only zero matters, so that each id's weights may carry a public factor of its own."""
+        return False
+
+    def release(self, state: _CounterState, source: Source) -> Estimate:
+        """Publish the counted integers with noise, decoded."""
+        state.released = spend_release(state.released, self.releases)
+        counts: NDArray[np.int64] = source.scratch.array(self._outputs, np.int64)
+        self._count(state.counters, counts)
+        source.add_discrete_laplace(counts, self.law.noise)
+        return self._decode(tuple(counts.tolist()))
+
+    @property
+    def _outputs(self) -> int:
+        """Return how many integers a release publishes."""
+        return self.levels
+
+    @abstractmethod
+    def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Write the integers that a release publishes, before noise."""
+
+    def _read(self, counters: NDArray[np.int64], first: int, readings: int, counts: NDArray[np.int64]) -> None:
+        """Count plus blocks of every counter, from ``first`` downwards; without noise, exactly how full they are."""
+        from panstream.primitives.kernels.algorithms.modular_counters import plus_counts, sum_hats
+
+        if self.law.start is None:
+            sum_hats(counters, self.modulus, self.width, first, readings, counts)
+        else:
+            plus_counts(counters, self.prime, self.width, first, readings, counts)
+
+    @abstractmethod
+    def _decode(self, released: tuple[int, ...]) -> Estimate:
+        """Turn published integers into an estimate."""
+
+    def refresh(self, state: _CounterState, source: Source) -> None:
+        """Refuse: a second start value would be sound, but what is published cannot be decoded then."""
+        factor = 1.0 if self.law.start is None else refresh_factor(self.law.epsilon_state, self.prime)
+        raise NotSupported(
+            f"{type(self).__name__} cannot be refreshed: a second start value needs the whole histogram of counters to "
+            f"be decoded, and makes the variance {factor:.2g} times as large here. ProfileSketch(announced=) pays that "
+            "price, for a small largest"
+        )

@@ -1,0 +1,241 @@
+"""The profile sketch: one state that answers every question about the distribution of net weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.turnstile._linear_estimate import Linear, sampling_factor
+from panstream.algorithms.turnstile._residues import prime_at_least
+from panstream.algorithms.turnstile.modular_counter import ModularCounter, _CounterState
+from panstream.algorithms.turnstile.statistic import DISTINCT, Statistic
+from panstream.core.algorithm import spend_release
+from panstream.core.estimate import Estimate
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout
+from panstream.primitives.noise import Source
+from panstream.privacy.turnstile_loss import profile_split
+
+_MAX_LARGEST = 1 << 20
+_MOST_ANNOUNCED = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSketch(ModularCounter):
+    """Distinct users, cropped moments of any order, heavy hitters, t-incidence or any other sum over users of f(net
+    weight).
+
+    Counters live in the field of g elements, g the smallest fitting prime, and start like those of
+    :class:`LegendreCounter`. A release publishes the noisy histogram of the counters once; ``read`` then answers any
+    number of questions from it by solving N ⋆ s = f with a fast Fourier transform and adding up s(c).
+
+    Privacy
+        Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases
+        (one user moves between two cells of the histogram); questions asked of a release are free. Each announced copy
+        costs epsilon_state more, and adds a second start value to every counter. Twice that where one user takes
+        another's place. Two unannounced copies: no bound.
+
+    Error
+        Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds,
+        and Var DLap(kappa)·sum s² once. For one question alone a dedicated counter is better for cropped sums; for
+        distinct users it is as good but for the histogram's noise. Every refresh multiplies both parts by about
+        g/tanh²(epsilon_state/2): announced intrusions are for net weights of a few units.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` answers exactly, for tests. largest: bound on every user's |net weight|, up to
+        2**20. A user beyond it is taken modulo ``modulus`` for another one
+            within; privacy does not depend on it.
+        signed: whether net weights may be below 0 (twice the prime).
+        crop, threshold: what a release itself answers: the sum of min(|net|, crop), or the users with at least
+            threshold; distinct users without them.
+        announced: how many announced intrusions to pay for in advance, up to 7.
+        universe, sample: ids 0..U-1; or buckets: ids of any kind, users who share a bucket being added up
+            (``collision_bias``).
+        independence, mixed, max_weight, releases, adjacency, key: as everywhere.
+
+    Example
+        >>> from panstream.algorithms.turnstile.statistic import Statistic
+        >>> sketch = ProfileSketch(universe=20_000, epsilon=2.0, largest=20)
+        >>> monitor = sketch.start()
+        >>> monitor.update(range(8_000), weight=5)
+        >>> monitor.update(range(2_000), weight=-5)
+        >>> abs(sketch.read(monitor.release(), Statistic.incidence(5)).value - 6_000) < 2_000
+        True
+
+    Reference: docs/proofs/turnstile.md, Theorem 3; t-incidence as in Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010.
+    """
+
+    largest: int
+    signed: bool = True
+    crop: int | None = None
+    threshold: int | None = None
+    announced: int = 0
+
+    def _check(self) -> None:
+        checks.within(1, _MAX_LARGEST, largest=self.largest)
+        checks.within(0, _MOST_ANNOUNCED, announced=self.announced)
+        if self.crop is not None and self.threshold is not None:
+            raise InvalidParameter("give crop or threshold, not both: a release answers one question, read any other")
+        for name, value in (("crop", self.crop), ("threshold", self.threshold)):
+            if value is not None:
+                checks.within(1, self.largest, **{name: value})
+        if self.levels != 1:
+            raise InvalidParameter(f"levels must be 1, got levels={self.levels}")
+
+    @property
+    def prime(self) -> int:
+        """Return g, the number of net weights that can be told apart."""
+        return prime_at_least(2 * self.largest + 1 if self.signed else self.largest + 1)
+
+    @property
+    def sensitivity(self) -> int:
+        """Return 2: one user leaves a cell of the histogram and enters another."""
+        return 2
+
+    def _split(self) -> tuple[float, float]:
+        """Return the split that is optimal for every function alike."""
+        return profile_split(self.per_user, self.cells, self.prime, releases=self.releases, announced=self.announced)
+
+    @property
+    def _looks(self) -> int:
+        return self.announced + 1
+
+    @property
+    def asked(self) -> Statistic:
+        """Return the question that a release itself answers."""
+        if self.crop is not None:
+            return Statistic.cropped_moment(1, self.crop)
+        return DISTINCT if self.threshold is None else Statistic.heavy_hitters(self.threshold)
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the counters, and how many releases there were, ``releases`` + 1 more after every refresh."""
+        counters = super(ProfileSketch, self).layout()["counters"]
+        return {
+            "counters": counters,
+            "released": FieldLayout("int", at_least=0, below=(self.releases + 1) * (self.announced + 1)),
+        }
+
+    @property
+    def weights(self) -> NDArray[np.int64]:
+        """Return the net weight that each element of the field stands for."""
+        values = np.arange(self.prime, dtype=np.int64)
+        return np.where(values > self.prime // 2, values - self.prime, values) if self.signed else values
+
+    @property
+    def _outputs(self) -> int:
+        return self.prime
+
+    def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        from panstream.primitives.kernels.algorithms.modular_counters import histogram
+
+        histogram(counters, counts)
+
+    def release(self, state: _CounterState, source: Source) -> Estimate:
+        """Publish the histogram with noise and answer a question from it; with ``announced``, after it the number of
+        refreshes.
+        """
+        refreshed, made = divmod(state.released, self.releases + 1)
+        state.released += spend_release(made, self.releases) - made
+        counts: NDArray[np.int64] = source.scratch.array(self.prime, np.int64)
+        self._count(state.counters, counts)
+        source.add_discrete_laplace(counts, self.law.noise)
+        return self._decode((*counts.tolist(), *([refreshed] if self.announced else [])))
+
+    def refresh(self, state: _CounterState, source: Source) -> None:
+        """Add a second start value to every counter; at most as often as the claim has paid for."""
+        if state.released // (self.releases + 1) >= self.announced:
+            raise NotSupported(
+                f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
+                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
+            )
+        self.refresh_part(state, self.cells, source)
+        state.released += self.releases + 1
+
+    def refresh_part(self, state: _CounterState, count: int, source: Source) -> None:
+        """Add start values to ``count`` counters; the whole state counts how often."""
+        starts: NDArray[np.int64] = source.scratch.array(count, np.int64)
+        starts.fill(0)
+        self._draw_start(starts, source)
+        state.counters += starts
+        np.remainder(state.counters, self.modulus, out=state.counters)
+
+    def _decode(self, released: tuple[int, ...]) -> Estimate:
+        return self._answer(released, self.asked)
+
+    def read(self, release: Estimate, statistic: Statistic) -> Estimate:
+        """Answer a question from a release of this sketch; costs nothing further.
+
+        Answers from one release share its noise: their errors are not independent.
+        """
+        expected = self.prime + (self.announced > 0)
+        if len(release.released) != expected:
+            raise InvalidParameter(
+                f"release must come from this sketch and hold {expected} numbers, got {len(release.released)}"
+            )
+        return self._answer(release.released, statistic, release)
+
+    def _answer(self, released: tuple[int, ...], statistic: Statistic, release: Estimate | None = None) -> Estimate:
+        refreshed = released[self.prime] if self.announced else 0
+        decoder, _ = self.decoder(statistic, refreshed)
+        cells = self.cells
+        scale = 1.0 if self.placement.open else self.placement.population / cells
+        unbiased = float(decoder @ np.array(released[: self.prime], np.float64)) * scale
+        claim = self.claim() if release is None else release.claim
+        law = self._linear(statistic, refreshed)
+        return law.estimate(unbiased, claim=claim, name=statistic.name, released=released)
+
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives after all refreshes if ``users`` came, up to the crop or threshold, and no noise
+        moved it.
+        """
+        law = self._linear(self.asked, self.announced)
+        return law.estimate(users * (self.crop or 1), claim=self.claim(), name=self.asked.name, released=())
+
+    def decoder(self, statistic: Statistic, refreshed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return s with sum_u N(u)·s(a + u) = f(a), N the law of all start values together, and the variance of s(c)
+        for each net weight a.
+        """
+        wanted, start = statistic.at(self.weights), self.law.start
+        if start is None:
+            return wanted, np.zeros_like(wanted)
+        noise = np.full(self.prime, 2 * (1 - start.at_zero) / (self.prime + 1))
+        roots = np.arange(1, (self.prime + 1) // 2, dtype=np.int64)
+        noise[roots**2 % self.prime] = 2 * start.at_zero / (self.prime - 1)
+        spectrum = np.conj(np.fft.rfft(noise)) ** (refreshed + 1)
+        decoder = np.fft.irfft(np.fft.rfft(wanted) / spectrum, self.prime)
+        second = np.fft.irfft(np.fft.rfft(decoder**2) * spectrum, self.prime)
+        return decoder, np.maximum(second - wanted**2, 0.0)
+
+    def _linear(self, statistic: Statistic, refreshed: int = 0) -> Linear:
+        decoder, spread = self.decoder(statistic, refreshed)
+        wanted, cells = statistic.at(self.weights), self.cells
+        users = cells if self.placement.open else self.placement.population
+        noise = cells * float(spread.max()) + self.law.noise.variance * float(decoder @ decoder)
+        low, high = float(wanted.min()), float(wanted.max())
+        missing = users**2 * sampling_factor(cells, users)
+
+        def variance(total: float) -> float:
+            mean = total / users
+            return noise * (users / cells) ** 2 + missing * max((high - mean) * (mean - low), 0.0)
+
+        return Linear(support=(users * low, users * high), variance=variance, kappa=math.inf, step=0.0)
+
+    def collision_bias(self, users: int, bound: float) -> float:
+        """Return a bound on the expected error from users who share a bucket, for |f| at most ``bound`` and f(0) = 0.
+
+        1.5·bound·users·(users-1)/buckets                                                      [turnstile.md, Lemma 6]
+        """
+        return 1.5 * bound * users * (users - 1) / self.cells if self.placement.open else 0.0
+
+    def error(self, *, beta: float) -> float:
+        """Return the error of a release's answer, after all refreshes, exceeded with probability at most ``beta``."""
+        return self.error_of(self.asked, beta=beta)
+
+    def error_of(self, statistic: Statistic, *, beta: float) -> float:
+        """Return the error of a statistic that is exceeded with probability at most ``beta``, collisions apart."""
+        return self._linear(statistic, self.announced).error(beta)

@@ -1,0 +1,1 @@
+"""Audit of claims: exact losses and lower bounds."""

@@ -1,0 +1,125 @@
+"""What is audited: a case is an algorithm, what it claims, and how the claim is tried."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from panstream.errors import InvalidParameter, MissingExtra
+from panstream.primitives import validation as checks
+
+Kind = Literal["production", "control"]
+Verdict = Literal["holds", "fails", "caught", "missed"]
+_SHOWN = (
+    "name", "kind", "claimed", "exact", "lower_bound", "verdict", "witness", "event", "advantage", "allowed_advantage",
+    "runs", "stands_for",
+)  # fmt: skip
+_SLACK = 1e-7  # tolerance of the linear program; enumerated losses are exact to more than twelve digits
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """An experiment with real code and real randomness whose outcome is yes or no, fixed before it is run.
+
+    ``happens(True)`` runs it on the stream under which the event is likelier, ``happens(False)`` on its neighbour.
+    """
+
+    event: str
+    happens: Callable[[bool], bool]
+    attack: bool = False  # the event is an intruder's guess "the member is in", so its advantage is reported
+    share: float = 1.0  # how many runs the likelier stream needs, as a part of the other's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The exact loss, the streams and the view that show it, and the same view as a trial."""
+
+    loss: float
+    witness: str = ""
+    trial: Trial | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One claim to try.
+
+    ``exact`` gives the exact loss, ``trial`` an event fixed beforehand; where there is none, the worst view that
+    ``exact`` found is tried. A production case passes if neither shows more than ``claimed``; a control is a known
+    mistake and passes if at least one does. ``sampled`` cases have their trial run by the quick audit too; ``runs`` is
+    how often, in the full one.
+    """
+
+    name: str
+    kind: Kind
+    claimed: float
+    exact: Callable[[], Measured] | None = None
+    trial: Trial | None = None
+    algorithm: Any = None
+    stands_for: str = ""
+    sampled: bool = False
+    runs: int = 4_000
+    quick_runs: int = 2_000
+
+    def __post_init__(self) -> None:
+        checks.at_least(0, claimed=self.claimed)
+        if self.exact is None and self.trial is None:
+            raise InvalidParameter(f"case {self.name!r} has nothing to measure")
+        if self.kind not in ("production", "control"):
+            raise InvalidParameter(f"kind must be production or control, got kind={self.kind!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What an audit found out about one case."""
+
+    name: str
+    kind: Kind
+    claimed: float
+    exact: float | None
+    lower_bound: float | None
+    witness: str
+    event: str = ""
+    advantage: float | None = None
+    runs: int = 0
+    stands_for: str = ""
+
+    def exceeds(self, loss: float | None) -> bool:
+        """Return whether a loss is more than was claimed."""
+        return loss is not None and loss > self.claimed + _SLACK * max(1.0, self.claimed)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict: more than was claimed is a failure of sound code, and the discovery of a mistake."""
+        shown = self.exceeds(self.exact) or self.exceeds(self.lower_bound)
+        if self.kind == "production":
+            return "fails" if shown else "holds"
+        return "caught" if shown else "missed"
+
+    @property
+    def expected(self) -> bool:
+        """Return whether sound code was found sound, or a known mistake was found."""
+        return self.verdict in ("holds", "caught")
+
+    @property
+    def allowed_advantage(self) -> float:
+        """Return the most by which the claim lets an intruder beat guessing: (e**claimed - 1)/(e**claimed + 1)."""
+        return math.tanh(self.claimed / 2)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; an infinite loss is the string "inf"."""
+        return {name: _plain(getattr(self, name)) for name in _SHOWN}
+
+
+def _plain(value: Any) -> Any:
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def scipy_function(module: str, name: str, what: str) -> Any:
+    """Return a function of SciPy, or say what needs it."""
+    try:
+        return getattr(importlib.import_module(f"scipy.{module}"), name)
+    except ImportError:
+        raise MissingExtra(what, "audit") from None

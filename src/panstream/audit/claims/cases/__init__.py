@@ -1,0 +1,31 @@
+"""Every case that comes with panstream, by room: production cases are a tiny instance of every shipped algorithm and of
+every option that changes its claim; controls are forms that are known not to keep their promise, each named after the
+paper or the mistake, and must be caught.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+
+from panstream.audit.claims.case import Case
+
+__all__ = ["ROOMS", "cases_of"]
+
+ROOMS = (
+    "density",
+    "distinct",
+    "turnstile",
+    "continual",
+    "heavy_hitters",
+    "continual_users",
+    "known_mistakes",
+    "networks",
+    "streaming_tables",
+    "secret_shared",
+    "attacks",
+)
+
+
+def cases_of(room: str) -> Iterator[Case]:
+    """Yield the cases of a room."""
+    for some in import_module(f"{__name__}.{room}").CASES:
+        yield from some()

@@ -1,0 +1,329 @@
+"""Continual: the linear program on the view matrix of every counter, ticks of several steps and of one.
+
+The controls are the published counters (sums in the clear, too few levels, ranges forgotten) and broken copies of the
+tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.algorithms.continual.tree_shape import TreeShape
+from panstream.algorithms.continual.windowed_sum import WindowedSum
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.exact import linear_case
+from panstream.core.estimate import Estimate
+from panstream.papers.as_printed.counters import (
+    PublishedAverage,
+    PublishedBinary,
+    PublishedHybrid,
+    PublishedInitialNoise,
+    PublishedPointNoise,
+    PublishedSimpleCounterI,
+    PublishedVariance,
+)
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.hybrid import HybridMechanism
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.primitives.noise import Source
+from panstream.testing.enumeration import Step, refresh, tick, update
+from panstream.testing.linear_views import ticks
+
+_LARGE = 1 << 40  # the least-squares tree rounds; noise of this size shows its weights to twelve digits
+Neighbours = Sequence[Sequence[Step]]
+
+
+def _slots(count: int, *, updates: int = 1, nothing: Any = 0, one_step: bool = False) -> list[Step]:
+    """Return slots of several steps each, updates and then the tick; or slots that are filled and closed in one
+    step.
+    """
+    return ([ticks([nothing])] if one_step else [*[update([nothing])] * updates, tick()]) * count
+
+
+_one_step = partial(_slots, one_step=True)
+
+
+def _with_events(world: Sequence[Step], *events: Any) -> list[list[Step]]:
+    """Return the streams with one of ``events`` instead in any step that takes one."""
+    places = [at for at, step in enumerate(world) if step.verb in ("update", "ticks")]
+    return [_with_event(world, at, event) for at in places for event in events]
+
+
+def _with_two_events(
+    world: Sequence[Step], first: Sequence[int], second: Sequence[int], event: Any
+) -> list[list[Step]]:
+    """Return the streams with ``event`` in a step of ``first`` and in a later one of ``second``."""
+    return [_with_event(_with_event(world, a, event), b, event) for a in first for b in second if a < b]
+
+
+def _with_added(world: Sequence[Step], value: Any, *extra: Any) -> list[list[Step]]:
+    """Return the streams with one more value beside ``value`` in any update."""
+    places = [at for at, step in enumerate(world) if step.verb == "update"]
+    return [[*world[:at], update([value, more]), *world[at + 1 :]] for at in places for more in extra]
+
+
+def _with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
+    """Return the stream with an announced look after every ``every`` steps, and the looks of its last phase and
+    none.
+    """
+    steps = [
+        step for at, before in enumerate(world, 1) for step in ([before, refresh()] if at % every == 0 else [before])
+    ]
+    last = max((at for at, step in enumerate(steps, 1) if step.verb == "refresh"), default=0)
+    return steps, (None, *range(last, len(steps) + 1))
+
+
+def _with_event(world: Sequence[Step], at: int, event: Any) -> list[Step]:
+    changed = ticks([event]) if world[at].verb == "ticks" else update([event])
+    return [*world[:at], changed, *world[at + 1 :]]
+
+
+def _case(name: str, algorithm: Any, world: Sequence[Step], neighbours: Neighbours, **options: Any) -> Case:
+    given = {"sampled": False, "runs": 1_000, **options}
+    return linear_case(algorithm, world, neighbours, name=name, **given)
+
+
+def _closed_sums(state: Any, result: Any) -> NDArray[np.float64]:
+    """Return the public sums that a tree computes its answers from, where the answers themselves are not linear."""
+    numbers: NDArray[np.float64] = state.sums.ravel().copy()
+    return numbers
+
+
+_closed = partial(_case, published=_closed_sums)
+
+
+def _slot_counters() -> Iterator[Case]:
+    """Yield every counter of the papers: several steps a tick, one step, announced looks, and a whole slot
+    exchanged.
+    """
+    counters: dict[str, tuple[Any, int]] = {
+        "BinaryMechanism": (BinaryMechanism(epsilon=1.0, horizon=5), 5),
+        "EventCounter": (EventCounter(epsilon=1.0, horizon=5), 5),
+        "SimpleCounterI": (SimpleCounterI(epsilon=1.0, horizon=5), 5),
+        "SimpleCounterII": (SimpleCounterII(epsilon=1.0), 5),
+        "LogarithmicMechanism": (LogarithmicMechanism(epsilon=1.0), 5),
+        "HybridMechanism": (HybridMechanism(epsilon=1.0), 5),
+        "HybridMechanism of event counters": (HybridMechanism(epsilon=1.0, bounded="EventCounter"), 5),
+        "HybridMechanism of simple counters": (HybridMechanism(epsilon=1.0, bounded="SimpleCounterI"), 5),
+        "WindowedSum": (WindowedSum(epsilon=1.0, window=3), 5),
+        "DecayedSum, exponential": (DecayedSum(epsilon=1.0, decay="exponential", rate=0.5), 4),
+        "DecayedSum, polynomial": (DecayedSum(epsilon=1.0, decay="polynomial", rate=1.0), 4),
+    }
+    for name, (algorithm, count) in counters.items():
+        steps, closed = _slots(count), _one_step(count)
+        yield _case(name, algorithm, steps, _with_events(steps, 1), sampled=name == "BinaryMechanism")
+        at_once = replace(algorithm, one_step_ticks=True)
+        yield _case(f"{name}, one-step ticks", at_once, closed, _with_events(closed, 1))
+        seen, looks = _with_refreshes(_slots(count - 1), 3)
+        yield _case(f"{name}, announced intrusions", algorithm, seen, _with_events(seen, 1), looks=looks)
+        slot = replace(at_once, unit="slot", lower=-1, upper=2)
+        full = _one_step(count, nothing=-1)
+        yield _case(f"{name}, slot exchanged", slot, full, _with_events(full, 2))
+    wide = BinaryMechanism(epsilon=1.0, horizon=5, lower=-3, upper=2)
+    steps = _slots(5, updates=2)
+    yield _case("BinaryMechanism, range and several updates", wide, steps, _with_events(steps, -3, 2))
+    events = BinaryMechanism(epsilon=1.0, horizon=4, one_step_ticks=True, most_events=3)
+    closed = _one_step(4, nothing=2)
+    yield _case("BinaryMechanism, several events a value", events, closed, _with_events(closed, 1, 3))
+
+
+def _trees() -> Iterator[Case]:
+    tree = KaryTree(epsilon=1.0, horizon=7, levels=3)
+    steps, closed = _slots(7), _one_step(7)
+    yield _case("KaryTree", tree, steps, _with_events(steps, 1), sampled=True)
+    at_once = replace(tree, one_step_ticks=True, capacity=None)
+    yield _closed("KaryTree, one-step ticks", at_once, closed, _with_events(closed, 1))
+    seen, looks = _with_refreshes(steps, 3)
+    yield _case("KaryTree, announced intrusions", tree, seen, _with_events(seen, 1), looks=looks)
+    for one, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
+        world = _slots(TreeShape.of_epoch(0, one).slots + 2, one_step=one)
+        some = (None, *range(0, len(world) + 1, 3), len(world))
+        unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
+        yield case(f"KaryTree, unbounded{name}", unbounded, world, _with_events(world, 1), looks=some)
+    small = partial(KaryTree, epsilon=1.0, horizon=5, levels=2)
+    world, closed = _slots(5), _one_step(5)
+    twice = _with_two_events(world, (0, 2, 4), (4, 8), 1)
+    yield _case("KaryTree, two contributions", small(contributions=2), world, twice)
+    slot = small(lower=0, upper=4, unit="slot", one_step_ticks=True)
+    yield _closed("KaryTree, slot exchanged", slot, closed, _with_events(closed, 4))
+    yield _case("KaryTree, range", small(lower=-2, upper=5), world, _with_events(world, -2, 5))
+
+
+def _sums() -> Iterator[Case]:
+    world, closed, low = _slots(4), _one_step(4), _one_step(4, nothing=-1.0)
+    seen, looks = _with_refreshes(world, 3)
+    far = _slots(TreeShape.of_epoch(0, False).slots + 2)
+    some = (None, *range(0, len(far) + 1, 4), len(far))
+    grid: dict[str, Any] = {"lower": -1.0, "upper": 3.0, "resolution": 0.5}
+    count = ContinualCount(epsilon=1.0, horizon=4, levels=2)
+    total = ContinualSum(epsilon=1.0, horizon=4, levels=2, **grid)
+    once = replace(count, one_step_ticks=True, levels=None, capacity=None)
+    slot = replace(total, unit="slot", one_step_ticks=True, levels=None, capacity=None)
+    twice, two = _with_two_events(world, (0, 2, 4), (4, 6), 1), _with_two_events(world, (0, 2), (4, 6), 3.0)
+    unbounded = ContinualSum(epsilon=1.0, **grid)
+    yield _case("ContinualCount, announced intrusions", count, seen, _with_events(seen, 1, -1), looks=looks)
+    yield _case("ContinualSum, announced intrusions", total, seen, _with_events(seen, 3.0, -1.0), looks=looks)
+    yield _case("ContinualCount", count, world, _with_events(world, 1, -1))
+    yield _closed("ContinualCount, one-step ticks", once, closed, _with_events(closed, 1, -1))
+    yield _case("ContinualCount, two contributions", replace(count, contributions=2), world, twice)
+    yield _case("ContinualCount, unbounded", ContinualCount(epsilon=1.0), far, _with_events(far, 1), looks=some)
+    yield _case("ContinualSum", total, world, _with_events(world, 3.0, -1.0))
+    yield _closed("ContinualSum, slot exchanged", slot, low, _with_events(low, 3.0))
+    yield _case("ContinualSum, two contributions", replace(total, contributions=2), world, two)
+    yield _case("ContinualSum, unbounded", unbounded, far, _with_events(far, 3.0), looks=some)
+
+
+def _moments() -> Iterator[Case]:
+    world, top, shut = _slots(3, nothing=4.0), _slots(3, nothing=8.0), _one_step(4, nothing=8.0)
+    seen, looks = _with_refreshes(world, 3)
+    two = _with_added(_with_added(world, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
+    for kind in (ContinualMean, ContinualVariance):
+        name = kind.__name__
+        grid = partial(kind, epsilon=1.0, lower=0.0, upper=8.0, resolution=2.0)
+        base: Any = grid(horizon=3, levels=2)
+        once = grid(horizon=4, levels=2, adjacency="replace", one_step_ticks=True)
+        yield _case(f"{name}, announced intrusions", base, seen, _with_added(seen, 4.0, 0.0, 8.0), looks=looks)
+        yield _case(name, base, world, _with_added(world, 4.0, 0.0, 2.0, 8.0))
+        exchanged = _with_events(top, 0.0, 2.0, 6.0)
+        yield _case(f"{name}, replace", replace(base, adjacency="replace"), top, exchanged)
+        yield _closed(f"{name}, replace, one-step ticks", once, shut, _with_events(shut, 0.0, 2.0))
+        yield _case(f"{name}, two contributions", replace(base, contributions=2), world, two)
+        yield _case(f"{name}, unbounded", grid(), world, _with_added(world, 4.0, 0.0, 8.0))
+
+
+def _histograms() -> Iterator[Case]:
+    grid = partial(RangeHistogram, epsilon=1.0, lower=0.0, upper=4.0, branching=2, depth=2)
+    histogram = grid(horizon=3, levels=2)
+    world, shut = _slots(3, nothing=0.5), _one_step(3, nothing=0.5)
+    added = _with_added(world, 0.5, 0.5, 3.5)
+    pairs = _with_added(_with_added(world, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
+    seen, looks = _with_refreshes(world, 3)
+    yield _case("RangeHistogram, announced intrusions", histogram, seen, _with_added(seen, 0.5, 3.5), looks=looks)
+    yield _case("RangeHistogram", histogram, world, added)
+    yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs)
+    yield _case("RangeHistogram, unbounded", grid(), world, added)
+    # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
+    once, name = grid(horizon=3, one_step_ticks=True), "RangeHistogram, one-step ticks, value exchanged"
+    yield _closed(name, once, shut, _with_events(shut, 3.5), claimed=2 * once.claim().epsilon)
+
+
+def _outputs_only() -> Iterator[Case]:
+    """Yield the least-squares tree, which claims no intrusion: only its outputs are tried."""
+    outputs = partial(_case, looks=(None,), amplitude=_LARGE)
+    for radices in ((3, 2), (2, 2, 2)):
+        tree = LeastSquaresTree(epsilon=1.0, horizon=math.prod(radices), radices=radices)
+        world = _one_step(math.prod(radices))
+        yield outputs(f"LeastSquaresTree {radices}, outputs", tree, world, _with_events(world, 1))
+    wide = LeastSquaresTree(epsilon=1.0, horizon=4, radices=(2, 2), lower=-2, upper=1)
+    steps = _slots(4)
+    yield outputs("LeastSquaresTree, range, outputs", wide, steps, _with_events(steps, -2))
+
+
+def _published() -> Iterator[Case]:
+    """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
+    count, world = 4, _slots(4)
+    closed, none = tuple(range(0, 2 * count + 1, 2)), (None,)
+    given: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
+    binary = PublishedBinary(**given)
+    papers: list[tuple[str, Any, tuple[int | None, ...], int, str]] = [
+        ("Binary mechanism, clear sums", binary, closed, 1, "§2.4: true p-sums in memory"),
+        ("Binary mechanism, literal level count", binary, none, 1, "Theorem 3: ε/(N·log T), one level short"),
+        (
+            "Binary mechanism, initial noise only",
+            PublishedInitialNoise(**given),
+            closed,
+            1,
+            "§2.4.4: noise at the start of a sum and none at its release",
+        ),
+        (
+            "Simple counter I, clear count",
+            PublishedSimpleCounterI(**given),
+            closed,
+            1,
+            "§2.3.2: the true count in memory",
+        ),
+        ("Average as stated", PublishedAverage(bound=4, **given), none, 4, "Algorithm 3: noise ignores the range"),
+        ("Variance as stated", PublishedVariance(bound=4, **given), none, 4, "Algorithm 4: noise ignores the range"),
+        ("Hybrid as stated", PublishedHybrid(**given), closed, 1, "Theorem 4: both parts on clear sums"),
+        ("Noise on each point as stated", PublishedPointNoise(bound=4, **given), none, 4, "§5.1: Lap(1/ε) on 0..N"),
+    ]
+    for name, algorithm, looks, event, place in papers:
+        yield _case(
+            name,
+            algorithm,
+            world,
+            _with_events(world, event),
+            looks=looks,
+            kind="control",
+            claimed=algorithm.epsilon,
+            stands_for=f"Budaeva et al. 2013, {place}",
+            sampled="clear sums" in name or "initial noise" in name,
+            quick_runs=300,
+        )
+
+
+class _ClearLeaf(KaryTree):
+    """An open slot holds what it received, without noise. Never use it, nor the other two."""
+
+    def begin(self, source: Source) -> TreeState:
+        """Start as the tree does, then clear the leaf."""
+        state = KaryTree.begin(self, source)
+        state.open[0] = 0
+        return state
+
+    def tick(self, state: TreeState, source: Source) -> Estimate:
+        """Close the slot, then clear the next one."""
+        estimate = KaryTree.tick(self, state, source)
+        state.open[0] = 0
+        return estimate
+
+
+class _OneLevelTooFew(KaryTree):
+    """Shares epsilon between one level less than an event is in."""
+
+    @property
+    def engine(self) -> TreeEngine:
+        """Return a tree whose noise is too small."""
+        engine = super().engine
+        rows = engine.shape(0).rows
+        return replace(engine, epsilon=engine.epsilon * rows / (rows - 1))
+
+
+class _StaleRefresh(KaryTree):
+    """Does nothing after an announced intrusion."""
+
+    def refresh(self, state: TreeState, source: Source) -> None:
+        """Leave the state as it was seen."""
+
+
+def _broken_trees() -> Iterator[Case]:
+    world = _slots(7)
+    seen, looks = _with_refreshes(world, 3)
+    open_slot = "a slot of several steps is looked at while it is open"
+    two_looks = "two looks in one phase have no finite loss"
+    for kind, name, steps, when, why in (
+        (_ClearLeaf, "Tree whose leaf starts in the clear", world, None, open_slot),
+        (_OneLevelTooFew, "Tree that charges one level too few", world, None, "level count off by one"),
+        (_StaleRefresh, "Tree that is not refreshed after an announced look", seen, looks, two_looks),
+    ):
+        tree: Any = kind(epsilon=1.0, horizon=7, levels=3)
+        given = {"looks": when, "kind": "control", "claimed": 1.0, "stands_for": why}
+        yield _case(name, tree, steps, _with_events(steps, 1), **given)
+
+
+CASES = (_slot_counters, _trees, _sums, _moments, _histograms, _outputs_only, _published, _broken_trees)

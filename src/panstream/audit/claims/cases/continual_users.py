@@ -1,0 +1,120 @@
+"""Continual users: every history of one bit, under every look and all answers, read off the shipped code.
+
+The controls are the forms that suggest themselves and do not hold: the start counted as a change, one draw for a node,
+bits that toggle, and deletions at user level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
+from panstream.algorithms.continual_users.continual_density import ContinualDensity
+from panstream.algorithms.continual_users.ones_counter import OnesState
+from panstream.audit.claims.case import Case, Measured
+from panstream.audit.claims.exact import case_of
+from panstream.primitives.noise import Source
+from panstream.testing.bit_views import TOGGLE, Losses, View, views
+from panstream.testing.enumeration import tick, update, worlds
+
+_TICKS = 3
+Loss = Callable[[Losses], float]
+
+
+def _measured(algorithm: Any, ticks: int, loss: Loss, draws: int | None = None) -> Measured:
+    """Return the largest loss over all looks; ``draws`` puts another number of them into every node."""
+    found: list[tuple[float, int | None]] = []
+    for view in views(algorithm, ticks):
+        seen = view if draws is None else View(view.look, view.weights, np.full_like(view.draws, draws), view.kappas)
+        found.append((loss(Losses(seen, ticks, algorithm.table.law.p1)), view.look))
+    worst, look = max(found, key=lambda each: each[0])
+    return Measured(loss=worst, witness=f"looked at after {look} tick(s)")
+
+
+def _case(name: str, algorithm: Any, loss: Loss, ticks: int = _TICKS, **options: Any) -> Case:
+    draws = options.pop("draws", None)
+    given = {"kind": "production", "claimed": algorithm.claim().epsilon, **options}
+    return Case(name=name, algorithm=algorithm, exact=partial(_measured, algorithm, ticks, loss, draws), **given)
+
+
+def _fixed(levels: int, **options: Any) -> dict[str, Any]:
+    return {"epsilon": 1.0, "levels": levels, "epsilon_state": 0.7, "start_rate": 0.0, **options}
+
+
+def _production() -> Iterator[Case]:
+    one = partial(ContinualDensity, universe=1)
+    event, user = {"method": "event", "horizon": _TICKS}, {"method": "user", "horizon": _TICKS, "unit": "user"}
+    yield _case("ContinualDensity, event, one level", one(**_fixed(1, **event)), Losses.of_event)
+    yield _case("ContinualDensity, event, two levels", one(**_fixed(2, **event)), Losses.of_event)
+    yield _case("ContinualDensity, start released", one(**_fixed(2, **event, start_rate=0.05)), Losses.of_event)
+    sampled = (ContinualDensity(universe=2, sample=1, key=key, **_fixed(1, **event)) for key in range(64))
+    yield _case("ContinualDensity, sampled", next(each for each in sampled if _watches_first(each)), Losses.of_event)
+    leave = partial(Losses.of_event, steps=(0, 1, -1))
+    yield _case("ContinualDensity, deletions", one(**_fixed(1, **event, deletions=True)), leave)
+    yield _case("ContinualDensity, unbounded", one(**_fixed(1, method="event")), Losses.of_event, 2)
+    yield _case("ContinualDensity, user", one(**_fixed(1, **user)), Losses.of_user)
+    few = one(**_fixed(1, **user, contributions=_TICKS + 1))
+    yield _case("ContinualDensity, few rows", few, Losses.of_user)
+    span = one(**_fixed(1, **{**user, "unit": "user-window"}, window=_TICKS))
+    yield _case("ContinualDensity, window", span, Losses.of_user)
+    single = one(
+        epsilon=1.35, horizon=1, unit="user", method="paid", levels=0, epsilon_state=math.log(3), start_rate=0.2
+    )
+    streams = worlds([None, None, tick()], [update([]), update([0])])
+    yield case_of(single, streams, window=(-1, 2), name="ContinualDensity, single answer")
+    cell = partial(ContinualBitmap, buckets=1, rows_of_cells=1)
+    yield _case("ContinualBitmap, event", cell(**_fixed(1, **event)), Losses.of_event)
+    yield _case("ContinualBitmap, user", cell(**_fixed(1, **user)), Losses.of_user)
+    yield _case("ContinualBitmap, few rows", cell(**_fixed(1, **user, contributions=_TICKS)), Losses.of_user)
+    yield _case("ContinualBitmap, unbounded", cell(**_fixed(1, method="event")), Losses.of_event, 2)
+
+
+def _watches_first(algorithm: ContinualDensity) -> bool:
+    """Return whether user 0 is in the sample."""
+    return int(algorithm.population.permute(np.zeros(1, np.int64), np.empty(1, np.int64))[0]) == 0
+
+
+class _CountsTheStart(ContinualDensity):
+    """Counts the start as a change: what opens first holds its draw only. Never use it."""
+
+    def begin(self, source: Source) -> OnesState:
+        """Start as it should, then add the ones again."""
+        state = ContinualDensity.begin(self, source)
+        state.open += int(state.bits[0] & 1)
+        return state
+
+
+def _controls() -> Iterator[Case]:
+    event: dict[str, Any] = {"universe": 1, "method": "event", "horizon": _TICKS}
+    user = {**event, "method": "user", "unit": "user"}
+    control = partial(_case, kind="control")
+    counted: Any = _CountsTheStart(**_fixed(2, **event))
+    yield control("Tree that counts the start as a change", counted, Losses.of_event, stands_for="twice the constant")
+    yield control(
+        "Toggled bit in a tree",
+        ContinualDensity(**_fixed(1, **event)),
+        partial(Losses.of_event, steps=(0, TOGGLE)),
+        stands_for="an event turns a toggled or modular counter for ever: eps_s + (2T-1)·kappa, more than T releases",
+    )
+    yield control(
+        "One draw in a node, user level",
+        ContinualDensity(**_fixed(1, **{**user, "horizon": 5})),
+        Losses.of_user,
+        5,
+        draws=1,
+        stands_for="a single draw bends at 0, so that every flicker of the bit costs first order",
+    )
+    yield control(
+        "Deletions in a tree, user level",
+        ContinualDensity(**_fixed(1, **user)),
+        partial(Losses.of_user, steps=(0, 1, -1)),
+        stands_for="a user who comes and leaves moves the mean of her bit at every tick",
+    )
+
+
+CASES = (_production, _controls)

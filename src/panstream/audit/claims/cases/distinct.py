@@ -1,0 +1,204 @@
+"""Distinct: bitmaps of one or two cells, shards, toggles, and two sites that are merged, with the claim of one as a
+control.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.bitmap_base import CellCounter
+from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
+from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from panstream.algorithms.randomized_bits import BitState
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.exact import Scenario, case_of, presence_scenarios
+from panstream.core.estimate import Estimate
+from panstream.primitives.codec import FieldLayout, noised, public
+from panstream.primitives.inputs import items
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import Source
+from panstream.privacy.joint_loss import symmetric_loss
+from panstream.testing.enumeration import Step, release, update, worlds
+
+
+def _id_in(algorithm: CellCounter, cell: int) -> int:
+    """Return the first integer that falls into ``cell``."""
+    with Scratch() as scratch:
+        found = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
+    return int(np.flatnonzero(found == cell)[0])
+
+
+def _case(option: str, algorithm: CellCounter, scenarios: list[Scenario], *, reach: int = 1) -> Case:
+    name = type(algorithm).__name__
+    return case_of(
+        algorithm,
+        window=(-reach, algorithm.buckets + reach),
+        name=f"{name}, {option}" if option else name,
+        scenarios=scenarios,
+        sampled=name == "Bitmap" and not option,
+        runs=3_000,  # a release fits a likelihood
+    )
+
+
+def _bitmaps() -> Iterator[Case]:
+    user = _id_in(Bitmap(epsilon=1.0, buckets=1, levels=1), 0)
+    nothing, come, twice = update([]), update([user]), update([user, user])
+    for kind in (Bitmap, TogglingBitmap):
+        toggling = kind is TogglingBitmap
+        doings = (nothing, update(insert=[user]), update(delete=[user])) if toggling else (nothing, come, twice)
+        yield _case("", kind(epsilon=1.0, buckets=1, levels=1), presence_scenarios(*doings))
+        if not toggling:
+            levels = kind(epsilon=1.0, buckets=1, levels=2)
+            yield _case("two levels", levels, presence_scenarios(nothing, update([_id_in(levels, 1)])))
+        released = kind(epsilon=1.0, buckets=1, levels=1, releases=2)
+        yield _case("two releases", released, presence_scenarios(nothing, come, releases=2))
+        phases = kind(epsilon=2.0, buckets=1, levels=1, announced=1)
+        yield _case("one announced intrusion", phases, presence_scenarios(nothing, come, announced=1), reach=0)
+        split = kind(epsilon=1.0, epsilon_state=0.5, buckets=1, levels=1)
+        yield _case("given split", split, presence_scenarios(*(doings if toggling else doings[:2])))
+        shard = kind(epsilon=1.0, buckets=2, levels=1, shards=2, owned=1)
+        mine, other = _id_in(shard, 1), _id_in(shard, 0)
+        scenarios = presence_scenarios(update([other]), update([mine, other]))
+        yield _case("a shard", shard, scenarios[:1] if toggling else scenarios)
+
+
+@dataclass(slots=True)
+class _SitesState:
+    """The cells of both sites, then those of the merged bitmap, and how far things have come."""
+
+    cells: NDArray[np.uint8] = noised()
+    merged: int = public()
+    released: int = public()
+
+
+@dataclass(frozen=True)
+class _TwoSites:
+    """Two bitmaps at two sites and their noisy union, driven as one algorithm so that the enumerator can follow a
+    merge.
+
+    Steps: ``update(site=0, 1, 2)`` (2 is both), ``look_first`` (at the first site, later at the union),
+    ``look_second``, ``join``, ``release``.
+    """
+
+    site: Bitmap
+    user: int
+    state_type: ClassVar[type[Any]] = _SitesState
+
+    @cached_property
+    def merged(self) -> MergedBitmap:
+        """Return what the two sites become."""
+        with Source() as source:
+            states = [self.site.begin(source) for _ in range(2)]
+            algorithm, _ = self.site.merge(states[0], self.site, states[1], source)
+        assert isinstance(algorithm, MergedBitmap)
+        return algorithm
+
+    def claim(self) -> Any:
+        """Return the claim of the merged bitmap."""
+        return self.merged.claim()
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the cells of both sites, or of the union."""
+        return {
+            "cells": FieldLayout("bits", (None,)),
+            "merged": FieldLayout("int", at_least=0, below=2),
+            "released": FieldLayout("int", at_least=0),
+        }
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the bytes name."""
+        return {"user": self.user}
+
+    def begin(self, source: Source) -> _SitesState:
+        """Start both sites."""
+        cells = np.concatenate([self.site.begin(source).bits for _ in range(2)])
+        return _SitesState(cells=cells, merged=0, released=0)
+
+    def batch(self, ids: Any = (), *, site: int = -1) -> Steps:
+        """Return at which site the user comes; -1 is nowhere."""
+        return Steps(np.array([site], np.int64))
+
+    def update(self, state: _SitesState, batch: Steps, source: Source) -> None:
+        """Let the user come; once the sites are merged there is one place."""
+        site = int(batch.rows[0])
+        if site < 0:
+            return
+        algorithm: Any = self.merged if state.merged else self.site
+        for place in (0,) if state.merged else (0, 1) if site == 2 else (site,):
+            held = self._held(state, place)
+            algorithm.update(held, algorithm.batch([self.user]), source)
+            state.cells[place : place + 1] = held.bits
+
+    def _held(self, state: _SitesState, place: int) -> BitState:
+        bits = state.cells[place : place + 1].copy()
+        return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
+
+    def join(self, state: _SitesState, source: Source) -> None:
+        """Merge the two sites."""
+        first, second = self._held(state, 0), self._held(state, 1)
+        state.cells = self.site.merge(first, self.site, second, source)[1].bits
+        state.merged = 1
+
+    def look_first(self, state: _SitesState, source: Source) -> Estimate:
+        """Show the first site's cell, or that of the union."""
+        return self._shown(int(state.cells[0]))
+
+    def look_second(self, state: _SitesState, source: Source) -> Estimate:
+        """Show the second site's cell."""
+        return self._shown(int(state.cells[1]))
+
+    def _shown(self, cell: int) -> Estimate:
+        return Estimate(value=float(cell), standard_error=0.0, claim=self.claim(), released=(cell,))
+
+    def release(self, state: _SitesState, source: Source) -> Estimate:
+        """Publish the merged count."""
+        held = self._held(state, 0)
+        estimate = self.merged.release(held, source)
+        state.released = held.released
+        return estimate
+
+
+def _merged() -> Iterator[Case]:
+    look, join, coming = Step("look_first"), Step("join"), [update(site=site) for site in (-1, 0, 1, 2)]
+    state, kappa = math.log(3), math.log(1.25)  # R = 3 and K = 5/4, the figures of docs/proofs/bitmap.md
+    for releases in (1, 2):
+        published = [release()] * releases
+        site = Bitmap(
+            epsilon=symmetric_loss(state, kappa, releases), epsilon_state=state, buckets=1, levels=1, releases=releases
+        )
+        sites = _TwoSites(site, _id_in(site, 0))
+        # The user at any sites before and after a look at both; or a look at one, and at the union before or after its
+        # release.
+        both = worlds([None, look, Step("look_second"), None, join, *published], coming)
+        tails: list[list[Step | None]] = [[None, look, None, *published], [None, *published, None, look]]
+        heads = worlds([None, look, None, join], coming)
+        union = [[(*head, *tail) for head in heads for tail in worlds(slots, coming[:2])] for slots in tails]
+        seen = [Scenario(streams, (None,)) for streams in (both, *union)]
+        name = "MergedBitmap" if releases == 1 else "MergedBitmap, two releases"
+        case = case_of(sites, window=(-1, 2), name=name, scenarios=seen, sampled=False)
+        yield replace(case, algorithm=sites.merged)
+        if releases == 1:
+            yield case_of(
+                sites,
+                both,
+                window=(-1, 2),
+                looks=(None,),
+                name="Noisy OR with the single-state claim",
+                kind="control",
+                claimed=symmetric_loss(sites.merged.law.epsilon_state, kappa),
+                stands_for="a user may be at every site, so the sites' losses add up "
+                "(Sketch-Flip-Merge read as pan-private)",
+                sampled=False,
+            )
+
+
+CASES = (_bitmaps, _merged)

@@ -1,0 +1,128 @@
+"""Frequent items: the linear program on all cells, and controls with one of the two noises, or one life, missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems, FrequentState
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.exact import linear_case
+from panstream.core.estimate import Estimate
+from panstream.primitives.noise import Source
+from panstream.testing.enumeration import Step, refresh, release, update
+
+
+class _Shown(FrequentItems):
+    """The shipped sketch; a release shows all its cells, of which everything else is computed."""
+
+    def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> Any:
+        """Return the cells themselves."""
+        cells = (*levels.ravel().tolist(), *rows.ravel().tolist())
+        return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=cells)
+
+    def joined(self, state: FrequentState, source: Source) -> Estimate:
+        """Merge with a site at which nothing happened; shows nothing."""
+        mine = replace(state)
+        _, both = self.merge(mine, self, FrequentItems.begin(self, source), source)
+        state.levels, state.rows, state.draws = both.levels, both.rows, both.draws
+        return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
+
+
+class _Elsewhere(_Shown):
+    """A release beside that of another site, where an event came; their sum is published too."""
+
+    def release(self, state: FrequentState, source: Source) -> Any:
+        """Publish the cells of both sites and what they add up to."""
+        there = FrequentItems.begin(self, source)
+        self.update(there, self.batch(["b"]), source)
+        cells = [_Shown.release(self, each, source).released for each in (state, there)]
+        both = tuple(map(sum, zip(*cells, strict=True)))
+        return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(*cells[0], *cells[1], *both))
+
+
+class _NoStart(_Shown):
+    """Starts with zeros."""
+
+    def begin(self, source: Source) -> FrequentState:
+        """Return tables without noise."""
+        state = FrequentItems.begin(self, source)
+        state.levels.fill(0)
+        state.rows.fill(0)
+        return state
+
+
+class _NoFresh(_Shown):
+    """Shows the state as it is."""
+
+    def release(self, state: FrequentState, source: Source) -> Any:
+        """Publish without fresh noise."""
+        shown = self.read(state.levels, state.rows, draws=1)
+        fresh = self.begin(source)
+        state.levels, state.rows = fresh.levels, fresh.rows
+        return shown
+
+
+class _GoesOn(_Shown):
+    """Counts on after a release instead of starting again."""
+
+    def release(self, state: FrequentState, source: Source) -> Any:
+        """Publish with fresh noise and keep the state."""
+        levels, rows = state.levels.copy(), state.rows.copy()
+        self._add_noise(levels, rows, source)
+        return self.read(levels, rows, draws=2)
+
+
+class _Unnoticed(_Shown):
+    """A look that nobody notices, before another."""
+
+    def refresh(self, state: FrequentState, source: Source) -> None:
+        """Do nothing."""
+
+
+def _with_event(world: list[Step], name: str) -> list[list[Step]]:
+    """Return the streams with one more event in any update."""
+    places = [at for at, step in enumerate(world) if step.verb == "update"]
+    return [[*world[:at], update(["b", name]), *world[at + 1 :]] for at in places]
+
+
+def _frequent_cases() -> Iterator[Case]:
+    """Yield one life, several, announced looks, users, and the controls."""
+    tiny = _Shown(epsilon=1.0, longest=1, width=16, rows=2, row_width=4)
+    event = update(["b"])
+    one, two = [event, event, release()], [event, release(), event, release(), event]
+    seen = [event, refresh(), event, refresh(), event, release()]
+
+    def case(name: str, algorithm: FrequentItems, world: list[Step], **options: Any) -> Case:
+        neighbours = _with_event(world, "a")
+        found = linear_case(algorithm, world, neighbours, name=name, sampled=False, runs=200, **options)
+        return found if found.kind == "control" else replace(found, algorithm=FrequentItems(**algorithm.parameters()))
+
+    yield case("FrequentItems", tiny, one)
+    yield case("FrequentItems, two lives", replace(tiny, releases=2), two)
+    yield case("FrequentItems, announced intrusions", tiny, seen, looks=(None, 4, 5, 6))
+    yield case("FrequentItems, two sites merged", tiny, [event, Step("joined"), event, release()])
+    beside = _Elsewhere(**tiny.parameters())
+    yield case("FrequentItems, published tables of two sites added", beside, [event, event, release()])
+    users = replace(tiny, contributions=2)
+    pair = [[update(["b", "a", "a"]), *one[1:]], [update(["b", "a"]), update(["b", "a"]), *one[2:]]]
+    both = linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)
+    yield replace(both, algorithm=FrequentItems(**users.parameters()))
+
+    def control(name: str, kind: type[FrequentItems], world: list[Step], stands_for: str, **options: Any) -> Case:
+        broken = kind(epsilon=1.0, longest=1, width=16, rows=2, row_width=4, releases=4)
+        return case(name, broken, world, kind="control", stands_for=stands_for, **options)
+
+    yield control("frequent items without start noise", _NoStart, one, "noise at the release only")
+    yield control("frequent items without release noise", _NoFresh, one, "one noise for state and answer")
+    yield control("frequent items that go on after a release", _GoesOn, two, "two releases of one life at one price")
+    yield control(
+        "frequent items with two looks", _Unnoticed, seen, "two looks without a refresh", looks=(None, 4, 5, 6)
+    )
+
+
+CASES = (_frequent_cases,)

@@ -1,0 +1,206 @@
+"""Mistakes that look harmless, as controls: a stored threshold, a table that fills up, a release drawn again.
+
+The algorithms here are broken copies. Never use them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.randomized_bits import BitState
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.exact import Scenario, case_of
+from panstream.core.estimate import Estimate
+from panstream.primitives.codec import FieldLayout, noised, public
+from panstream.primitives.noise import DiscreteLaplace, Source, symmetric_pair
+from panstream.primitives.packed_bits import number_of_ones, toss
+from panstream.privacy.claim import Claim
+from panstream.testing.enumeration import copied, late_refresh, refresh, release, update, worlds
+
+_NOTHING, _APPEAR = update([]), update([0])
+
+
+class _ReNoised(OptBern):
+    """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
+
+    def release(self, state: BitState, source: Source) -> Estimate:
+        """Release as if for the first time."""
+        state.released = 0
+        estimate = OptBern.release(self, state, source)
+        state.released = 0
+        return estimate
+
+
+class _Unnoticed(OptBern):
+    """A look that nobody notices: the state is seen, and nothing happens."""
+
+    def refresh(self, state: BitState, source: Source) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class _ThresholdState(BitState):
+    """The bits, and the noisy threshold that is kept for later comparisons."""
+
+    threshold: NDArray[np.int64] = noised()
+
+
+class _StoredThreshold(OptBern):
+    """AboveThreshold on the number of ones: answers whether a noisy count reaches a noisy threshold that is kept."""
+
+    state_type: ClassVar[type[Any]] = _ThresholdState
+
+    @property
+    def textbook_loss(self) -> float:
+        """Return what the textbook says any number of “no” answers costs, beside the bits: the threshold and one
+        answer.
+        """
+        return self.law.epsilon_state + 2 * self.law.noise.kappa
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the bits and the threshold."""
+        return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
+
+    def begin(self, source: Source) -> _ThresholdState:
+        """Draw bits and threshold."""
+        bits = toss(self.law.absent, self.cells, source)
+        threshold = np.ones(1, np.int64)
+        source.add_discrete_laplace(threshold, self.law.noise)
+        return _ThresholdState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, threshold=threshold)
+
+    def release(self, state: Any, source: Source) -> Estimate:
+        """Say whether the noisy count reaches the threshold."""
+        count = np.array([number_of_ones(state.bits)])
+        source.add_discrete_laplace(count, self.law.noise)
+        above = int(count[0] >= state.threshold[0])
+        return Estimate(value=float(above), standard_error=0.0, claim=self.claim(), released=(above,))
+
+
+@dataclass(slots=True)
+class _TableState:
+    """Who is in the table, and a bit for each."""
+
+    users: NDArray[np.int64] = noised()
+    bits: NDArray[np.uint8] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True)
+class _DropWhenFull:
+    """Keeps OptBern's bit for the first ``capacity`` users that come, and ignores everybody else."""
+
+    state_type: ClassVar[type[Any]] = _TableState
+
+    capacity: int
+    epsilon: float
+
+    def claim(self) -> Claim:
+        """Return what OptBern would claim."""
+        return Claim(epsilon=self.epsilon, unit="user")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the bytes name."""
+        return {"capacity": self.capacity, "epsilon": self.epsilon}
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the table."""
+        return {
+            "users": FieldLayout("i8", (self.capacity,)),
+            "bits": FieldLayout("bits", (self.capacity,)),
+            "released": FieldLayout("int", at_least=0),
+        }
+
+    def begin(self, source: Source) -> _TableState:
+        """Return an empty table."""
+        return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
+
+    def batch(self, ids: Any) -> Steps:
+        """Return the arrivals."""
+        return Steps(np.array(ids, np.int64))
+
+    def update(self, state: _TableState, batch: Steps, source: Source) -> None:
+        """Enter users while there is room."""
+        for user in batch.rows.tolist():
+            known = np.flatnonzero(state.users == user)
+            free = known if known.size else np.flatnonzero(state.users < 0)
+            if free.size:
+                state.users[free[0]] = user
+                state.bits[free[0]] = source.bernoulli(symmetric_pair(self.epsilon / 2)[1], 1)[0]
+
+    def release(self, state: _TableState, source: Source) -> Estimate:
+        """Publish the noisy number of ones."""
+        ones = np.array([int(state.bits.sum())])
+        source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
+        return Estimate(value=float(ones[0]), standard_error=math.nan, claim=self.claim(), released=(int(ones[0]),))
+
+
+def _mistake_cases() -> Iterator[Case]:
+    """Yield the mistakes."""
+    control = partial(case_of, kind="control", sampled=False)
+    both = [_NOTHING, _APPEAR]
+    yield control(
+        _ReNoised(universe=1, epsilon=1.0),
+        worlds([None, None, release(), release()], both),
+        window=(0, 1),
+        name="Release drawn again after a crash",
+        stands_for="a crash between publishing and storing: the restored state draws new noise for the same release",
+    )
+    threshold = _StoredThreshold(universe=1, epsilon=1.0)
+    yield control(
+        threshold,
+        worlds([None, None, *[release()] * 6], both),
+        window=(-3, 4),
+        looks=(1,),
+        name="Sparse vector with a stored threshold",
+        claimed=threshold.textbook_loss,
+        stands_for="Dwork and Roth, Algorithm 1 (AboveThreshold): an intruder reads the noisy threshold, so every “no” "
+        "costs again",
+    )
+    yield control(
+        _DropWhenFull(capacity=1, epsilon=1.0),
+        worlds([None, None, release()], both),
+        window=(-1, 2),
+        name="Table that drops users when it is full",
+        stands_for="a first-come table instead of a sample fixed beforehand: who is in it shows who came",
+    )
+    yield case_of(
+        _Unnoticed(universe=1, epsilon=1.0),
+        worlds([refresh(), None], both),
+        window=(-1, 2),
+        looks=(2,),
+        name="Two copies of the state at different times",
+        kind="control",
+        stands_for="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite "
+        "loss",
+    )
+    yield control(
+        OptBern(universe=1, epsilon=1.0, announced=1),
+        worlds([copied(), None, late_refresh(), release()], both),
+        window=(-1, 2),
+        looks=(None, 3, 4),
+        name="Array frozen after a row that followed the copy",
+        stands_for="an intrusion that is noticed late: what is frozen is not what the intruder saw, so both together "
+        "are two looks at one phase",
+    )
+    first, second = update([0]), update([1])
+    swapped = [((first, second, release()), (second, first, release()))]
+    moved = [((first, _NOTHING, release()), (second, _NOTHING, release()))]
+    yield control(
+        OptBern(universe=2, epsilon=1.0),
+        window=(-1, 3),
+        name="Replaced user with the add-remove claim",
+        scenarios=[Scenario(pairs=swapped + moved)],
+        stands_for="replacing one user by another costs up to twice as much",
+    )
+
+
+CASES = (_mistake_cases,)

@@ -1,0 +1,165 @@
+"""Networks: a learner's whole view (noisy tables and private choices) with prescribed outcomes, over all neighbouring
+tiny tables.
+
+A learner keeps the records, so there is no state to steal: the view is everything it draws. Instead of noise a
+prescribed outcome is put in. Under pure epsilon its log probability is added up, from the laws that the shipped code
+asks for. Under zCDP the loss of each draw has a closed form: the squared distance of the two counts over 2·sigma² for
+Gaussian noise, an eighth of the squared range of the utilities' changes for a choice; their sum gives epsilon at the
+claimed delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, permutations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.audit.claims.case import Case, Measured
+from panstream.models.networks.budget import Split
+from panstream.models.networks.contingency import contingency
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.privbayes import PrivBayes
+from panstream.models.networks.records import Records
+from panstream.models.networks.tree_network import TreeNetwork, grow_forest
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, Source
+from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.table_loss import choice_rho
+
+_TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
+Counts = NDArray[np.int64]
+
+
+class _PrescribedSource(Source):
+    """Puts prescribed tables and choices in place of draws and keeps the log probability of each, up to constants."""
+
+    __slots__ = ("choices", "log", "seen", "sigmas", "tables", "tilts")
+
+    is_secure = False
+
+    def __init__(self, tables: Sequence[Counts], choices: Sequence[int]) -> None:
+        super().__init__()
+        self.tables, self.choices, self.log = list(tables), list(choices), 0.0
+        self.seen: list[Counts] = []
+        self.sigmas: list[float] = []
+        self.tilts: list[NDArray[np.float64]] = []
+
+    def add_discrete_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
+        """Put the next table in, or the true one after the last: nowhere is the ratio to a neighbour larger."""
+        self.log -= law.kappa * self._put(values)
+
+    def add_balanced_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
+        """Do the same: among tables with the same sum the law is proportional to that of independent noise."""
+        self.add_discrete_laplace(values, law)
+
+    def add_joint_laplace(self, tables: Sequence[Counts], law: DiscreteLaplace) -> None:
+        """Do the same for tables whose noise is drawn together: the farthest of them counts."""
+        self.log -= law.kappa * max([self._put(values) for values in tables], default=0.0)
+
+    def add_discrete_gaussian(self, values: Counts, law: DiscreteGaussian) -> None:
+        """Put the next table in and keep the true one with its noise."""
+        self._put(values)
+        self.sigmas.append(law.sigma)
+
+    def _put(self, values: Counts) -> float:
+        """Put the next table in, if there is one, keep the true one, and return how far they are apart."""
+        self.seen.append(values.copy())
+        if self.tables:
+            values[:] = self.tables.pop(0)
+        return float(np.abs(values - self.seen[-1]).sum())
+
+    def exponential(self, utilities: Counts, preference: Preference) -> int:
+        """Make the next choice and keep the log weights it was made by."""
+        self.tilts.append(preference.rate * utilities.astype(float))
+        return self.choices.pop(0)
+
+    def permute_and_flip(self, utilities: Counts, preference: Preference) -> int:
+        """Make the next choice; its law is summed over all orders in which the coins may be tossed."""
+        chosen = self.choices.pop(0)
+        heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
+        orders = permutations(range(utilities.size))
+        law = sum(math.prod(1.0 - heads[: utilities.size][list(o[: o.index(chosen)])]) for o in orders) * heads[chosen]
+        self.log += math.log(law / math.factorial(utilities.size)) if law > 0 else -math.inf
+        return chosen
+
+
+@dataclass(frozen=True)
+class _ForestViews:
+    """The forest learner on all tables of a few records with two binary attributes, one record replaced."""
+
+    learner: PrivBayes | TreeNetwork
+    records: int
+    grid: tuple[int, ...]
+
+    def __call__(self) -> Measured:
+        """Return the largest loss over neighbouring tables and views; one-way tables range over the grid."""
+        cells = product((0, 1), repeat=2)
+        every = [
+            Records(_TINY, np.array(rows, np.uint16).T) for rows in combinations_with_replacement(cells, self.records)
+        ]
+        views = [np.array([each, self.records - each], np.int64) for each in self.grid]
+        worst, witness = 0.0, ""
+        for one in every:
+            margins = tuple(contingency(one, (at,)) for at in (0, 1))
+            others = [other for other in every if _replaced(one, other)]
+            for first, choice in product([*product(views, repeat=2), margins], (0, 1)):
+                here = self._run(one, first, choice)
+                for other in others:
+                    loss = self._loss(here, self._run(other, (*first, *here.seen[2:]), choice))
+                    if loss > worst:
+                        worst, witness = loss, f"{_told(one)} against {_told(other)}; outputs only"
+        if isinstance(self.learner, TreeNetwork):
+            worst = zcdp_epsilon(worst, self.learner.delta)
+        return Measured(loss=worst, witness=witness)
+
+    def _loss(self, here: _PrescribedSource, there: _PrescribedSource) -> float:
+        """Return the log ratio under pure epsilon, rho under zCDP."""
+        if isinstance(self.learner, PrivBayes):
+            return here.log - there.log
+        if here.sigmas != there.sigmas:  # noise whose size depends on the records gives itself away
+            return math.inf
+        tables = zip(here.seen, there.seen, here.sigmas, strict=True)
+        rho = sum(float(((one - other) ** 2).sum()) / (2.0 * sigma**2) for one, other, sigma in tables)
+        tilts = zip(here.tilts, there.tilts, strict=True)
+        return rho + sum(choice_rho(float(np.ptp(one - other))) for one, other in tilts)
+
+    def _run(self, records: Records, tables: Sequence[Counts], choice: int) -> _PrescribedSource:
+        budget = self.learner._budget()
+        with _PrescribedSource(tables, [choice]) as source:
+            grow_forest(records, budget, source, self.learner.split)
+        return source
+
+
+def _replaced(one: Records, other: Records) -> bool:
+    return int(np.abs(contingency(one, (0, 1)) - contingency(other, (0, 1))).sum()) == 2
+
+
+def _told(records: Records) -> str:
+    return f"counts {contingency(records, (0, 1)).ravel().tolist()}"
+
+
+def _network_cases() -> list[Case]:
+    """Return the cases of the networks room."""
+    forest, independent = PrivBayes(epsilon=1.5, split=Split()), PrivBayes(epsilon=1.5)
+    tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=Split())
+    named: list[tuple[str, PrivBayes | TreeNetwork]] = [
+        ("PrivBayes, forest, outputs", forest),
+        ("PrivBayes, too few records for edges, outputs", independent),
+        ("TreeNetwork, delta 1e-6, outputs", tree),
+    ]
+    return [
+        Case(
+            name=name,
+            kind="production",
+            claimed=learner.claim().epsilon,
+            exact=_ForestViews(learner, 2, (-1, 3)),
+            algorithm=learner,
+        )
+        for name, learner in named
+    ]
+
+
+CASES = (_network_cases,)

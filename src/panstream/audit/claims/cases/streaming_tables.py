@@ -1,0 +1,99 @@
+"""Tables of a stream: the linear program on all cells, and controls with one of the two noises, or a level, missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from panstream.algorithms.continual.noisy_tree import TreeState
+from panstream.audit.claims.case import Case
+from panstream.audit.claims.exact import linear_case
+from panstream.core.estimate import Estimate
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.streaming_tables import StreamingTables
+from panstream.primitives.noise import Source
+from panstream.privacy.continual_loss import tables_laws
+from panstream.testing.enumeration import Step, refresh, tick, update
+
+_DOMAIN = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+_ONE, _OTHER = ("no", "yes"), ("yes", "no")
+
+
+def _records(*rows: tuple[str, str]) -> Step:
+    return update([dict(zip(_DOMAIN.names, row, strict=True)) for row in rows])
+
+
+class _Joined(StreamingTables):
+    """The shipped tables, with a merge as a step."""
+
+    def joined(self, state: TreeState, source: Source) -> Estimate:
+        """Merge with a site at which nothing happened; shows nothing."""
+        other = StreamingTables.begin(self, source)
+        other.ticks, other.digits[:] = state.ticks, state.digits
+        _, both = self.merge(replace(state, open=state.open.copy()), self, other, source)
+        state.open[:], state.draws[:] = both.open, both.draws
+        return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(0,))
+
+
+class _NoStart(StreamingTables):
+    """Starts with zeros."""
+
+    def begin(self, source: Source) -> TreeState:
+        """Return tables without noise."""
+        state = StreamingTables.begin(self, source)
+        state.open.fill(0)
+        return state
+
+
+class _NoFresh(StreamingTables):
+    """Shows the open leaf as it is."""
+
+    def tick(self, state: TreeState, source: Source) -> Estimate:
+        """Publish without fresh noise."""
+        shown = tuple(int(each) for each in state.open[0])
+        return replace(StreamingTables.tick(self, state, source), released=shown)
+
+
+class _OneTableFree(StreamingTables):
+    """Forgets that a record is in a pair's table too."""
+
+    @property
+    def laws(self) -> Any:
+        """Return the noise of shares that add up to more than 1."""
+        ones, two = StreamingTables.laws.fget(self)[:2], tables_laws(self.epsilon, 0.0, self.levels or 1, [1])  # type: ignore[attr-defined, list-item]
+        return (*ones, *two)
+
+
+def _streaming_cases() -> Iterator[Case]:
+    """Yield one level and two, announced looks, users, a merge, and the controls."""
+    nothing = _records(_ONE)
+    slots = [nothing, tick()] * 3
+    tiny: dict[str, Any] = {"domain": _DOMAIN, "epsilon": 1.0, "horizon": 3}
+
+    def neighbours(world: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
+        places = [at for at, step in enumerate(world) if step.verb == "update"]
+        return [[*world[:at], _records(_ONE, *rows), *world[at + 1 :]] for at in places]
+
+    def case(name: str, algorithm: StreamingTables, world: list[Step], *rows: tuple[str, str], **options: Any) -> Case:
+        streams = neighbours(world, *(rows or (_OTHER,)))
+        return linear_case(algorithm, world, streams, name=name, sampled=False, runs=200, **options)
+
+    yield case("StreamingTables", StreamingTables(**tiny, levels=1), slots)
+    yield case("StreamingTables, two levels", StreamingTables(**tiny, levels=2), slots)
+    seen = [nothing, refresh(), nothing, tick(), refresh(), nothing, tick()]
+    yield case("StreamingTables, announced intrusions", StreamingTables(**tiny, levels=1), seen, looks=(None, 5, 6, 7))
+    users = StreamingTables(**tiny, levels=1, contributions=2)
+    yield case("StreamingTables, a user of two records", users, slots, _OTHER, _OTHER)
+    merged = case("StreamingTables, two sites merged", _Joined(**tiny, levels=1), [nothing, Step("joined"), *slots[:2]])
+    yield replace(merged, algorithm=StreamingTables(**tiny, levels=1))
+
+    def control(name: str, kind: type[StreamingTables], stands_for: str) -> Case:
+        return case(name, kind(**tiny, levels=1), slots, kind="control", stands_for=stands_for)
+
+    yield control("streaming tables without start noise", _NoStart, "noise at the release only")
+    yield control("streaming tables without release noise", _NoFresh, "one noise for state and answer")
+    yield control("streaming tables with a table for free", _OneTableFree, "a record is in every table")
+
+
+CASES = (_streaming_cases,)

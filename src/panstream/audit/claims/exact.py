@@ -1,0 +1,334 @@
+"""The exact layer: enumeration for algorithms that toss coins, a linear program for those that add Laplace noise.
+
+Both drive the shipped code through :mod:`panstream.testing`; nothing is modelled by hand. The view is the snapshot at
+every time that the claim covers, in both orders with all outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.audit.claims.case import Case, Measured, Trial, scipy_function
+from panstream.core.algorithm import Monitor
+from panstream.core.estimate import Estimate
+from panstream.errors import NotSupported
+from panstream.primitives import codec
+from panstream.testing.enumeration import Enumerator, JointLoss, Step, World, refresh, release, snapshot, worlds
+from panstream.testing.linear_views import LinearView, Published, linear_views, private_numbers, published_numbers
+from panstream.testing.sources import ScriptedSource
+
+Numbers = NDArray[np.float64]
+_LONGEST = 160  # characters of a view in words
+_NEARLY = 1 - Fraction(1, 10**6)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Streams of which any two are neighbours (or pairs that are), and after which steps the state is looked at."""
+
+    streams: Sequence[World] = ()
+    looks: tuple[int | None, ...] | None = None
+    pairs: Sequence[tuple[World, World]] = ()
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """Every outcome of every draw over rationals: for states of a few cells."""
+
+    algorithm: Any
+    window: tuple[int, int]
+    scenarios: Sequence[Scenario]
+
+    def __call__(self) -> Measured:
+        """Return the largest loss over the scenarios, with its witness."""
+        enumerator = Enumerator(self.algorithm, window=self.window)
+        worst = JointLoss(ratio=Fraction(1))
+        for scenario in self.scenarios:
+            for streams in [scenario.streams] if scenario.streams else scenario.pairs:
+                found = enumerator.joint_loss(streams, scenario.looks)
+                worst = found if worst < found else worst
+        if worst.worlds is None:
+            return Measured(loss=worst.epsilon)
+        witness = f"{_told(worst.worlds, worst.look)}; {_told_view(worst.view)}"
+        return Measured(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.worlds))
+
+    def _trial(self, enumerator: Enumerator, worst: JointLoss, likely: World, unlikely: World) -> Trial:
+        """Return the test for the worst pair: whether the view is one of those whose ratio is the largest."""
+        first, second = (enumerator.view_law(world, worst.look) for world in (likely, unlikely))
+        wanted = frozenset(
+            self._comparable(view)
+            for view, weight in first.items()
+            if (not second.get(view) if worst.ratio is None else weight >= _NEARLY * worst.ratio * second[view])
+        )
+
+        def happens(side: bool) -> bool:
+            view = [
+                snapshot(item) if what == "state" else ("release", item.released)
+                for what, item in _run(Monitor(self.algorithm), likely if side else unlikely, worst.look)
+            ]
+            return self._comparable(view) in wanted
+
+        return Trial(event=f"one of {len(wanted)} views, such as {_told_view(worst.view)}", happens=happens)
+
+    def _comparable(self, view: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a view that can be compared: of releases only the integers; those beyond the window count as its
+        end.
+        """
+        low, high = self.window
+        return tuple(
+            ("release", tuple(min(max(number, low), high) for number in part[1])) if part[0] == "release" else part
+            for part in view
+        )
+
+
+@dataclass(frozen=True)
+class LinearProgram:
+    """The cheapest way to move the noise so that a neighbour shows the same: for counters made of noisy sums."""
+
+    algorithm: Any
+    world: Sequence[Step]
+    neighbours: Sequence[Sequence[Step]]
+    looks: tuple[int | None, ...] | None = None
+    published: Published = published_numbers
+    amplitude: int = 1
+
+    def __call__(self) -> Measured:
+        """Return the largest loss over neighbours and looks, with its witness."""
+        worst: tuple[float, Numbers, Numbers, int, int | None] | None = None
+        for view in linear_views(
+            self.algorithm,
+            self.world,
+            self.neighbours,
+            looks=self.looks,
+            published=self.published,
+            amplitude=self.amplitude,
+        ):
+            shifts, first = np.unique(view.shifts, axis=0, return_index=True)
+            for shift, number in zip(shifts, first, strict=True):
+                if worst is None or not math.isinf(worst[0]):
+                    loss, test = _cheapest_move(view, shift)
+                    if worst is None or loss > worst[0]:
+                        worst = loss, test, shift, int(number), view.look
+        if worst is None:
+            return Measured(loss=0.0)
+        loss, test, shift, number, look = worst
+        streams = (tuple(self.neighbours[number]), tuple(self.world))
+        reach = float(test @ shift)
+        # Where no noise hides the difference the sum is one number or the other; else split in the middle.
+        trial = self._trial(test, reach / 2 if math.isinf(loss) else reach, streams, look)
+        return Measured(loss=loss, witness=_told(streams, look), trial=trial)
+
+    def _trial(self, weights: Numbers, beyond: float, streams: tuple[World, World], look: int | None) -> Trial:
+        """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a
+        threshold.
+        """
+        still = Monitor(self.algorithm, source=ScriptedSource({}))
+        place = float(weights @ self._seen(still, streams[1], look)) + beyond
+        margin = 1e-9 * (1.0 + abs(place))
+
+        def happens(first: bool) -> bool:
+            seen = self._seen(Monitor(self.algorithm), streams[0 if first else 1], look)
+            return float(weights @ seen) >= place - margin
+
+        return Trial(event=f"a weighted sum of {weights.size} numbers seen passes a threshold", happens=happens)
+
+    def _seen(self, monitor: Monitor[Any], world: World, look: int | None) -> Numbers:
+        """Return all numbers seen, outputs first and the state last, as :func:`linear_views` does."""
+        shown: list[Numbers] = []
+        state: list[Numbers] = [private_numbers(stolen(monitor))] if look == 0 else []
+        for position, step in enumerate(world, start=1):
+            for what, item in _run(monitor, (step,), None):
+                shown.append(private_numbers(item) if what == "state" else self.published(monitor.state, item))
+            if position == look:
+                state.append(private_numbers(stolen(monitor)))
+        return np.concatenate([*shown, *state]) if shown or state else np.zeros(0)
+
+
+def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
+    """Return min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1), and the dual
+    solution.
+
+    The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is
+    inf.
+    """
+    matrix, kappas = view.matrix, view.kappas
+    if not np.any(shift):
+        return 0.0, np.zeros(shift.size)
+    # The part of the shift that no noise can hide, scaled so that it moves by 1.
+    rest = shift - matrix @ np.linalg.lstsq(matrix, shift, rcond=None)[0] if matrix.shape[1] else shift
+    if np.abs(rest).max() > 1e-7 * np.abs(shift).max():
+        return math.inf, rest / float(rest @ shift)
+    found = scipy_function("optimize", "linprog", "the audit of Laplace counters")(
+        np.concatenate([kappas, kappas]),
+        A_eq=np.hstack([matrix, -matrix]),
+        b_eq=shift,
+        bounds=(0, None),
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    if found.status == 2:
+        return math.inf, shift / float(shift @ shift)
+    if found.status != 0:
+        raise ArithmeticError(f"the linear program was not solved: {found.message}")
+    return float(found.fun), np.asarray(found.eqlin.marginals, np.float64)
+
+
+def gaussian_loss(shift: Numbers, covariance: Numbers) -> float:
+    """Return rho = ½·Δᵀ·Σ⁻¹·Δ, the exact zero-concentrated loss of a view with Gaussian noise of this covariance.
+
+    >>> gaussian_loss(np.array([1.0, 1.0]), np.diag([2.0, 4.0]))
+    0.375
+    """
+    solved = np.linalg.lstsq(covariance, shift, rcond=None)[0]
+    if np.abs(covariance @ solved - shift).max(initial=0.0) > 1e-9 * np.abs(shift).max(initial=1.0):
+        return math.inf
+    return float(shift @ solved) / 2
+
+
+def case_of(
+    algorithm: Any,
+    streams: Sequence[World] = (),
+    *,
+    window: tuple[int, int],
+    name: str | None = None,
+    claimed: float | None = None,
+    looks: tuple[int | None, ...] | None = None,
+    scenarios: Sequence[Scenario] = (),
+    **options: Any,
+) -> Case:
+    """Return a case for your algorithm, by enumeration: any two of ``streams`` are neighbours; or several
+    ``scenarios``.
+
+    The state must be small (a few bits or residues) and every draw must come from the source that is passed in.
+    ``window`` bounds the noisy integers, as in :class:`panstream.testing.enumeration.Enumerator`. ``options`` are fields
+    of the case.
+    """
+    exact = Enumeration(algorithm, window, scenarios or [Scenario(streams, looks)])
+    return _case(algorithm, exact, name, claimed, options)
+
+
+def linear_case(
+    algorithm: Any,
+    world: Sequence[Step],
+    neighbours: Sequence[Sequence[Step]],
+    *,
+    name: str | None = None,
+    claimed: float | None = None,
+    looks: tuple[int | None, ...] | None = None,
+    published: Published = published_numbers,
+    amplitude: int = 1,
+    **options: Any,
+) -> Case:
+    """Return a case for your counter, by linear program: ``neighbours`` are all neighbours of ``world``.
+
+    Everything that is ``published`` and stored must be linear in the noise. ``options`` are fields of the case.
+    """
+    exact = LinearProgram(algorithm, world, neighbours, looks, published, amplitude)
+    return _case(algorithm, exact, name, claimed, options)
+
+
+def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, options: dict[str, Any]) -> Case:
+    given = {"kind": "production", "algorithm": algorithm, "sampled": True, "quick_runs": 500, **options}
+    claimed = algorithm.claim().epsilon if claimed is None else claimed
+    return Case(name=name or type(algorithm).__name__, claimed=claimed, exact=exact, **given)
+
+
+def stolen(monitor: Monitor[Any]) -> Any:
+    """Return the state as it is read back from the bytes of a stolen snapshot."""
+    algorithm = monitor.algorithm
+    try:
+        layout = algorithm.layout()
+    except NotSupported:  # literal forms that keep real numbers: their memory is copied instead
+        return copy.deepcopy(monitor.state)
+    return codec.decode(monitor.to_bytes(), algorithm.state_type, layout)
+
+
+def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list[tuple[str, Any]]:
+    """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are
+    seen.
+    """
+    seen: list[tuple[str, Any]] = [("state", stolen(monitor))] if look == 0 else []
+    for position, step in enumerate(world, start=1):
+        if step.verb == "update":
+            step.call(monitor.update)
+        elif step.verb in ("refresh", "copied", "late_refresh"):
+            if step.verb != "late_refresh":
+                seen.append(("state", stolen(monitor)))
+            if step.verb != "copied":
+                monitor.refresh(rows_since_copy=False)
+        elif step.verb in ("release", "tick", "ticks"):
+            seen.append(("output", getattr(monitor, step.verb)(*step.given().values())))
+        else:  # a step of the algorithm's own, such as a merge
+            with monitor._step() as source:
+                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.given().values(), source)
+            if isinstance(result, Estimate):
+                seen.append(("output", result))
+        if position == look:
+            seen.append(("state", stolen(monitor)))
+    return seen
+
+
+def _told(streams: tuple[World, World], look: int | None) -> str:
+    """Return two neighbouring streams, the one under which the view is likelier first, and when the state was
+    copied.
+    """
+    both = " against ".join("[" + " ".join(_step(step) for step in stream) + "]" for stream in streams)
+    return f"{both}; " + ("outputs only" if look is None else f"state copied after step {look}")
+
+
+def _told_view(view: tuple[Any, ...]) -> str:
+    """Return what is seen, shortened."""
+    return _short(", ".join(_seen(part) for part in view), _LONGEST)
+
+
+def _step(step: Step) -> str:
+    given = list(step.given().values())
+    if step.verb == "update":
+        return "+".join("·" if value == [] else _value(value) for value in given)
+    return step.verb if not given else f"{step.verb}{_value(given[0])}"
+
+
+def _value(value: Any) -> str:
+    return _short(str(value).replace(" ", ""), 24)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _seen(part: Any) -> str:
+    if part and part[0] == "release":
+        return f"output {list(part[1]) if part[1] else round(part[2], 4)}"
+    shown = []
+    for field in part:
+        if len(field) == 3:
+            name, shape, raw = field
+            count = int(np.prod(shape))
+            if count:
+                size = len(raw) // count
+                numbers = np.frombuffer(raw, f"i{size}") if size in (2, 4, 8) else np.frombuffer(raw, np.uint8)
+                shown.append(f"{name} {numbers.tolist()}")
+        elif field[0] != "released":
+            shown.append(f"{field[0]} {field[1]}")
+    return "state " + " ".join(shown)
+
+
+def presence_scenarios(
+    *actions: Step, releases: int = 1, announced: int = 0, others: Step | None = None
+) -> list[Scenario]:
+    """Return streams in which one user acts in every free slot: release last, and release first where it matters."""
+    before: list[Step | None] = [] if others is None else [others]
+    published = [release()] * releases
+    last: list[Step | None] = [*before, *([None, refresh()] * announced), None, None, *published]
+    if announced:
+        return [Scenario(worlds(last, actions), (None, *range(2 * announced, len(last) + 1)))]
+    between: list[Step | None] = [*before, None, published[0], None, *published[1:]]
+    return [Scenario(worlds(last, actions)), Scenario(worlds(between, actions))]

@@ -1,0 +1,130 @@
+"""Every case that can be audited, what panstream ships, the controls and whatever you register; run on one core or
+several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+
+from panstream.audit.claims.case import Case, Finding
+from panstream.audit.claims.monte_carlo import lower_bound
+from panstream.errors import InvalidParameter
+
+FAILURE = 1e-3  # the chance that any lower bound of a whole audit is too high
+
+
+_OWN: dict[str, Case] = {}
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, Case]:
+    """Return what comes with panstream, by name: production first, then the controls."""
+    from panstream.audit.claims.cases import ROOMS, cases_of
+
+    found: dict[str, Case] = {}
+    for case in sorted((case for room in ROOMS for case in cases_of(room)), key=lambda case: case.kind, reverse=True):
+        if case.name in found:
+            raise InvalidParameter(f"two cases are named {case.name!r}")
+        found[case.name] = case
+    return found
+
+
+def cases() -> list[Case]:
+    """Return all cases, yours last."""
+    return [*_shipped().values(), *_OWN.values()]
+
+
+def register_case(case: Case) -> Case:
+    """Add a case of your own to every audit of this process."""
+    if case.name in _shipped() or case.name in _OWN:
+        raise InvalidParameter(f"a case named {case.name!r} is already registered")
+    _OWN[case.name] = case
+    return case
+
+
+def forget_case(name: str) -> None:
+    """Remove a case of your own."""
+    _OWN.pop(name, None)
+
+
+def select(names: Iterable[str]) -> list[Case]:
+    """Return the cases whose name or algorithm is or begins with one of ``names``, whatever its case; all for no
+    names.
+    """
+    wanted = list(names)
+    if not wanted:
+        return cases()
+    found: dict[str, Case] = {}
+    for name in wanted:
+        low = name.casefold()
+        fits = [case for case in cases() if case.name.casefold().startswith(low) or low == case.kind]
+        if not fits:
+            known = sorted({case.name.split(",")[0] for case in cases()})
+            raise InvalidParameter(f"no case is named {name!r}; there are: {'; '.join(known)}")
+        found.update((case.name, case) for case in fits)
+    return list(found.values())
+
+
+def examine(case: Case, *, full: bool = False, failure: float = FAILURE) -> Finding:
+    """Return what the exact layer and, if asked for, the trial say about one case."""
+    measured = None if case.exact is None else case.exact()
+    trial = case.trial if case.trial is not None else measured.trial if measured is not None else None
+    bound = None
+    if trial is not None and (full or case.sampled):
+        bound = lower_bound(trial, runs=case.runs if full else case.quick_runs, failure=failure)
+    return Finding(
+        name=case.name,
+        kind=case.kind,
+        claimed=case.claimed,
+        exact=None if measured is None else measured.loss,
+        lower_bound=None if bound is None else bound.loss,
+        witness=(measured.witness if measured is not None else "") or (trial.event if trial is not None else ""),
+        event=trial.event if trial is not None and bound is not None else "",
+        advantage=bound.advantage if bound is not None and trial is not None and trial.attack else None,
+        runs=0 if bound is None else sum(bound.runs),
+        stands_for=case.stands_for,
+    )
+
+
+def audit(
+    chosen: Sequence[Case],
+    *,
+    full: bool = False,
+    jobs: int = 1,
+    failure: float = FAILURE,
+    done: Callable[[Finding], None] | None = None,
+) -> list[Finding]:
+    """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``done`` is called as they come
+    in.
+
+    With ``jobs`` above 1 shipped cases are run by so many fresh processes; your own stay in this one.
+    """
+    each = failure / max(1, len(chosen))
+    found: dict[str, Finding] = {}
+
+    def keep(finding: Finding) -> None:
+        found[finding.name] = finding
+        if done is not None:
+            done(finding)
+
+    outside = [case for case in chosen if jobs > 1 and _shipped().get(case.name) is case]
+    inside = [case for case in chosen if case not in outside]
+    outside.sort(key=lambda case: (not case.sampled, -case.runs))  # so that no core ends with the longest
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        if outside:
+            pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")))
+            waiting = [pool.submit(_by_name, case.name, full, each) for case in outside]
+        for case in inside:
+            keep(examine(case, full=full, failure=each))
+        for future in as_completed(waiting):
+            keep(future.result())
+    return [found[case.name] for case in chosen]
+
+
+def _by_name(name: str, full: bool, failure: float) -> Finding:
+    return examine(_shipped()[name], full=full, failure=failure)

@@ -1,0 +1,189 @@
+"""The memory drill for beacons: unguessable addresses, user agents and pages, sent as browsers send them and in every
+way that is refused; then a search of the server's memory and files for them and for the visitors' ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panstream.audit.memory._traffic import Peer
+from panstream.audit.memory.drill import DrillReport, drilled, standing_still
+from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.errors import PanstreamError
+from panstream.server.website.beacon_buffer import LONGEST, PATH, PIXEL
+from panstream.testing.memory import make_needles, scan
+
+_SITE = "drill.example"
+_STEP = 5.0  # seconds
+_ORIGIN = f"https://{_SITE}"
+_TOGETHER = 50  # beacons in one packet
+WAITING = "beacons that wait for their step"  # a row of the report
+_MORE = """
+step = {step}
+[[query]]
+name = "control"
+sql = "SELECT COUNT(*) FROM web WHERE event <> '{control}'"
+epsilon = 1.0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Visitor:
+    """Somebody whom nobody can guess."""
+
+    address: ipaddress.IPv6Address
+    token: str  # in the user agent
+    page: str
+
+    @property
+    def agent(self) -> str:
+        return f"Mozilla/5.0 (X11; {self.token}) Gecko"
+
+    def request(self, *, origin: str = _ORIGIN, more: str = "", padding: int = 0) -> bytes:
+        """Return the beacon of a page view, as a proxy passes it on."""
+        body = json.dumps({"url": f"/{self.page}", "event": "view"}).encode() + b" " * padding
+        lines = [f"POST {PATH} HTTP/1.1", "Host: x", f"Origin: {origin}", f"User-Agent: {self.agent}"]
+        lines += [f"X-Forwarded-For: {self.address}", f"Content-Length: {len(body)}", *([more] if more else [])]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+    def pixel(self) -> bytes:
+        """Return the request of a picture."""
+        lines = [f"GET {PIXEL}?u=/{self.page} HTTP/1.1", "Host: x", f"Referer: {_ORIGIN}/{self.page}"]
+        lines += [f"User-Agent: {self.agent}", f"X-Forwarded-For: {self.address}", "", ""]
+        return "\r\n".join(lines).encode()
+
+
+def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int = 1_000) -> DrillReport:
+    """Run the drill with so many visitors in all."""
+    control = make_needles(1)[0]
+    with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
+        directory = Path(folder)
+        site = Site(site=_SITE, visitors=50_000, trusted_proxies=("127.0.0.1", "::1"))
+        config = to_toml(propose(site)) + _MORE.format(control=control, step=_STEP)
+        with drilled(directory, config, "web", hardened=hardened) as (process, peer):
+            ways, sent, everybody = _ways(), {}, []
+            share = visitors // len(ways)
+            for way, send in ways.items():
+                some = _visitors(share if way != _FIRST else visitors - share * (len(ways) - 1))
+                send(peer, some)
+                sent[way] = len(some)
+                everybody += some
+            where = [directory / f"{_SITE}-state", directory / "out"]
+            time.sleep(2.5 * _STEP)
+            late = _visitors(waiting)
+            _kept(peer, late)
+            options: dict[str, Any] = {"decoys": make_needles(1_000), "control": control.encode(), "files": where}
+            with standing_still(process):  # so that their step does not end before the scan begins
+                during = scan(process, [each.token for each in late], encodings=["raw"], **options)
+            peer.close()
+            time.sleep(2.5 * _STEP)
+            everybody += late
+            texts = {
+                "addresses": [str(each.address) for each in everybody],
+                "user agents": [each.token for each in everybody],
+                "pages": [each.page for each in everybody],
+            }
+            after = [scan(process, needles, **options) for needles in texts.values()]
+            options["decoys"] = make_needles(1_000, "bytes")
+            packed = scan(process, [each.address.packed for each in everybody], encodings=["raw"], **options)
+            ids = scan(process, _ids(everybody), encodings=["raw"], **options)
+    found = {what: report.found_needles for what, report in zip(texts, after, strict=True)}
+    found["addresses"] += packed.found_needles
+    found["ids"] = ids.found_needles
+    return DrillReport(
+        head=("what", "sent"),
+        rows=(
+            *((f"{what} of visitors, afterwards", len(everybody), count) for what, count in found.items()),
+            (WAITING, waiting, during.found_needles),
+        ),
+        meant=frozenset({WAITING}),
+        scans=(during, *after, packed, ids),
+        before=(f"visitors by way: {', '.join(f'{way} {count:,}' for way, count in sent.items())}",),
+        after=(f"scanned {ids.scanned_bytes / 1e6:,.0f} MB of memory and {ids.files} files",),
+    )
+
+
+def _visitors(count: int) -> list[_Visitor]:
+    addresses = (ipaddress.IPv6Address(b"\x20\x01" + one) for one in make_needles(count, "bytes", 14))
+    return [_Visitor(*each) for each in zip(addresses, make_needles(count), make_needles(count), strict=True)]
+
+
+def _ids(visitors: Sequence[_Visitor]) -> list[bytes]:
+    """Return the visitors' ids, as the server makes them."""
+    from panstream.primitives.kernels.sources.visitor_ids import hash_pairs
+
+    out = np.empty(len(visitors), np.uint64)
+    parts = []
+    for texts in ([f"{_SITE} {each.address}" for each in visitors], [each.agent for each in visitors]):
+        edges = np.cumsum([0, *map(len, texts)])
+        parts.append((np.frombuffer("".join(texts).encode(), np.uint8), edges[:-1], edges[1:]))
+    hash_pairs(parts[0], parts[1], np.uint64(0), out)
+    return [one.tobytes() for one in out]
+
+
+_Send = Callable[[Peer, Sequence[_Visitor]], None]
+_FIRST = "kept connection"
+
+
+def _ways() -> dict[str, _Send]:
+    def one_by_one(build: Callable[[_Visitor], bytes], *statuses: int) -> _Send:
+        def send(peer: Peer, visitors: Sequence[_Visitor]) -> None:
+            for visitor in visitors:
+                _expect(peer, [build(visitor)], *statuses)
+
+        return send
+
+    return {
+        _FIRST: _kept,
+        "picture": one_by_one(_Visitor.pixel, 200),
+        "in pieces": _in_pieces,
+        "other site": one_by_one(lambda each: each.request(origin="https://evil.example"), 403),
+        "asks not to be counted": one_by_one(lambda each: each.request(more="Sec-GPC: 1"), 204),
+        "robot": one_by_one(lambda each: each.request().replace(b"Mozilla", b"Googlebot"), 204),
+        "too large": one_by_one(lambda each: each.request(padding=LONGEST), 413),
+        "unusual head": one_by_one(lambda each: each.request(more="Connection: close"), 204),
+    }
+
+
+def _kept(peer: Peer, visitors: Sequence[_Visitor]) -> None:
+    """Send many on one connection that is kept, some in one packet."""
+    for start in range(0, len(visitors), _TOGETHER):
+        _expect(peer, [visitor.request() for visitor in visitors[start : start + _TOGETHER]], 204)
+
+
+def _in_pieces(peer: Peer, visitors: Sequence[_Visitor]) -> None:
+    for visitor in visitors:
+        data = visitor.request()
+        _expect(peer, [data], 204, pieces=[data[:100], data[100:-20], data[-20:]])
+
+
+def _expect(peer: Peer, requests: list[bytes], *statuses: int, pieces: list[bytes] | None = None) -> None:
+    """Send requests on the last connection that is kept, or on another if that is closed; check the answers."""
+    connection = peer.kept[-1] if peer.kept else None
+    for _ in range(2):
+        if connection is None:
+            connection = peer.connect()
+            connection.connect()
+        with contextlib.suppress(OSError):
+            for piece in pieces or [b"".join(requests)]:
+                connection.sock.sendall(piece)
+            found = b""
+            while found.count(b"HTTP/1.1 ") < len(requests) and (some := connection.sock.recv(1 << 16)):
+                found += some
+            if found:
+                told = {int(line[9:12]) for line in found.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")}
+                if not told <= set(statuses):
+                    raise PanstreamError(f"a beacon was answered with status {max(told)}")
+                return
+        connection = None
+    raise PanstreamError("a beacon was not answered")

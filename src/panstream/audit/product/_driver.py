@@ -1,0 +1,395 @@
+"""Driving the product: one input goes through ``run`` or ``serve``, and everything that can be seen of it comes back.
+
+What is left on disk comes field by field: file sizes, metadata, the public fields of states, and the log of releases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import re
+import signal
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from panstream.audit.product._neighbouring_inputs import MEDIA_TYPES
+from panstream.audit.product.fork_server_client import Zygote
+from panstream.core.algorithm import find
+from panstream.engine.storage.snapshot_store import SnapshotStore
+from panstream.errors import InvalidBytes, PanstreamError
+from panstream.primitives import codec
+from panstream.primitives.toml_config import toml_lines
+from panstream.server.auth import create_token
+
+Fields = dict[str, str]
+
+_WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
+_PATIENCE = 120.0
+_LOOKS = 4  # looks at a followed file that found nothing new, after which all of it was read
+_WAITED = 3  # commits after which every beacon has had its step
+_PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
+_ENDINGS = {"json": "jsonl", "beacon": "jsonl"}
+_VISITOR = re.compile(rb'"visitor": ([0-9]{1,5})\b')
+_ASKED = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "delta", "longest", "window")
+_BY_CLOCK = (": commits", "meta: step", "field step")
+BACK = (3.0, 12.0, 3_600.0, 86_400.0)  # seconds by which the clock is set back, where the time of arrival counts
+_SHORTEST = 10.0  # seconds of a window that every one of them leaves
+_UNSTABLE = ("date",)  # header of a response that holds the time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Road:
+    """One way through the product: the command, the format, and how many worker processes hold the state."""
+
+    command: str  # "run", "query", "serve", or "follow" for serve --follow
+    format: str
+    workers: int = 0
+
+    @property
+    def file(self) -> str:
+        """Return the name of a file of rows."""
+        return f"rows.{_ENDINGS.get(self.format, self.format)}"
+
+    def __str__(self) -> str:
+        return f"{self.command} {self.format}" + (f" --workers {self.workers}" if self.workers else "")
+
+
+@dataclass(slots=True)
+class Product:
+    """The shipped commands with one configuration, ready to be forked, with a clock that only we move."""
+
+    directory: Path
+    config: dict[str, Any]
+    stream: str
+    now: float
+    zygote: Zygote
+    plants: tuple[str, ...] = ()
+    _runs: int = 0
+
+    def warm(self, inputs: dict[str, bytes]) -> None:
+        """Have everything loaded that a run needs, by one run on each of these inputs that nobody looks at."""
+        place = self.directory / "warm"
+        place.mkdir()
+        (place / "audit.toml").write_text(_dump_toml(self.config | {"store": {}}))
+        for format, data in inputs.items():
+            (place / f"rows.{_ENDINGS.get(format, format)}").write_bytes(data)
+        self._move_clock(0.0)
+        self.zygote.ask({"warm": str(place)})
+
+    def _move_clock(self, seconds: float) -> None:
+        """Set the time that every process sees, counted from the start."""
+        self.zygote.set_clock(self.now + seconds)
+
+    def observe(
+        self, road: Road, bodies: Sequence[bytes], *, after: bytes | None = None, batch_rows: int | None = None
+    ) -> Fields:
+        """Send an input down a road, as one file or as several posts, and return all that can be seen.
+
+        ``after`` is sent to a server whenever its clock was set back. ``batch_rows`` cuts files into small steps.
+        """
+        self._runs += 1
+        place = self.directory / f"{self._runs:04}"
+        place.mkdir()
+        store = {**self.config.get("store", {}), "directory": "state", "durability": "batch"}
+        if batch_rows is not None:
+            store["batch_rows"] = batch_rows
+        (place / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
+        if road.command in ("serve", "follow"):
+            return self._serve(place, road, bodies, after)
+        return (self._run if road.command == "run" else self._query)(place, road, bodies[0])
+
+    def _run(self, place: Path, road: Road, data: bytes) -> Fields:
+        (place / road.file).write_bytes(data)
+        argv = ["run", "audit.toml", road.file, "--no-hardening", "--out", "answers.csv"]
+        pid = self._start(place, road, argv)
+        code = self.zygote.ask({"wait": pid})["code"]
+        answers = place / "answers.csv"
+        return {
+            "exit code": str(code),
+            **_observe_text("stdout", _read(place / "stdout")),
+            **_observe_text("stderr", _read(place / "stderr")),
+            **_observe_text("answers file", _read(answers) if answers.exists() else ""),
+            **_observe_directory(place / "state"),
+        }
+
+    def _query(self, place: Path, road: Road, data: bytes) -> Fields:
+        """Ask every question of the configuration on its own, of a file that nobody has declared."""
+        file = road.file
+        (place / file).write_bytes(data)
+        stream, found = self.config["stream"], Fields()
+        roles = [f"--{role}={stream[role]}" for role in ("user", "time") if role in stream]
+        types = [f"--type={column}={kind}" for column, kind in stream["columns"].items()]
+        for number, each in enumerate(self.config["query"], 1):
+            sql = re.sub(rf"\bFROM {stream['name']}\b", f"FROM '{file}'", each["sql"])
+            settings = [f"--{key}={each[key]}" for key in _ASKED if key in each]
+            settings += [
+                f"--groups={column}={','.join(map(str, keys))}" for column, keys in each.get("groups", {}).items()
+            ]
+            argv = ["query", sql, *roles, *types, *settings, "--json", "--no-hardening"]
+            pid = self._start(place, road, argv)
+            found[f"query {number}: exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            for name in ("stdout", "stderr"):
+                found |= _observe_text(f"query {number}: {name}", _read(place / name))
+        return {"exit code": "0", **found, **_observe_text("ledger", _read(place / f"{file}.ledger"))}
+
+    def _serve(self, place: Path, road: Road, bodies: Sequence[bytes], after: bytes | None) -> Fields:
+        tokens = {
+            name: create_token(place / "tokens", name, [scope])
+            for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
+        }
+        argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
+        file = place / road.file
+        if road.command == "follow":
+            argv += ["--follow", file.name]
+        pid = self._start(place, road, argv)
+        found: Fields = {}
+        try:
+            port = self._port(place, pid)
+            path = f"/v1/streams/{self.stream}/events"
+            media = MEDIA_TYPES.get(road.format, "")
+            empty = bodies[0].split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
+            other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
+            found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
+
+            def send(body: bytes) -> None:
+                if road.command == "follow":
+                    self._append(file, body)
+                elif road.format == "beacon":
+                    self._send_beacons(port, body)
+                else:  # what the owner is told is the owner's own channel
+                    _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
+
+            for body in bodies:
+                send(body)
+            for _ in range(
+                _WAITED if road.format == "beacon" or road.command == "follow" else 0
+            ):  # each is answered with a commit
+                _ask(port, "POST", path, tokens["other"], empty, other)
+            found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
+            for step in (0, 1):
+                self._move_clock(step * 86_400.0)
+                _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
+                for page in (*_PATHS, *self._counts):
+                    found |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
+            later = (self.now + 86_400.0) // _SHORTEST * _SHORTEST + 1.0 - self.now  # a second into a window
+            for back in BACK if after is not None else ():
+                for seconds in (later, later - back):
+                    self._move_clock(seconds)
+                    _ask(port, "POST", path, tokens["other"], empty, other)
+                assert after is not None
+                send(after)
+                _ask(port, "POST", path, tokens["other"], empty, other)
+                look = _ask(port, "GET", "/v1/releases", tokens["reader"])
+                found |= _response(f"/v1/releases, clock set back by {back:g} s", look)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            found["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            self._move_clock(0.0)
+        output = _read(place / "stdout").replace(f":{port}", ":PORT")
+        stored = _beside(_observe_directory(place / "state"), int(_read(place / "steps") or 0))
+        if road.command == "follow":  # a followed file is known by its inode, which is another one in every run
+            inode = f"-{file.stat().st_ino:x}"
+            stored = {name.replace(inode, ""): value.replace(inode, "") for name, value in stored.items()}
+        return {
+            **found,
+            **_observe_text("stdout", output),
+            **_observe_text("log", _read(place / "stderr")),
+            **stored,
+        }
+
+    def _append(self, file: Path, lines: bytes) -> None:
+        """Let a followed file grow, and wait until it has been looked at often enough to have been read."""
+        with file.open("ab") as open_file:
+            open_file.write(lines)
+        seen, deadline = int(_read(file.with_name("looks")) or 0), time.monotonic() + _PATIENCE
+        while int(_read(file.with_name("looks")) or 0) < seen + _LOOKS:
+            if time.monotonic() > deadline:
+                raise PanstreamError("the audited server does not read the file that it should follow")
+            time.sleep(0.02)
+
+    def _send_beacons(self, port: int, lines: bytes) -> None:
+        """Send every line as the beacon of a browser, on one connection; the visitor's address is made of the id."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+        with contextlib.closing(connection):
+            for line in lines.splitlines():
+                found = _VISITOR.search(line)
+                number = 0 if found is None else int(found[1])
+                headers = {
+                    "Origin": f"https://{self.config['web']['site']}",
+                    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/130.0",
+                    "X-Forwarded-For": f"203.0.{number >> 8 & 255}.{number & 255}",
+                }
+                connection.request("POST", "/v1/beacon", line, headers)
+                connection.getresponse().read()
+
+    @property
+    def _counts(self) -> list[str]:
+        """Return where counts of a name are asked for; queries that have none refuse."""
+        return [f"/v1/queries/{quote(each['name'])}/counts?name=12" for each in self.config["query"]]
+
+    def _start(self, place: Path, road: Road, argv: list[str]) -> int:
+        job = {
+            "argv": argv + (["--workers", str(road.workers)] if road.workers else []),
+            "real_clock": road.workers > 0,
+            "directory": str(place),
+            "stdout": str(place / "stdout"),
+            "stderr": str(place / "stderr"),
+            "plants": self.plants,
+        }
+        return int(self.zygote.ask(job)["pid"])
+
+    def _port(self, place: Path, pid: int) -> int:
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            text = _read(place / "stdout")
+            for line in text.splitlines():
+                if line.startswith("serving ") and text.endswith("\n"):
+                    return int(line.rpartition(":")[2])
+            if not Path(f"/proc/{pid}").exists() or _read(Path(f"/proc/{pid}/stat")).split(")")[-1].split()[0] == "Z":
+                break
+            time.sleep(0.02)
+        raise PanstreamError(f"the audited server did not start: {_read(place / 'stderr')[-300:]}")
+
+
+def _ask(
+    port: int, method: str, path: str, token: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> tuple[int, list[tuple[str, str]], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+    try:
+        connection.request(method, path, body or None, {"Authorization": f"Bearer {token}", **(headers or {})})
+        response = connection.getresponse()
+        return response.status, response.getheaders(), response.read()
+    finally:
+        connection.close()
+
+
+def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> Fields:
+    status, headers, body = response
+    shown = {f"{name}: status": str(status), f"{name}: size": str(len(body))}
+    shown |= {f"{name}: header {key}": value for key, value in headers if key.lower() not in _UNSTABLE}
+    return {**shown, **_observe_text(name, body.decode(errors="replace"))}
+
+
+def _beside(fields: Fields, steps: int) -> Fields:
+    """Return numbers that follow the clock as what they are beyond the steps that have passed, which depend on the
+    machine.
+
+    So does the room that the store's file has for two states in turn; the size of everything in it is compared.
+    """
+    return {
+        name: f"{int(value) - steps} beyond the steps of the clock" if name.endswith(_BY_CLOCK) else value
+        for name, value in fields.items()
+        if not name.endswith("state.sealed: size")
+    }
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _dump_toml(data: dict[str, Any]) -> str:
+    """Return a configuration as TOML: tables one level deep, everything below them inline."""
+    lines: list[str] = []
+    for name, value in data.items():
+        for table in value if isinstance(value, list) else [value]:
+            lines.append(f"[[{name}]]" if isinstance(value, list) else f"[{name}]")
+            lines += toml_lines(table)
+    return "\n".join(lines) + "\n"
+
+
+def _observe_directory(directory: Path, name: str = "store") -> Fields:
+    """Return everything that a thief of the directory sees, apart from noised numbers."""
+    found: Fields = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            place = f"{name}/{path.relative_to(directory).as_posix()}"
+            found[f"{place}: size"] = str(path.stat().st_size)
+            if path.name == "state.sealed":
+                found |= dict(_sealed(path.parent, place))
+            elif path.suffix == ".sqlite":
+                found |= dict(_releases(path, place))
+    return found
+
+
+def _observe_text(name: str, text: str) -> Fields:
+    """Return printed lines as fields of their own."""
+    lines = text.splitlines()
+    return {f"{name}: lines": str(len(lines)), **{f"{name}: line {at}": line for at, line in enumerate(lines, 1)}}
+
+
+def _sealed(directory: Path, place: str) -> Iterator[tuple[str, str]]:
+    with SnapshotStore(directory) as store:
+        parts = store.load() or {}
+        yield f"{place}: commits", str(store.generation)
+    yield f"{place}: parts", ", ".join(parts)
+    for name, data in parts.items():
+        if data.startswith(b"PANSTRM"):
+            yield f"{place} {name}: size", str(len(data))
+            yield from ((f"{place} {name}: {key}", value) for key, value in _state(data))
+            continue
+        try:
+            yield from ((f"{place} {name}: {key}", value) for key, value in _flat(json.loads(data)))
+        except ValueError:
+            yield f"{place} {name}: bytes", _digest(data)
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        yield f"{path}: keys", ", ".join(map(str, value))
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        yield f"{path}: length", str(len(value))
+        for at, each in enumerate(value):
+            yield from _flat(each, f"{path}[{at}]")
+    else:
+        yield path, json.dumps(value)
+
+
+def _state(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the header and the public fields of a state; of noised ones only the shape, which the header has."""
+    header, start = codec.read_header(data, checked=False)
+    yield from _flat({key: value for key, value in header.items() if key != "id"}, "header")
+    roles = _roles(header)
+    for name, kind, shape in header["fields"]:
+        cells = int(np.prod(shape, dtype=np.int64)) if shape else 1
+        size = 8 if kind == "int" else -(-cells // 8) if kind in ("bits", "packed") else cells * _WIDTHS[kind]
+        if roles.get(name, "public") == "public":
+            raw = data[start : start + size]
+            yield f"field {name}", str(struct.unpack("<q", raw)[0]) if kind == "int" else raw.hex()
+        start += size
+
+
+def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
+    try:
+        return {each.name: codec.role_of(each) for each in fields(find(header["algorithm"]).state_type)}
+    except (InvalidBytes, PanstreamError):
+        return {}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
+    connection = sqlite3.connect(path)
+    try:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
+            yield f"{place} {table}: rows", str(len(rows))
+            for at, row in enumerate(rows):
+                yield f"{place} {table}: row {at}", json.dumps(row, default=_digest)
+    finally:
+        connection.close()

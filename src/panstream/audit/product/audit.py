@@ -1,0 +1,209 @@
+"""The audit: every neighbour down every road, and every field compared with the run on the original rows."""
+
+from __future__ import annotations
+
+import re
+import signal
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from panstream.audit.product._driver import Fields, Product, Road
+from panstream.audit.product._leaks import PLANTS
+from panstream.audit.product._neighbouring_inputs import Neighbour, generated, is_logged, neighbours, read_rows
+from panstream.audit.product.fork_server_client import Zygote
+from panstream.engine.config.config import load_config
+from panstream.errors import PanstreamError
+
+ROADS = (
+    Road(command="run", format="csv"),
+    Road(command="run", format="json"),
+    Road(command="run", format="parquet"),
+    Road(command="serve", format="csv"),
+    Road(command="serve", format="json"),
+    Road(command="serve", format="arrow"),
+    Road(command="run", format="csv", workers=2),
+    Road(command="serve", format="csv", workers=2),
+    Road(command="query", format="csv"),
+    Road(command="query", format="json"),
+    Road(command="run", format="log"),
+    Road(command="serve", format="beacon"),
+    Road(command="follow", format="csv"),
+    Road(command="follow", format="log"),
+)
+
+QUICK = (ROADS[0], ROADS[2], ROADS[8])
+
+_CONTROLLED = {
+    "run": 0,
+    "serve": 3,
+    "cluster": 7,
+    "beacon": 11,
+    "follow": 12,
+    "arrival": 3,
+}  # roads on which leaks are planted
+_STEP = 5  # rows of a step, where files are cut into steps
+
+_TELLING = ("section: unknown", "event removed", "visitor: no number")
+
+# What may differ, and the public fact that covers it.
+_POSITION = re.compile(r"^store/.*meta: (seen|positions)\b.*rows\.")
+_READ_SO_FAR = "how far a file was read"
+_GUESSED = "the input's format and columns, as guessed from its first rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Difference:
+    """A field that is not the same for two neighbours."""
+
+    road: str
+    neighbour: str
+    field: str
+    before: str
+    after: str
+    fact: str | None = None  # the declared public fact that covers it
+
+
+@dataclass(slots=True, kw_only=True)
+class SystemReport:
+    """What was tried, and what differed."""
+
+    neighbours: int = 0
+    runs: int = 0
+    fields: int = 0
+    names: set[str] = field(default_factory=set)
+    differences: list[_Difference] = field(default_factory=list)
+
+    @property
+    def undeclared(self) -> list[_Difference]:
+        """Return the differences that no declared fact covers."""
+        return [each for each in self.differences if each.fact is None]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether nothing differed that was not declared, and something was compared."""
+        return not self.undeclared and self.fields > 0
+
+
+def bundled() -> list[Path]:
+    """Return the configurations that come with the package: between them every kind of query."""
+    return sorted(Path(__file__).with_name("configurations").glob("*.toml"), key=lambda path: path.stem, reverse=True)
+
+
+def audit_system(
+    path: Path,
+    zygote: Zygote,
+    *,
+    rows: Path | None = None,
+    roads: Sequence[Road] = ROADS,
+    plants: Sequence[str] = (),
+    choose: Callable[[Neighbour], bool] = lambda neighbour: True,
+    workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.telling,
+    done: Callable[[Road, Neighbour], None] = lambda road, neighbour: None,
+) -> SystemReport:
+    """Run a configuration on neighbouring inputs and compare all that can be seen.
+
+    ``plants`` are leaks put in; ``workers`` chooses the neighbours for a cluster, which takes seconds to start.
+    """
+    now = float(int(time.time()))
+    config = load_config(path)
+    text = tomllib.loads(path.read_text())
+    for lookup in text.get("lookup", {}).values():
+        lookup["file"] = str((path.parent / lookup["file"]).resolve())
+    made = generated(config, now) if rows is None else read_rows(config, str(rows))
+    columns = config.stream.columns
+    fitting = {"log": is_logged(config), "beacon": config.web is not None and config.web.source == "beacon"}
+    roads = [road for road in roads if fitting.get(road.format, True)]
+    original = Neighbour(name="the original", rows=made)
+    tried = [each for each in neighbours(config, made, now) if choose(each)]
+    report = SystemReport(neighbours=len(tried))
+    with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
+        product = Product(Path(folder), text, config.stream.name, now, zygote, tuple(plants))
+        product.warm({road.format: original.encode(columns, road.format) for road in roads})
+        for road in roads:
+            originals: dict[int | None, Fields] = {}
+            for neighbour in tried:
+                if neighbour.fits(road.format) and (not road.workers or workers(neighbour)):
+                    # Where a file has a row more, rows fall into other steps: the number of its rows is public.
+                    step = None if neighbour.length else _STEP
+                    for each in [neighbour] if step in originals else [original, neighbour]:
+                        arrived = None if config.stream.time is not None else _last_post(columns, each, road)
+                        after = product.observe(road, _bodies(columns, each, road), after=arrived, batch_rows=step)
+                        before = originals.setdefault(step, after)
+                        ended = str(128 + signal.SIGTERM) if road.command in ("serve", "follow") else "0"
+                        if before["exit code"] != ended and not plants:
+                            raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
+                        report.runs += 1
+                    _compare(report, road, neighbour, before, after)
+                    done(road, neighbour)
+    return report
+
+
+def try_controls(zygote: Zygote, *, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, str]:
+    """Plant each leak and run the audit; return the first field that gave each away, or nothing; without ``full``, of
+    ``run`` alone.
+
+    Every planted leak, and the mistakes of earlier versions, must be caught.
+    """
+    configurations = {path.stem: path for path in bundled()}
+    found: dict[str, str] = {}
+    for name, (kind, _) in PLANTS.items():
+        if (full or kind == "run") and (not only or name in only):
+            path = configurations[{"beacon": "site", "arrival": "arrivals"}.get(kind, "visitors")]
+            roads = [ROADS[_CONTROLLED[kind]]]
+            report = audit_system(path, zygote, roads=roads, plants=[name], choose=lambda each: each.name in _TELLING)
+            found[name] = report.undeclared[0].field if report.undeclared else ""
+    return found
+
+
+def _last(fields: Fields) -> str:
+    return next(
+        (text for name, text in reversed(fields.items()) if name.startswith(("stderr: line ", "log: line "))), ""
+    )
+
+
+def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> list[bytes]:
+    """Return the rows as a file; or, for a server, as two posts or parts of a growing file, of which the second has the
+    last row alone, so that it has a step of its own.
+    """
+    if road.command not in ("serve", "follow"):
+        return [neighbour.encode(columns, road.format)]
+    parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
+    first, last = (part.encode(columns, road.format) for part in parts)
+    if road.command == "follow" and road.format == "csv":  # the file has its header already
+        last = last.partition(b"\n")[2]
+    return [first, last]
+
+
+def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> bytes:
+    """Return the last row, or no row where the neighbour has a row less: whether one came must not show."""
+    if neighbour.length >= 0:
+        return _bodies(columns, replace(neighbour, line=None), road)[-1]
+    if road.format == "csv" and road.command == "serve":
+        return ",".join(columns).encode() + b"\n"
+    return Neighbour(name="no row", rows=()).encode(columns, "arrow") if road.format == "arrow" else b""
+
+
+def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:
+    report.names |= {*before, *after}
+    read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
+    # Of two inputs that were guessed to be different, everything else may be: the guess is public.
+    guessed = _GUESSED if road.command == "query" and any(before[name] != after.get(name) for name in read) else None
+    from_files = road.command in ("run", "follow")
+    for name in {**before, **after}:
+        report.fields += 1
+        one, other = before.get(name, "nothing"), after.get(name, "nothing")
+        if one != other:
+            report.differences.append(
+                _Difference(
+                    road=str(road),
+                    neighbour=neighbour.name,
+                    field=name,
+                    before=one,
+                    after=other,
+                    fact=guessed or (_READ_SO_FAR if from_files and _POSITION.search(name) else None),
+                )
+            )

@@ -1,0 +1,127 @@
+"""``panstream explain`` and ``panstream check``: what a configuration promises, before a row is read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from panstream.cli.common import AsJson, ConfigFile, Format, outcome
+from panstream.cli.hardening import harden
+
+if TYPE_CHECKING:
+    from panstream.engine.config.config import Config
+
+_SHOWN = 100  # rows of a report
+_SHARE = """\
+If `run` reads files, it also publishes the share of rows that could not be used, once: epsilon {:g} on top of the
+totals above ([stream] unusable_epsilon)."""
+_PUBLIC = """\
+on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;
+of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected"""
+
+Source = Annotated[
+    list[str] | None,
+    typer.Option(help="Also ask the broker of this Kafka topic (kafka://host:port/topic) about gzip. May be repeated."),
+]
+
+
+def explain(
+    config: ConfigFile,
+    as_json: AsJson = False,
+    shards: Annotated[
+        int | None, typer.Option(help="Also say where a cluster of this many shards keeps the states, and why.", min=1)
+    ] = None,
+    source: Source = None,
+) -> None:
+    """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
+    with outcome():
+        from panstream.engine.reporting.explain import explain as explained
+        from panstream.engine.reporting.unusable_share import epsilon_for_files
+        from panstream.engine.runtime.selector import load_checked
+        from panstream.primitives.memory import secret_memory
+
+        loaded = load_checked(config)
+        found = explained(loaded)
+        share = epsilon_for_files(loaded)
+        memory = str(secret_memory.would_get())
+        warnings = _source_warnings(source)
+        told = {**found.to_json(), "memory": memory, "unusable_epsilon": share}
+        told["warnings"] += warnings
+        if shards is not None:
+            from panstream.distributed.sharded.explain import places
+
+            told["cluster"] = places(found.plans, shards)
+        typer.echo(json.dumps(told, indent=2) if as_json else found.text())
+        if share and not as_json:
+            typer.echo(f"\n{_SHARE.format(share)}")
+        if not as_json:
+            for text in warnings:
+                typer.echo(f"\nwarning: {text}")
+            typer.echo(f"\nOn this machine states are kept in {memory}.")
+        if shards is not None and not as_json:
+            typer.echo(f"\non a cluster of {shards} shards")
+            for name, text in [*((entry["name"], entry["why"]) for entry in told["cluster"]), ("public", _PUBLIC)]:
+                for number, line in enumerate(text.splitlines()):
+                    typer.echo(f"  {'' if number else name:<11} {line}")
+
+
+def check(
+    config: ConfigFile,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also say which rows of this file would be left out, and why; no state is created. May be repeated."
+        ),
+    ] = None,
+    format: Format = None,
+    source: Source = None,
+) -> None:
+    """Check a configuration: every key, every query, and the budget.
+
+    With --rows, exit code 1 means that some rows would be left out. Rows are reported by number, never by content.
+    """
+    if rows:
+        harden()
+    with outcome():
+        from panstream.engine.reporting.explain import explain as explained
+        from panstream.engine.runtime.selector import load_checked
+
+        loaded = load_checked(config)
+        found = explained(loaded)
+        warnings = [*found.uncertain(), *found.strict_windows(), *_source_warnings(source)]
+        names = ", ".join(plan.config.name for plan in found.plans)
+        count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
+        typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")
+        for text in warnings:
+            typer.echo(f"warning: {text}", err=True)
+        if rows and _report(loaded, rows, format):
+            raise typer.Exit(1)
+
+
+def _source_warnings(addresses: list[str] | None) -> list[str]:
+    """Return what the brokers of Kafka topics leave open; raise an error for a topic that ``run`` would refuse."""
+    if not addresses:
+        return []
+    from panstream.engine.sources.kafka import gzip_warning
+
+    return [warning for address in addresses if (warning := gzip_warning(address)) is not None]
+
+
+def _report(config: Config, inputs: list[str], format: str | None) -> bool:
+    from panstream.engine.runtime.ingest import bad_rows, check_files
+
+    found = False
+    for given in inputs:
+        for warning in check_files(config, [given], format=format):
+            typer.echo(f"warning: {warning}", err=True)
+        count = 0
+        for count, bad in enumerate(bad_rows(config, [given], format=format), start=1):
+            if count <= _SHOWN:
+                typer.echo(f"{given}, row {bad.row}: {bad.reason}")
+        if count > _SHOWN:
+            typer.echo(f"{given}: and {count - _SHOWN:,} more")
+        typer.echo(f"{given}: " + (f"{count:,} reasons to leave a row out" if count else "every row can be used"))
+        found = found or count > 0
+    return found

@@ -1,0 +1,256 @@
+"""``panstream federate``: one network from several holders; ``panstream holder``: one of them, which answers within
+a budget.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from panstream.cli.common import StopSignal, outcome
+from panstream.errors import FederationStopped, InvalidParameter
+from panstream.primitives.toml_config import toml_lines
+
+if TYPE_CHECKING:
+    from panstream.models.federated.analyst import FederatedModel, Federation
+    from panstream.models.federated.certificates import Authority, Identity
+    from panstream.models.federated.config import Member, RunConfig
+
+_ANALYST = "analyst"
+
+
+def federate(
+    config: Annotated[Path, typer.Argument(help="Configuration of the run (TOML).")],
+    out: Annotated[Path | None, typer.Option(help="Write the network here (JSON or BIF).")] = None,
+    ledgers: Annotated[Path | None, typer.Option(help="Directory for the ledgers of holders started here.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Method to use instead of the configuration's: pairs, tree, gaussian-sums, independent, "
+            "noisy-statistics, majority-voting or noisy-model."
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+) -> None:
+    """Learn one network from the holders of CONFIG and show it, with what every holder spent.
+
+    Holders given by url are asked where they run. Holders given by data are started here, each as a process with a
+    ledger and a certificate of its own, and stopped again: a trial of the real thing on one machine.
+    """
+    with outcome(), ExitStack() as stack:
+        from panstream.models.federated.analyst import Federation
+        from panstream.models.federated.config import RunConfig
+        from panstream.models.federated.https import HttpsChannel
+        from panstream.models.networks.domain import Domain
+        from panstream.models.networks.records import Records
+        from panstream.models.networks.serialization import save
+
+        given = _with_method(RunConfig.read(config), method)
+        domain = Domain.load(given.domain)
+
+        def report(line: str) -> None:
+            if not quiet:
+                typer.echo(f"  {line}", err=True)
+
+        places = stack.enter_context(_holders(given, ledgers, report))
+        channels = [
+            HttpsChannel(member.name, places[member.name][0], places[member.name][1], timeout=given.timeout)
+            for member in given.members
+        ]
+        federation = Federation(domain, channels, run=given.run, minimum=given.minimum, report=report)
+        result = given.method.run(federation)
+        typer.echo(_network(result))
+        typer.echo("\n" + _spent(federation, result))
+        if given.test is not None:
+            bits = result.network.cross_entropy(Records.load(given.test, domain))
+            uniform = f"uniform guessing: {math.log2(domain.cells):.3f}"
+            typer.echo(f"\ncross entropy on the test table: {bits:.3f} bits per record ({uniform})")
+        if out is not None:
+            save(result.network, out, {"claim": result.claim.to_json(), "method": result.method, "run": result.run})
+            typer.echo(f"\nwrote {out}")
+
+
+def holder(config: Annotated[Path, typer.Argument(help="Configuration of the holder (TOML).")]) -> None:
+    """Serve one holder's table over HTTPS: every question is checked, charged and answered once.
+
+    Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws
+    again.
+    """
+    with outcome():
+        from panstream.models.federated.config import HolderConfig
+        from panstream.models.federated.https import HolderServer
+
+        given = HolderConfig.read(config)
+        if given.identity is None:
+            raise InvalidParameter("[holder] must have certificate, key and authority")
+        with given.open() as kept:
+            server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)
+            stop = StopSignal()
+            server.start()
+            typer.echo(f"{given.name} answers at {server.address}")
+            stop.wait()
+            server.stop()
+            typer.echo(f"{given.name} stopped; spent epsilon {kept.ledger.epsilon:.4g} of {given.epsilon:g}")
+        stop.exit()
+
+
+def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the signing key (PEM).")]) -> None:
+    """Write a signing key for secure sums and print its public half, for [holder.members] of all other holders.
+
+    Exchange public keys between the holders themselves: an analyst who hands them out could invent holders.
+    """
+    with outcome():
+        from panstream.models.federated.secure_sums import write_signing_key
+
+        try:
+            typer.echo(write_signing_key(file).hex())
+        except FileExistsError:
+            raise InvalidParameter(f"{file} already exists; a signing key is never overwritten") from None
+
+
+def _with_method(given: RunConfig, name: str | None) -> RunConfig:
+    if name is None:
+        return given
+    from panstream.models.federated.config import METHODS, PURE
+
+    if name not in METHODS:
+        raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
+    kind, shared = METHODS[name], ("epsilon", "delta", "degree", "secure", "colluders")
+    kept = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
+    kept |= {key: getattr(given.method, key) for key in shared if hasattr(given.method, key)}
+    if name in PURE and not kept.get("secure"):
+        del kept["delta"]  # it comes with secure sums only
+    return replace(given, method=kind(**{key: kept[key] for key in kept if key in kind.__dataclass_fields__}))
+
+
+@contextmanager
+def _holders(given: RunConfig, ledgers: Path | None, report: object) -> Iterator[dict[str, tuple[str, Identity]]]:
+    """Start the holders that have data here; yield every holder's address and the identity to use there."""
+    from panstream.models.federated.certificates import Authority
+
+    with tempfile.TemporaryDirectory(prefix="panstream-federate-") as scratch, ExitStack() as stack:
+        folder = Path(scratch)
+        authority = Authority(folder / "certificates")
+        analyst = authority.issue(_ANALYST)
+        places: dict[str, tuple[str, Identity]] = {}
+        waiting = []
+        here = [member.name for member in given.members if member.url is None]
+        rosters = _rosters(here, folder) if getattr(given.method, "secure", False) else {}
+        for member in given.members:
+            if member.url is not None:
+                assert given.identity is not None
+                places[member.name] = (member.url, given.identity)
+                continue
+            file = _holder_file(member, given.domain, folder, authority, ledgers, rosters.get(member.name, {}))
+            waiting.append((member, stack.enter_context(_process(file))))
+        for member, process in waiting:
+            places[member.name] = (_address(member, process), analyst)
+        yield places
+
+
+def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """Give every holder started here a signing key, and all of them everybody's public key."""
+    from panstream.models.federated.secure_sums import write_signing_key
+
+    files = {name: folder / f"signing-{at}.pem" for at, name in enumerate(names)}
+    members = {name: write_signing_key(file).hex() for name, file in files.items()}
+    return {name: {"holder": {"signing_key": str(files[name])}, "holder.members": members} for name in names}
+
+
+def _holder_file(
+    member: Member,
+    domain: Path,
+    folder: Path,
+    authority: Authority,
+    ledgers: Path | None,
+    roster: dict[str, dict[str, str]],
+) -> Path:
+    assert member.data is not None
+    identity = authority.issue(member.name)
+    kept = (ledgers or folder / "ledgers").absolute()
+    kept.mkdir(parents=True, exist_ok=True)
+    values = {
+        "name": member.name,
+        "data": str(member.data.absolute()),
+        "domain": str(domain.absolute()),
+        "epsilon": member.epsilon,
+        "delta": member.delta,
+        "ledger": str(kept / f"{identity.certificate.stem}.sqlite"),
+        "certificate": str(identity.certificate),
+        "key": str(identity.key),
+        "authority": str(identity.authority),
+        "analysts": [_ANALYST],
+        **roster.get("holder", {}),
+    }
+    path = folder / f"{identity.certificate.stem}.toml"
+    lines = ["[holder]", *toml_lines(values)]
+    if roster:
+        lines += ["[holder.members]", *toml_lines(roster["holder.members"])]
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
+@contextmanager
+def _process(file: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "panstream.cli", "holder", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _address(member: Member, process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if " answers at " not in line:
+        _, problem = process.communicate()
+        raise FederationStopped(
+            f"{member.name} did not start: {problem.strip().removeprefix('error: ') or 'no reason given'}"
+        )
+    return line.rsplit(" ", 1)[1].strip()
+
+
+def _network(result: FederatedModel) -> str:
+    from panstream.algorithms.planning.tables import aligned
+    from panstream.models.networks.mixture import Mixture
+
+    whole = result.network
+    network = whole.nearest_tree() if isinstance(whole, Mixture) else whole
+    names = network.domain.names
+    rows = [
+        (names[at], ", ".join(names[each] for each in network.parents[at]) or "-", str(network.domain.sizes[at]))
+        for at in network.order
+    ]
+    edges = "the strongest dependences" if isinstance(whole, Mixture) else f"{len(network.edges)} edges"
+    title = f"{result.method}: {edges}, {result.records:,} records, {result.questions} questions"
+    return aligned(title, ("attribute", "depends on", "categories"), rows, right={2})
+
+
+def _spent(federation: Federation, result: FederatedModel) -> str:
+    from panstream.algorithms.planning.tables import aligned
+
+    rows = []
+    for each in federation.introductions():
+        limit = "unlimited" if each.epsilon is None else f"{each.epsilon:g}"
+        rows.append((each.holder, f"{each.records:,}", f"{each.spent:.4g}", limit, f"{each.delta:g}", "took part"))
+    rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
+    head = ("holder", "records", "epsilon spent", "budget", "delta", "")
+    table = aligned("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
+    notes = "".join(f"; {text}" for text in (result.claim.assumption, result.claim.note) if text)
+    claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
+    return f"{table}\n\n{claim} (replace-one; run {result.run}){notes}"

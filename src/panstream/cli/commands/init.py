@@ -1,0 +1,182 @@
+"""``panstream init``: a commented configuration from the beginning of a sample file. No value of it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.common import DateFormat, Decimal, Encoding, Format, dialect_from, outcome
+from panstream.errors import InvalidParameter
+from panstream.primitives.toml_config import toml_lines, toml_value
+
+if TYPE_CHECKING:
+    from panstream.engine.sources import Dialect
+    from panstream.engine.sources.schema_guess import Guess
+
+_TIMES = ("timestamp", "date")
+_PROPOSED = 4
+_SIZES = 2  # at which the error of a question is told
+
+
+def init(
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A CSV, JSON lines, Parquet or Arrow file.")],
+    user: Annotated[str | None, typer.Option(help="The column that identifies the person each row is about.")] = None,
+    time: Annotated[str | None, typer.Option(help="The column of event time, if there is more than one.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the configuration; - for standard output.")] = Path(
+        "panstream.toml"
+    ),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    format: Format = None,
+    decimal: Decimal = ".",
+    date_format: DateFormat = None,
+    encoding: Encoding = None,
+) -> None:
+    """Write a commented configuration from a sample: names and types of columns, and questions to ask; no values."""
+    with outcome():
+        shown = str(out) == "-"
+        if not shown and out.exists() and out.stat().st_size and not force:  # an empty one is the shell's redirection
+            raise InvalidParameter(f"{out.name} already exists; use --force to overwrite it")
+        if not sample.exists():
+            raise InvalidParameter(f"there is no file {sample.name!r}")
+        from panstream.engine.sources.schema_guess import guess
+
+        declared = dialect_from(decimal, date_format, encoding)
+        guessed = guess([str(sample)], format=format, written=declared, caller="command")
+        for text in guessed.hints.values():
+            typer.echo(f"warning: {text}", err=True)
+        for option, column in (("--user", user), ("--time", time)):
+            if column is not None and column not in guessed.columns:
+                columns = ", ".join(guessed.columns)
+                raise InvalidParameter(f"{option} must be one of the columns {columns}, got {column!r}")
+        stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
+        text = _template(stream, guessed, declared, user, time)
+        if shown:
+            typer.echo(text, nl=False)
+            return
+        out.write_text(text, encoding="utf-8")
+        typer.echo(f"{sample.name}: {guessed} (guessed)", err=True)
+        typer.echo(f"Wrote {out}. Review it, then run: panstream check {out}", err=True)
+
+
+def _text_keys(written: Dialect) -> dict[str, Any]:
+    """Return the keys of [stream] about how text is written."""
+    formats = written.style.date_formats
+    keys: dict[str, Any] = {"decimal": written.style.decimal} if written.style.decimal != "." else {}
+    if formats:
+        keys["date_format"] = formats[0] if len(formats) == 1 else list(formats)
+    if written.declared_encoding is not None:
+        keys["encoding"] = written.encoding
+    return keys
+
+
+def _template(name: str, guessed: Guess, written: Dialect, user: str | None, time: str | None) -> str:
+    """Return a configuration with these columns and questions about them, with comments."""
+    columns = guessed.columns
+    timed = [column for column, kind in columns.items() if kind in _TIMES]
+    time = time or (timed[0] if timed else None)
+    stream: dict[str, Any] = {"name": name, "columns": dict(columns)}
+    stream |= {} if user is None else {"user": user}
+    stream |= {} if time is None else {"time": time}
+    lines = [
+        "[stream]",
+        f"name = {toml_value(name)}",
+        _NO_USER if user is None else f"user = {toml_value(user)}",
+        _NO_TIME if time is None else f"time = {toml_value(time)}  # event time; without it the time of arrival counts",
+        '# lateness = "5 minutes" # how late a row may arrive',
+        '# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE',
+    ]
+    if guessed.dialect is not None and guessed.dialect.delimiter not in (",", "\t" if guessed.format == "tsv" else ","):
+        lines.append(f"delimiter = {toml_value(guessed.dialect.delimiter)}")
+    if guessed.dialect is not None and guessed.dialect.names:
+        lines.append("header = false")
+    lines += toml_lines(_text_keys(written))
+    declared = "\n".join(toml_lines(columns))
+    parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
+    parts += [_question(stream, *each) for each in _questions(name, columns, user, time)[:_PROPOSED]]
+    return "\n".join([*parts, _STORE])
+
+
+def _questions(
+    stream: str, columns: Mapping[str, str], user: str | None, time: str | None
+) -> list[tuple[dict[str, Any], dict[str, str], bool]]:
+    """Return questions as keys of a [[query]], with a comment for some keys, and whether they can be asked as they
+    are: bounds and groups are for people to say.
+    """
+    rows, day = f"SELECT COUNT(*) FROM {stream}", {"window": "1 day"}
+    found: list[tuple[dict[str, Any], dict[str, str], bool]] = []
+    if user is not None:
+        users = f"SELECT COUNT(DISTINCT {_quoted(user)}) FROM {stream}"
+        found.append(({"name": "users", "sql": users}, {"sql": _EXPECTED}, True))
+        if time is not None:
+            found.append(({"name": "users per day", "sql": users, **day}, {}, True))
+    else:
+        found.append(({"name": "rows", "sql": rows}, {}, True))
+        if time is not None:
+            found.append(({"name": "rows per day", "sql": rows, **day}, {}, True))
+    others = [(column, kind) for column, kind in columns.items() if column not in (user, time)]
+    number = next((column for column, kind in others if kind in ("double", "int")), None)
+    if number is not None:
+        sql = f"SELECT AVG({_quoted(number)}) FROM {stream}"
+        found.append(({"name": f"mean {number}", "sql": sql, "lower": 0.0, "upper": 100.0}, {"lower": _BOUNDS}, False))
+    word = next((column for column, kind in others if kind == "string"), None)
+    if word is not None:
+        sql = f"SELECT {_quoted(word)}, COUNT(*) FROM {stream} GROUP BY {_quoted(word)}"
+        keys = {"groups": {word: ["one", "another"]}}
+        found.append(({"name": f"rows by {word}", "sql": sql, **keys}, {"groups": _KEYS}, False))
+    if user is not None:
+        found.append(({"name": "rows", "sql": rows}, {}, True))
+    return found
+
+
+def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], asked: bool) -> str:
+    """Return a [[query]] with its error; as a comment if somebody has to fill something in first."""
+    keys = {**keys, "epsilon": 1.0}
+    lines = ["[[query]]"]
+    for key, value in keys.items():
+        lines.append(f"{key} = {toml_value(value)}{comments.get(key, _COMMENTS.get(key, ''))}")
+    lines += [f"# error, 95%: {text}" for text in _errors(stream, keys)]
+    return "".join(f"{'' if asked else '# '}{line}\n" for line in lines)
+
+
+def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
+    """Return how far off the answer may be, from public parameters alone."""
+    from panstream.core.estimate import figure
+    from panstream.engine.config.config import read_config
+    from panstream.engine.planner.accuracy import expected_errors
+    from panstream.engine.planner.query_plan import plan_all
+
+    (plan,) = plan_all(read_config({"stream": stream, "query": [keys]}))
+    return [f"{figure(error)} {at}" for at, error in expected_errors(plan)[:_SIZES]]
+
+
+def _quoted(name: str) -> str:
+    """Write a column's name as SQL takes it."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
+
+
+_NO_USER = '# user = "..."           # column that identifies the person each row is about; for COUNT(DISTINCT ...)'
+_NO_TIME = '# time = "..."           # column of event time; without it the time of arrival counts'
+_COLUMNS = """
+[stream.columns]         # types: int, double, string, binary, bool, timestamp, date
+{columns}
+"""
+_BUDGET = """\
+# [stream.budget]        # refuse queries if one event could lose more than this to all of them together
+# event = 5.0            # a limit for user needs queries that bound what one user adds
+"""
+_EXPECTED = "\n# expected = 10000       # roughly how many; makes the estimate better if it is about right"
+_BOUNDS = "              # public bounds that you know without looking at the data"
+_KEYS = "  # list them: keys read from the data would reveal who is in it"
+_COMMENTS = {
+    "epsilon": "            # privacy loss of a copy of the state and all answers together",
+    "window": "         # starts afresh every day",
+}
+_STORE = """\
+[store]
+directory = "state"      # keep it out of backups: every copy of it is an intrusion
+# durability = "batch"   # "interval" and "none" are faster and promise less
+"""

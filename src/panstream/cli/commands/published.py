@@ -1,0 +1,78 @@
+"""``panstream ask`` and ``merge``: how often one name came, and one list of names, from what stores have published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panstream.cli.common import AsJson, outcome
+
+
+def ask(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store's directory.")],
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="\"page = '/x'\" or \"page IN ('/x', '/y')\".")],
+    query: Annotated[str | None, typer.Option(help="Which query, if more than one counts the same key.")] = None,
+    all_windows: Annotated[
+        bool, typer.Option("--all", help="Answer for every published window, not only the latest.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how often a name occurred, listed or not, from published tables alone: it costs nothing, however often it is
+    asked. Exit codes: 0 done, 2 wrong usage.
+    """
+    with outcome(refused=2):
+        from panstream.algorithms.planning.tables import aligned
+        from panstream.cli.commands.run import period
+        from panstream.core.estimate import figure
+        from panstream.engine.reporting.point_queries import ask as asked
+        from panstream.primitives.escaping import printable
+
+        found = asked(store, condition, query=query, all_windows=all_windows)
+        if as_json:
+            for row in found:
+                typer.echo(json.dumps(row, allow_nan=False))
+            return
+        lines = []
+        for row in found:
+            interval = " to ".join(map(figure, row["interval"]))
+            lines.append((row["query"], printable(row["name"]), period(row), figure(row["value"]), interval))
+        head = ("query", "name", "period", "estimate", "95% interval")
+        typer.echo(aligned("each interval holds for its name alone", head, lines, right={3, 4}))
+
+
+def merge(
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="The directories of the stores.")],
+    query: Annotated[str | None, typer.Option(help="Which query, if more than one lists names.")] = None,
+    all_windows: Annotated[
+        bool, typer.Option("--all", help="Add every answer whose tables are kept, not only the latest of each store.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many names to print.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Make one list of names from the lists that several stores, or several windows of one, have published: names that
+    are too rare for each of them may be found in their sum. It costs nothing. Exit codes: 0 done, 2 wrong usage.
+    """
+    with outcome(refused=2):
+        from panstream.algorithms.planning.tables import aligned
+        from panstream.core.estimate import figure
+        from panstream.engine.reporting.merge_lists import merge as merged
+        from panstream.primitives.escaping import printable
+
+        found = merged(stores, query=query, all_windows=all_windows)
+        if as_json:
+            typer.echo(json.dumps(found.to_json(), allow_nan=False))
+            return
+        lines = [
+            (printable(str(item["name"])), figure(item["count"]), " to ".join(map(figure, item["interval"])))
+            for item in found.items[:limit]
+        ]
+        title = f"{len(found.parts)} published answers added up; the intervals hold together"
+        typer.echo(aligned(title, (found.key, "estimate", "95% interval"), lines, right={1, 2}))
+        note = found.note(limit)
+        typer.echo(f"\n{note[0].upper()}{note[1:]}.")
+        typer.echo(f"Adding up costs nothing. Each answer was published at {', or at '.join(found.costs)}.")
+        if found.by_user:
+            typer.echo("A user whose rows are in several of them loses that in each.")

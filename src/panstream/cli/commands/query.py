@@ -1,0 +1,169 @@
+"""``panstream query``: one question about a file, answered privately, without a configuration."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.commands.run import report
+from panstream.cli.common import (
+    DateFormat,
+    Decimal,
+    Encoding,
+    Format,
+    NoHardening,
+    dialect_from,
+    outcome,
+    progress_bar,
+)
+from panstream.cli.hardening import harden
+from panstream.errors import InvalidParameter
+from panstream.primitives.escaping import printable
+from panstream.primitives.interrupts import INTERRUPTS
+
+if TYPE_CHECKING:
+    from panstream.engine.reporting.answer import Answer
+
+_STDIN = ("-", "stdin")
+
+
+def query(
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="One SELECT; FROM names a file, a glob, a directory or '-', in quotes.")
+    ],
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy cost of the whole answer, all groups together; 1 is common, less is safer.")
+    ],
+    user: Annotated[
+        str | None, typer.Option(help="Column that identifies the person; without it, single rows are protected.")
+    ] = None,
+    lower: Annotated[float | None, typer.Option(help="Lowest value, known without looking at the data.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Highest value, known without looking at the data.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=KEY,...", help="Keys of a GROUP BY column; may be repeated.")
+    ] = None,
+    universe: Annotated[int | None, typer.Option(help="Number of possible users; ids are 0, 1, 2, ...")] = None,
+    expected: Annotated[int | None, typer.Option(help="Roughly how many users, for a better estimate.")] = None,
+    contributions: Annotated[
+        int | None, typer.Option(help="Most rows per user that count, to protect them together.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Slack for names that nobody listed, such as 1e-6: more of them are found.")
+    ] = None,
+    longest: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
+    window: Annotated[str | None, typer.Option(help="One answer per period: '1 day', '1 hour'.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of event time, if there is more than one.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help="Type of a column, overriding the guess; may be repeated."),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the claim and what was guessed.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file; - for standard output.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="File that records what answers cost; next to the data by default.")
+    ] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not record what answers cost.")] = False,
+    budget: Annotated[
+        float | None, typer.Option(help="Refuse if all answers together would cost more; the ledger remembers it.")
+    ] = None,
+    format: Format = None,
+    decimal: Decimal = ".",
+    date_format: DateFormat = None,
+    encoding: Encoding = None,
+    unusable_share: Annotated[
+        bool,
+        typer.Option(help="Publish the share of rows that could not be used, for a twentieth of epsilon."),
+    ] = True,
+    no_hardening: NoHardening = False,
+) -> None:
+    """Answer one SELECT about a file privately: no configuration, no store.
+
+    Format, columns and types are guessed from the first rows and shown. Bounds, groups and sizes are never read from
+    the rows. Exit codes: 0 done, 1 stopped, 2 wrong usage, 3 privacy budget exhausted, 128 + n stopped by signal n.
+    """
+    if not no_hardening:
+        harden()
+    with outcome(), INTERRUPTS.caught():
+        from panstream.engine.adhoc import Asked, source_of
+
+        if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
+            raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
+        if ledger is not None and no_ledger:
+            raise InvalidParameter("give --ledger or --no-ledger, not both")
+        name = source_of(sql)
+        settings: dict[str, Any] = {
+            "lower": lower,
+            "upper": upper,
+            "groups": pairs("--groups", groups, lambda keys: keys.split(",")),
+            "universe": universe,
+            "expected": expected,
+            "contributions": contributions,
+            "delta": delta,
+            "longest": longest,
+            "window": window,
+        }
+        asked = Asked(
+            ["-" if name in _STDIN else name],
+            sql,
+            epsilon=epsilon,
+            user=user,
+            format=format,
+            types=pairs("--type", types, str),
+            time=time,
+            settings=settings,
+            written=dialect_from(decimal, date_format, encoding),
+            caller="command",
+            unusable_share=unusable_share,
+        )
+        _tell(f"{name}: {asked.guess} (guessed)")
+        for warning in asked.warnings():
+            _tell(f"warning: {warning}")
+        where = False if no_ledger else ledger or True
+        with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
+            task = bar.add_task("reading", total=1.0)
+            answer = asked.answer(
+                ledger=where, budget=budget, tick=lambda rows, share: bar.update(task, completed=share or 0.0)
+            )
+        _show(answer, as_csv, as_json, as_markdown, parquet)
+        if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
+            for note in answer.notes:
+                _tell(f"note: {note}")
+        report(asked.fed)
+        paths = ", ".join(path.name for path in asked.ledgers(where)[:3])
+        _tell(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.")
+
+
+def _tell(text: str) -> None:
+    """Print a line on standard error; names of files and columns may be anything."""
+    typer.echo(printable(text), err=True)
+
+
+def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parquet: Path | None) -> None:
+    if parquet is not None:
+        import pyarrow.parquet
+
+        target = sys.stdout.buffer if str(parquet) == "-" else parquet
+        pyarrow.parquet.write_table(answer.to_arrow(), target)
+    if as_csv or as_markdown:
+        typer.echo(answer.to_csv() if as_csv else answer.to_markdown(), nl=False)
+    elif as_json:
+        typer.echo(json.dumps(answer.to_dict(), allow_nan=False))
+    elif str(parquet) != "-":
+        typer.echo(str(answer))
+
+
+def pairs(option: str, given: list[str] | None, read: Any) -> dict[str, Any] | None:
+    """Return what an option says of columns: COLUMN=..."""
+    found = {}
+    for text in given or []:
+        column, sign, value = text.partition("=")
+        if not (column and sign and value):
+            raise InvalidParameter(f"{option} must be COLUMN=..., got {text!r}")
+        found[column] = read(value)
+    return found or None

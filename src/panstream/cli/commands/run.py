@@ -1,0 +1,297 @@
+"""``panstream run``: feed events to the queries of a configuration and show their private answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.common import (
+    AcceptTime,
+    Cluster,
+    ConfigFile,
+    Format,
+    KeyFile,
+    NoHardening,
+    Workers,
+    operator_key,
+    outcome,
+    progress_bar,
+)
+from panstream.cli.hardening import harden
+from panstream.errors import ConfigError, needed
+from panstream.primitives.interrupts import INTERRUPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from panstream.engine.config.config import Config
+    from panstream.engine.runtime.engine import Engine
+    from panstream.engine.runtime.ingest import Fed
+
+_SHOWN = 10  # row numbers of a report
+_UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
+
+
+def run(
+    config: ConfigFile,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...",
+            help="Files, globs, directories, redis://host/db#stream, mqtt://host/topic, kafka://host/topic; "
+            "- or nothing: standard input.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per query.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write all answers to this .csv or .parquet file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw queries that answer repeatedly, to this .png or .svg.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for rows that are appended to the files.")] = False,
+    format: Format = None,
+    leave_open: Annotated[
+        bool, typer.Option("--leave-open", help="At the end of the input, leave windows open and answer nothing yet.")
+    ] = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    key_file: KeyFile = None,
+    accept_time: AcceptTime = False,
+    no_hardening: NoHardening = False,
+) -> None:
+    """Run the queries of CONFIG over the INPUT and print their answers.
+
+    Exit codes: 0 done, 1 stopped, 2 wrong usage or configuration, 3 privacy budget exhausted, 128 + n
+    stopped by signal n.
+    """
+    if not no_hardening:
+        harden()
+    with outcome(), INTERRUPTS.caught() as guard:
+        from panstream.distributed.two_party.session import open_stream
+        from panstream.engine.config.config import load_config
+        from panstream.engine.planner.public_facts import intakes_of
+        from panstream.engine.runtime.ingest import check_files, drain, feed_of
+        from panstream.engine.runtime.selector import Selector
+        from panstream.engine.sinks.sink import sink_of
+
+        if plot is not None:
+            needed("matplotlib", "drawing plots", "plots")
+        loaded = load_config(config)
+        given = inputs or ["-"]
+        # What can be wrong with questions and input shows here, before the engine charges for them.
+        source = feed_of(loaded, given, follow=follow, format=format)
+        tell = partial(typer.echo, err=True)
+        doubts = [] if follow else check_files(loaded, given, format=format)
+        for doubt in doubts if _watches() else []:  # a log is told the same whatever rows hold
+            tell(f"warning: {doubt}")
+        options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
+        with contextlib.ExitStack() as stack:
+            guard.check()
+            if cluster is None and workers is None:
+                loaded = _with_share(loaded, given, follow=follow)
+                select = stack.enter_context(Selector(loaded))
+                engine = stack.enter_context(open_stream(loaded, **options))
+                engine.declare(*intakes_of(given, follow=follow))
+                feed = partial(drain, engine, source, select)
+            else:
+                from panstream.distributed.sharded import session
+
+                if loaded.machines is not None:
+                    raise ConfigError("[stream] machines cannot be combined with a cluster")
+                source.close()
+                options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
+                engine = stack.enter_context(stack.enter_context(session.engines(loaded, **options))())
+                feed = partial(session.feed, engine, given, follow=follow, format=format)
+            stack.enter_context(sink_of(engine, tell))
+            before, made = engine.positions(), _made(engine)
+            fed = _watched(engine, feed)
+            report(fed)
+            if loaded.directory is None:
+                typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
+            if fed.interrupted:
+                with guard.step():
+                    engine.commit()
+                raise KeyboardInterrupt
+            if not leave_open:
+                with guard.step():
+                    engine.finish()
+            if engine.by_clock or fed.rows or engine.positions() != before:
+                _tell_finished(engine, made)
+            _show(engine, as_json, out, plot)
+
+
+def _with_share(config: Config, inputs: list[str], *, follow: bool) -> Config:
+    """Return the configuration with the share of unusable rows, which is published for files."""
+    from panstream.engine.reporting.unusable_share import epsilon_for_files, with_share
+
+    live = follow or any(name == "-" or "://" in name for name in inputs)
+    epsilon = 0.0 if live else epsilon_for_files(config)
+    return with_share(config, epsilon) if epsilon else config
+
+
+def _watches() -> bool:
+    """Return whether someone watches: whoever owns the terminal owns the rows."""
+    return sys.stderr.isatty()
+
+
+def _watched(engine: Engine, work: Callable[..., Fed]) -> Fed:
+    """Run with a progress bar where someone watches."""
+    if not _watches():
+        return work()
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]:,} rows, {task.fields[speed]:,.0f} rows/s"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with progress_bar(*columns) as progress:
+        bar = progress.add_task(engine.config.stream.name, total=None, rows=0, speed=0.0)
+
+        def tick(rows: int, share: float | None) -> None:
+            elapsed = max(progress.tasks[0].elapsed or 0.0, 1e-3)
+            total, done = (None, 0.0) if share is None else (1.0, share)
+            progress.update(bar, total=total, completed=done, rows=rows, speed=rows / elapsed)
+
+        return work(tick=tick)
+
+
+def report(fed: Fed) -> None:
+    """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they
+    hold.
+    """
+    if not _watches():
+        typer.echo(_UNTOLD, err=True)
+        return
+    for what, numbers, count in (
+        ("skipped as bad", fed.skipped, fed.skipped_count),
+        ("late and left out of their window", fed.late, fed.late_count),
+    ):
+        if count:
+            shown = ", ".join(str(number) for number in numbers[:_SHOWN])
+            more = "" if count <= _SHOWN else ", ..."
+            typer.echo(f"{count:,} row{'' if count == 1 else 's'} {what}: {shown}{more}", err=True)
+
+
+def _made(engine: Engine) -> dict[str, int]:
+    return {plan.config.name: engine.made(plan.config.name) for plan in engine.plans}
+
+
+def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
+    """Say of which queries the answers shown are earlier ones, though rows were taken in."""
+    over = [name for name, made in _made(engine).items() if engine.finished(name) and made == before[name]]
+    over = [name for name in over if not engine.config.query(name).of_unusable]
+    if over:
+        typer.echo(
+            f"note: rows were counted, but {', '.join(over)}: no answers are left, and those shown were published "
+            "before. For more, ask under a new name with releases =, or every = and horizon = (more answers for the "
+            "same epsilon, each less exact), or with window = (epsilon for every window); a new query counts only the "
+            "rows that arrive after it was added.",
+            err=True,
+        )
+
+
+def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:
+    from panstream.engine.reporting.unusable_share import published_share
+    from panstream.engine.runtime import results
+
+    found = list(results.answers(engine))
+    unusable = published_share(engine)
+    if as_json:
+        shares = [] if unusable is None else [unusable.to_json()]
+        for answer in [*found, *shares]:
+            typer.echo(json.dumps(answer, allow_nan=False))
+    else:
+        typer.echo(_answer_table(engine, found), nl=False)
+        if unusable is not None:
+            typer.echo(str(unusable))
+    if out is not None:
+        results.write(engine, out)
+    if plot is not None:
+        results.plot(engine, plot)
+
+
+def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
+    """Return a table with estimate, 95% interval, epsilon, what is protected, and the intrusions covered."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from panstream.engine.reporting.answer import said
+    from panstream.engine.runtime import results
+    from panstream.primitives.escaping import printable
+
+    table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
+    for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "period"):
+        table.add_column(column, justify="right" if column in ("estimate", "95% interval", "epsilon") else "left")
+    for answer in answers:
+        claim = answer["claim"]
+        low, high = answer["interval"]
+        table.add_row(
+            escape(printable(answer["name"])),
+            _estimate(answer),
+            f"{said(low)} to {said(high)}",
+            f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
+            f"one {claim['unit']}",
+            _covered(claim["intrusions"]),
+            period(answer),
+        )
+    console = Console(width=None if Console().is_terminal else 160)
+    with console.capture() as captured:
+        console.print(table)
+        for answer in answers:
+            if "beyond" in answer:
+                console.print(escape(printable(f"{answer['name']}: {answer['statement']}")))
+            if "help" in answer:
+                console.print(
+                    escape(printable(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
+                )
+        for name, note in results.notes(engine):
+            console.print(escape(printable(f"{name}: {note}")))
+    return captured.get()
+
+
+def _estimate(answer: dict[str, Any]) -> str:
+    """Return the value; of what has none or is an end, the first words of what is said of it."""
+    from panstream.engine.reporting.answer import said
+
+    if answer.get("too_uncertain"):
+        return "too uncertain"
+    if "statement" not in answer:
+        return said(answer["value"])
+    first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")
+    return "between" if answer["value"] is None else first
+
+
+def _covered(intrusions: dict[str, Any]) -> str:
+    """Return how many break-ins the claim covers, in few words; ``panstream explain`` has the rest."""
+    many = intrusions["announced"]
+    if "machines" in intrusions:
+        return "any, one machine at a time"
+    return f"{intrusions['unannounced']} unannounced" + (f", {many} announced" if many else "")
+
+
+def period(answer: dict[str, Any]) -> str:
+    """Return what time an answer is about."""
+    since = f"since {_short(answer['since'])}" if "since" in answer else ""
+    gaps = [f"without {_short(begin)} to {_short(end)}" for begin, end in answer.get("gaps", ())]
+    if "window" in answer:
+        start, end = map(_short, answer["window"])
+        parts = [f"{start} to {end}", since]
+    elif "until" in answer:
+        parts = [since, f"up to {_short(answer['until'])}"]
+    else:
+        parts = [since or "all data"]
+    return ", ".join(part for part in (*parts, *gaps) if part)
+
+
+def _short(stamp: str) -> str:
+    return stamp.removesuffix("Z").removesuffix("T00:00:00").replace("T", " ")

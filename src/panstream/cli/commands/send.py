@@ -1,0 +1,209 @@
+"""``panstream send``: pipe events to a server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.common import outcome
+from panstream.errors import FeedError, InvalidParameter, RequestRefused, translated
+
+if TYPE_CHECKING:
+    from panstream.client.client import Client, Sent
+
+_BLOCK = 1 << 20
+_TYPES = {"csv": "text/csv", "json": "application/x-ndjson"}
+_SENT = (*_TYPES, "arrow", "parquet")
+_USELESS = (401, 403, 404)  # statuses that every further batch would get, too
+
+
+def send(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: https://host:port.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")],
+    input: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Standard input by default.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="csv (with a header line), json (lines), arrow or parquet; by default, from the file name."),
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token; or set PANSTREAM_TOKEN.")] = None,
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of this sender, never of a person; random by default. Replaces an open one of this name."
+        ),
+    ] = None,
+    lanes: Annotated[
+        int, typer.Option(min=1, max=64, help="Batches in flight at a time; the server may allow fewer.")
+    ] = 16,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
+) -> None:
+    """Send events to a server and wait until they are saved there, in their order.
+
+    Exit code 1 if a batch was refused, if rows came too late for their window, or if no row could be used.
+    """
+    with outcome():
+        from panstream.client.client import Client
+
+        given = None if input is None or str(input) == "-" else input
+        kind = _format(given, format)
+        certificates = None if ca_file is None else str(ca_file)
+        settings: dict[str, Any] = {"producer": producer, "lanes": lanes, "ca_file": certificates}
+        with Client(url, stream=stream, token=_token(token_file), **settings) as client:
+            refused: Counter[str] = Counter()
+
+            def hear(call: Callable[[], Any]) -> Any:
+                """Return what a call returns once it is not interrupted any more by refusals of earlier batches."""
+                while True:
+                    try:
+                        return call()
+                    except RequestRefused as refusal:
+                        if refusal.status in _USELESS:
+                            raise
+                        refused[str(refusal)] += 1
+
+            with sys.stdin.buffer if given is None else _opened(given) as source:
+                for one in _sendings(client, source, kind):
+                    hear(one)
+            sent = hear(client.flush)
+        _report(sent, refused)
+
+
+def _report(sent: Sent, refused: Counter[str]) -> None:
+    watched = sys.stderr.isatty()
+    batches = f"{sent.batches:,} batch{'' if sent.batches == 1 else 'es'}"
+    typer.echo(f"Sent {sent.rows:,} rows ({batches})" if watched else "Sent", err=True, nl=False)
+    typer.echo("; saved to disk on the server." if sent.batches or not watched else ".", err=True)
+    if watched and sent.repeated:
+        typer.echo(f"{sent.repeated:,} of the batches had arrived before, and were counted once.", err=True)
+    if watched and sent.skipped:
+        typer.echo(f"{sent.skipped:,} rows were skipped as bad.", err=True)
+    if sent.late:
+        rows = "1 row was" if sent.late == 1 else f"{sent.late:,} rows were"
+        typer.echo(
+            f"error: {rows} late and left out of their window: send rows in the order of their time, or declare "
+            "[stream] lateness",
+            err=True,
+        )
+    for reason, times in refused.items():
+        typer.echo(f"error: {times:,} batch{'' if times == 1 else 'es'} refused: {reason}", err=True)
+    useless = sent.rows > 0 and sent.skipped >= sent.rows
+    if useless:
+        typer.echo(
+            "error: no row could be used; do column names and types match the declaration? "
+            "panstream check CONFIG --rows FILE says what is wrong with each",
+            err=True,
+        )
+    if refused or useless or sent.late:
+        raise typer.Exit(1)
+
+
+def _format(path: Path | None, format: str | None) -> str:
+    """Return the format that was given, or that the name or the first byte tells of."""
+    from panstream.engine.sources.input_files import format_of
+
+    found = format or (None if path is None else format_of(path))
+    if path is None and found is None:
+        begin = sys.stdin.buffer.peek(1)[:1] if hasattr(sys.stdin.buffer, "peek") else b"{"
+        found = "json" if begin in (b"{", b"") else "arrow" if begin == b"\xff" else "csv"
+    if found not in _SENT or (found == "parquet" and path is None):
+        told = f"got {found!r}" if found is not None else "which the file name does not say"
+        raise InvalidParameter(f"format must be one of {', '.join(_SENT)} (parquet from a file), {told}")
+    return found
+
+
+def _sendings(client: Client, source: IO[bytes], format: str) -> Iterator[Callable[[], None]]:
+    """Yield calls that each send a part."""
+    if format in _TYPES:
+        for block in _csv_blocks(source) if format == "csv" else _line_blocks(source):
+            yield partial(client.send_body, block, _TYPES[format])
+        return
+    for batch in _batches(source, format):
+        yield partial(client.send, batch)
+
+
+def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    what = "a Parquet file" if format == "parquet" else "an Arrow IPC stream"
+    damaged = InvalidParameter(f"the input is not {what}, or is cut short")
+
+    def opened() -> Iterator[Any]:
+        if format == "parquet":
+            from pyarrow import parquet
+
+            return iter(parquet.ParquetFile(source).iter_batches())
+        return iter(pa.ipc.open_stream(source))
+
+    causes = (pa.ArrowException, OSError, UnicodeDecodeError)
+    found = translated(opened, causes, lambda _: damaged)
+    while (batch := translated(lambda: next(found, None), causes, lambda _: damaged)) is not None:
+        yield batch
+
+
+def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield whole lines, about a block at a time; what has arrived does not wait for more."""
+    rest = b""
+    while data := _some(source):
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield rest + data[:end]
+            rest = data[end:]
+        else:
+            rest += data
+    if rest:
+        yield rest
+
+
+def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield whole records, each time under the header."""
+    from panstream.engine.sources.formats.csv import Dialect, end_of_records
+
+    record, data, head = Dialect().record, bytearray(), b""
+    while piece := _some(source):
+        data += piece
+        if not head:
+            found = record.match(data)
+            if found is None:
+                continue
+            head = found.group()
+            del found, data[: len(head)]
+        end = end_of_records(data)
+        if end:
+            yield head + bytes(data[:end])
+            del data[:end]
+    if data and head:
+        yield head + bytes(data)
+
+
+def _some(source: IO[bytes]) -> bytes:
+    read = getattr(source, "read1", source.read)
+    data: bytes = read(_BLOCK)
+    return data
+
+
+def _opened(path: Path) -> Any:
+    """Open a file, decompressed if need be."""
+    from panstream.engine.sources.byte_streams import open_file, unpacked
+
+    raw, codec = translated(lambda: open_file(path), FeedError, lambda error: InvalidParameter(str(error)))
+    if codec is not None:
+        return unpacked(raw, codec)
+    raw.close()
+    return path.open("rb")
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get("PANSTREAM_TOKEN")
+    return translated(
+        lambda: path.read_text().strip(),
+        OSError,
+        lambda error: InvalidParameter(f"the token file cannot be read: {error.strerror}"),
+    )

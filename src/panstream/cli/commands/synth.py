@@ -1,0 +1,309 @@
+"""``panstream synth``: a private model of one table, and synthetic rows from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from panstream.cli.commands.query import pairs
+from panstream.cli.common import AsJson, outcome, progress_bar
+from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
+from panstream.primitives.toml_config import toml_key
+
+if TYPE_CHECKING:
+    from panstream.models.networks.domain import Domain
+    from panstream.models.networks.learner import LearnedNetwork
+    from panstream.models.networks.mixture import Mixture
+    from panstream.models.networks.network import BayesianNetwork
+    from panstream.models.networks.records import Records
+
+app = typer.Typer(help="Synthetic tables with differential privacy.", no_args_is_help=True)
+
+_EXACT = (
+    "Compared with the real rows: these figures are exact, no claim covers them. Keep this page with the rows; "
+    "do not publish it."
+)
+
+
+_SKELETON = """\
+# What values there can be in {name}, one line for every column; columns that are left out are not learned.
+# Fill it in from a codebook or from common knowledge, not from the rows: that a category occurs at all already says
+# that somebody has it. A column is declared in one of these ways:
+#   sex = ["f", "m"]
+#   smoker = {{ type = "boolean" }}
+#   stay = {{ type = "integer", minimum = 1, maximum = 14 }}
+#   weight = {{ type = "number", minimum = 0.0, maximum = 300.0, bins = 20 }}
+#   age = {{ edges = [0, 18, 40, 65, 120], type = "integer" }}
+#   income = {{ edges = [0, 1000, 10000, inf], atoms = [0], tail = 1000000 }}
+#   admitted = {{ type = "date", minimum = 2020-01-01, maximum = 2024-12-31, step = "month" }}
+# atoms are values that many rows have, drawn exactly; tail is how far the numbers of an open last bin reach.
+# With nullable = true, "no value" is a category of its own; missing = "?" writes it as the rows do.
+"""
+_DECLARED = {
+    "int": '{ type = "integer" }  # add: minimum = ..., maximum = ...',
+    "double": '{ type = "number" }  # add: minimum = ..., maximum = ...',
+    "bool": '{ type = "boolean" }',
+}
+_TO_LIST = "[]  # list the categories"
+
+
+@app.command("init")
+def _init(
+    table: Annotated[Path, typer.Argument(help="The table: only its header, and types it declares, are read.")],
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help="int, double, bool or string; may be repeated."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the domain; - for standard output.")] = Path("domain.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a domain file to fill in, from a table's header and declared types. No row is looked at."""
+    with outcome():
+        from panstream.engine.arrow import kind_of
+        from panstream.primitives.inputs.table_files import read_header
+
+        kinds = {name: None if kind is None else kind_of(kind) for name, kind in read_header(table).items()}
+        for column, kind in (pairs("--type", types, str) or {}).items():
+            if column not in kinds:
+                raise InvalidParameter(f"--type must name one of the columns {', '.join(kinds)}, got {column!r}")
+            if kind not in (*_DECLARED, "string"):
+                raise InvalidParameter(f"--type must be int, double, bool or string, got {kind!r}")
+            kinds[column] = kind
+        lines = [f"{toml_key(name)} = {_DECLARED.get(kind or '', _TO_LIST)}\n" for name, kind in kinds.items()]
+        text = _SKELETON.format(name=table.name) + "".join(lines)
+        if str(out) == "-":
+            typer.echo(text, nl=False)
+            return
+        if out.exists() and not force:
+            raise InvalidParameter(f"{out.name} already exists; use --force to overwrite it")
+        out.write_text(text, encoding="utf-8")
+        typer.echo(f"Wrote {out}. Fill it in, then run: panstream synth fit {table} --domain {out}", err=True)
+
+
+@app.command("propose")
+def _propose(
+    metadata: Annotated[Path, typer.Argument(help="Public metadata (TOML or JSON): categories, types, ranges.")],
+    out: Annotated[Path, typer.Option(help="The domain file to write (JSON).")],
+) -> None:
+    """Write a domain file from public metadata; rows are never looked at."""
+    with outcome():
+        from panstream.models.networks.domain import Domain
+
+        domain = Domain.load(metadata)
+        out.write_text(domain.to_json(), encoding="utf-8")
+        typer.echo(f"{out}: {len(domain)} attributes, {sum(domain.sizes)} categories")
+
+
+@app.command("fit")
+def _fit(
+    rows: Annotated[Path, typer.Argument(help="The private rows: CSV, TSV, JSON lines, Parquet or Arrow.")],
+    domain: Annotated[Path, typer.Option(help="Possible values (TOML or JSON): declared, not read from the rows.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss for one record.")],
+    out: Annotated[Path, typer.Option(help="The model file to write.")],
+    delta: Annotated[float, typer.Option(help="For pairs and tree: probability of a larger loss.")] = 1e-9,
+    method: Annotated[
+        Literal["auto", "pairs", "tree", "privbayes"],
+        typer.Option(
+            help="pairs or tree at (epsilon, delta), privbayes at epsilon alone; auto chooses pairs or tree by the "
+            "number of rows, the domain and the budget."
+        ),
+    ] = "auto",
+    score: Annotated[str, typer.Option(help="For privbayes: gain, R, mi or F.")] = "gain",
+    degree: Annotated[int | None, typer.Option(help="For privbayes with R, mi or F: parents of an attribute.")] = None,
+    theta: Annotated[float, typer.Option(help="For privbayes without --degree: how visible a table must be.")] = 4.0,
+    ledger: Annotated[
+        Path | None, typer.Option(help="File that records what models and answers cost; next to the rows by default.")
+    ] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not record what models cost.")] = False,
+    budget: Annotated[
+        float | None, typer.Option(help="Refuse if all together would cost more; the ledger remembers it.")
+    ] = None,
+) -> None:
+    """Learn a private model of a table. The rows are read once; the model may be published.
+
+    Its cost is added to the rows' ledger, the one of panstream query. Exit code 3 if the budget does not allow it.
+    """
+    with outcome():
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+        from panstream.engine.storage.ledger_file import beside, charge
+        from panstream.models.networks.domain import Domain
+        from panstream.models.networks.pair_model import PairModel, recommended
+        from panstream.models.networks.privbayes import PrivBayes
+        from panstream.models.networks.records import Records
+        from panstream.models.networks.tree_network import TreeNetwork
+
+        if no_ledger and (ledger is not None or budget is not None):
+            raise InvalidParameter("give --no-ledger without --ledger and --budget")
+        declared = Domain.load(domain)
+        learner: TreeNetwork | PairModel | PrivBayes
+        if method == "privbayes":
+            learner = PrivBayes(epsilon=epsilon, score=score, degree=degree, theta=theta)  # type: ignore[arg-type]
+        else:  # bad numbers are refused before the rows are read
+            learner = (PairModel if method == "pairs" else TreeNetwork)(epsilon=epsilon, delta=delta)
+        columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with progress_bar(*columns) as bar:
+            task = bar.add_task("reading rows", total=1.0)
+            records = Records.load(rows, declared)
+            if method == "auto":
+                learner = recommended(epsilon, delta, len(records), declared)
+            paths = [] if no_ledger else [ledger or beside(rows)]
+            charged = charge(paths, {f"synth fit, {method}": learner.claim()}, budget=budget)
+            learned = learner.fit(
+                records, progress=lambda what, done: bar.update(task, description=what, completed=done)
+            )
+        _write_model(out, learned)
+        typer.echo(_summary(learned))
+        for note in (*learned.notes, *_open_bins(declared)):
+            typer.echo(f"note: {note}", err=True)
+        typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
+        spent = f"{charged} ({paths[0].name})" if charged else "not counted: repeated models add up unseen"
+        typer.echo(f"So far: {spent}.", err=True)
+
+
+@app.command("sample")
+def _sample(
+    model: Annotated[Path, typer.Argument(help="A model file written by panstream synth fit.")],
+    out: Annotated[Path, typer.Option(help="The synthetic table to write: .csv or .parquet.")],
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of rows; by default as many as the model was fitted to (of those given)."),
+    ] = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="Draw rows independently instead of with balanced counts.")
+    ] = False,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Write intervals instead of numbers where there are bins.")
+    ] = False,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="Only rows with this category, number or date, or within a range such as 40..65; may be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Write synthetic rows. This costs no privacy: only the model is read.
+
+    With --given, all rows agree with what is given, and the other columns follow from it as the model knows them.
+    """
+    with outcome():
+        from panstream.models.networks.conditioning import conditioned
+        from panstream.primitives.inputs.table_files import write_columns
+        from panstream.primitives.noise import Source
+
+        network, about = _read_model(model)
+        known = conditioned(network, pairs("--given", given, str) or {})
+        # By default as many rows as the table would have.
+        size = rows if rows is not None else max(round(int(about["records"]) * known.probability), 1)
+        with Source() as source:
+            records = known.draw(size, source, independent=independent)
+            columns: dict[str, Any] = records.to_columns()
+            if not labels:
+                columns = records.numeric_columns(source, within=known.within, markers=out.suffix == ".csv")
+        write_columns(out, columns)
+        share = f", {known.probability:.3g} of the model's" if given else ""
+        typer.echo(f"{out}: {size:,} rows{share}, {len(network.domain)} columns")
+        for note in () if labels else _open_bins(network.domain):
+            typer.echo(f"note: {note}", err=True)
+
+
+@app.command("evaluate")
+def _evaluate(
+    model: Annotated[Path, typer.Argument(help="A model file written by panstream synth fit.")],
+    synthetic: Annotated[Path, typer.Argument(help="A synthetic table, or any table of the same columns.")],
+    real: Annotated[
+        Path | None, typer.Option(help="The real rows: exact figures, which no claim covers. Not for publication.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with pictures to this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare synthetic rows with the noisy tables in the model, or with the real rows."""
+    with outcome():
+        from panstream.cli.commands._synth_evaluation import Evaluation
+        from panstream.models.networks.records import Records
+
+        network, about = _read_model(model)
+        made = _rows_or_labels(synthetic, network.domain)
+        truth = Records.load(real, network.domain) if real is not None else None
+        result = Evaluation(network, about, made, truth)
+        if html is not None:
+            html.write_text(result.page(_EXACT if truth is not None else None), encoding="utf-8")
+        typer.echo(json.dumps(result.to_json(), indent=2) if as_json else result.text())
+        if truth is not None:
+            typer.echo(_EXACT, err=True)
+
+
+def _open_bins(domain: Domain) -> list[str]:
+    """Return what should be known about numbers drawn from bins without end."""
+    import numpy as np
+
+    found = [
+        each.name
+        for each in domain.attributes
+        if each.bins and each.bins.tail is None and not np.isfinite(each.bins.edges).all()
+    ]
+    return [
+        f"numbers of a bin without end are written as its edge, in {', '.join(found)}; tail = ... spreads those above"
+    ] * bool(found)
+
+
+def _rows_or_labels(path: Path, domain: Any) -> Records:
+    """Read synthetic rows whether bins were written as numbers or as intervals."""
+    from panstream.models.networks.domain import Domain
+    from panstream.models.networks.records import Records
+
+    try:
+        return Records.load(path, domain)
+    except InvalidBatch:
+        named = Domain({each.name: each.labels for each in domain.attributes})
+        return Records(domain, Records.load(path, named).codes)
+
+
+def _summary(learned: LearnedNetwork) -> str:
+    from panstream.models.networks.mixture import Mixture
+
+    network, names = learned.network, learned.network.domain.names
+    tree = network.nearest_tree() if isinstance(network, Mixture) else network
+    edges = ", ".join(f"{names[parent]} → {names[child]}" for parent, child in tree.edges)
+    edges = edges or "none: the attributes are independent in this model"
+    if isinstance(network, Mixture):
+        return f"{learned.claim}\nmodel       all pairs, {len(network.weights)} components\nstrongest   {edges}"
+    return f"{learned.claim}\nmodel       tree\nedges       {edges}"
+
+
+def _write_model(path: Path, learned: LearnedNetwork) -> None:
+    """Write network, claim and noisy one-way tables: everything in the file may be published."""
+    import numpy as np
+
+    from panstream.models.networks.serialization import to_json
+
+    one_way: dict[int, list[Any]] = {}
+    for table in learned.tables:
+        if len(table.attributes) == 1:
+            one_way.setdefault(table.attributes[0], [np.asarray(table.counts).tolist(), table.sigma])
+    about = {
+        "claim": learned.claim.to_json(),
+        "words": learned.claim.rows(),
+        "records": learned.records,
+        "one_way": [one_way.get(at) for at in range(len(learned.network.domain))],
+        **({"notes": list(learned.notes)} if learned.notes else {}),
+    }
+    path.write_text(to_json(learned.network, about), encoding="utf-8")
+
+
+def _read_model(path: Path) -> tuple[BayesianNetwork | Mixture, dict[str, Any]]:
+    """Return a network and the notes written beside it."""
+    from panstream.models.networks.serialization import from_json, read_about
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidParameter(f"the model file {path.name} cannot be read") from None
+    network, about = from_json(text), read_about(text)
+    if not isinstance(about.get("records"), int) or not isinstance(about.get("words"), list):
+        raise InvalidBytes(f"{path.name} is a network, but was not written by panstream synth fit")
+    return network, about

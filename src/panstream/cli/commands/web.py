@@ -1,0 +1,146 @@
+"""``panstream web``: private analytics of a site: a configuration for its size, what it promises, and the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panstream.cli.commands.run import run
+from panstream.cli.commands.serve import serve
+from panstream.cli.common import NoHardening, outcome
+from panstream.cli.hardening import harden
+from panstream.errors import InvalidParameter
+
+_LOG = "log"
+
+
+def web(
+    site: Annotated[str, typer.Option(help="The site's host name, such as example.org.")],
+    visitors_per_day: Annotated[
+        int, typer.Option(min=1, help="About how many visitors a day has; it sizes the answers.")
+    ] = 1000,
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of every question.")] = 1.0,
+    section: Annotated[
+        list[str] | None, typer.Option(help="A section to count, such as /blog; otherwise found by name. Repeatable.")
+    ] = None,
+    campaign: Annotated[
+        list[str] | None, typer.Option(help="A campaign to count; otherwise found by name. Repeatable.")
+    ] = None,
+    country: Annotated[
+        list[str] | None, typer.Option(help="A country to count, such as DE; otherwise found by name. Repeatable.")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin whose pages may send beacons; the site's own by default. Repeatable."),
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="A proxy's address or network, whose X-Forwarded-For is believed. Repeatable."),
+    ] = None,
+    logs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Count from this access log (nginx, Apache, Caddy; - for standard input) instead of beacons."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="With --logs: serve, and read lines as they are appended.")
+    ] = False,
+    machines: Annotated[
+        Path | None,
+        typer.Option(help="A configuration whose two machines ([stream] machines, [machines]) hold the cells."),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(help="Address and port to listen on; other than loopback needs --tokens.")
+    ] = "127.0.0.1:8080",
+    tokens: Annotated[Path | None, typer.Option(help="Token file, written by: panstream token.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the configuration there and end; - for standard output.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    no_hardening: NoHardening = False,
+) -> None:
+    """Count the visitors of a site: choose questions for its size, print their errors and promises, and start.
+
+    The configuration is written to SITE.toml, where later starts find it; with --out it is only written.
+    """
+    if out is None and not no_hardening:
+        harden()
+    with outcome():
+        from panstream.engine.presets.website import Site, propose, to_text, to_toml
+
+        declared = Site(
+            site=site,
+            visitors=visitors_per_day,
+            epsilon=epsilon,
+            source="beacon" if logs is None else "log",
+            sections=tuple(section or ()),
+            campaigns=tuple(campaign or ()),
+            countries=tuple(country or ()),
+            origins=tuple(origin or ()),
+            trusted_proxies=tuple(trusted_proxy or ()),
+            machines=None if machines is None else _machines(machines),
+        )
+        if follow and logs is None:
+            raise InvalidParameter("--follow waits for lines of an access log: give --logs too")
+        host, port = _address(listen)
+        file = out or Path(f"{declared.site}.toml")
+        there = str(file) != "-" and file.exists() and file.stat().st_size > 0
+        if out is not None and there and not force:
+            raise InvalidParameter(f"{file.name} already exists; use --force to overwrite it")
+        if there and not force:
+            from panstream.engine.config.config import load_config
+
+            found = load_config(file).web
+            if found is None or found.site != declared.site or found.source != declared.source:
+                raise InvalidParameter(
+                    f"{file.name} is not a configuration for {declared.site} from {declared.source}s"
+                )
+            typer.echo(f"using {file}, which already exists; panstream explain {file} prints what it promises")
+        else:
+            proposal = propose(declared)
+            typer.echo(to_text(proposal), err=str(file) == "-")
+            if str(file) == "-":
+                typer.echo(to_toml(proposal), nl=False)
+                return
+            file.write_text(to_toml(proposal))
+            typer.echo(f"\nwrote {file}")
+        if out is not None:
+            typer.echo(f"Start it with: {_command(file, logs, follow)}")
+            return
+    if logs is not None and not follow:
+        run(file, [str(logs)], format=_LOG, no_hardening=no_hardening)
+        return
+    followed = None if logs is None else [str(logs)]
+    serve(file, host=host, port=port, tokens=tokens, follow=followed, format=_LOG, no_hardening=no_hardening)
+
+
+def _command(file: Path, logs: Path | None, follow: bool) -> str:
+    """Return what starts a file that was only written."""
+    from panstream.engine.sources.input_files import format_of
+
+    if logs is None:
+        return f"panstream serve {file}"
+    source = f"{logs}" if format_of(logs) == _LOG else f"{logs} --format {_LOG}"
+    return f"panstream serve {file} --follow {source}" if follow else f"panstream run {file} {source}"
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise InvalidParameter(f"listen must be an address and a port such as 127.0.0.1:8080, got {listen!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _machines(path: Path) -> dict[str, Any]:
+    """Return the two machines of a configuration, with files as they are found from here."""
+    from panstream.primitives.toml_config import read_file
+
+    found = read_file(path)
+    addresses, own = found.get("stream", {}).get("machines"), found.get("machines")
+    if not isinstance(addresses, list) or not isinstance(own, dict):
+        raise InvalidParameter(f"{path.name} has no [stream] machines, or no [machines]")
+    files = ("certificate", "key", "authority")
+    return {**own, **{key: str(path.parent / own[key]) for key in files if key in own}, "machines": addresses}

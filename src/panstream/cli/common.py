@@ -1,0 +1,153 @@
+"""What commands share: options, and how they end: messages on standard error, and exit codes.
+
+::
+
+    0    done
+    1    stopped: the input, the store or a row was at fault; what was committed is kept
+    2    wrong usage or configuration; nothing was read
+    3    the declared privacy budget does not allow it
+    128 + n  stopped by signal n: 130 by Ctrl-C (SIGINT), 143 by SIGTERM; what was committed is kept
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, MissingExtra, PanstreamError, SqlRefused
+from panstream.primitives.escaping import printable_lines
+from panstream.primitives.interrupts import INTERRUPTS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+    from panstream.engine.sources import Dialect
+
+# Options that several commands have.
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration, panstream.toml.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key-file", help="The operator's key, if the store was sealed with one.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Format = Annotated[
+    str | None, typer.Option(help="csv, tsv, json, log, caddy, parquet or arrow, if the name does not say.")
+]
+Decimal = Annotated[str, typer.Option(help="Decimal mark of numbers in text: . or ,")]
+DateFormat = Annotated[
+    list[str] | None,
+    typer.Option(help="How text writes dates, such as %d.%m.%Y; may be repeated. Without it: 2024-12-31 23:59:59."),
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of text: utf-8, windows-1252, latin-1, utf-16, utf-16-le or utf-16-be.")
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Number of processes on this machine; with --cluster, of workers to wait for.")
+]
+AcceptTime = Annotated[
+    bool,
+    typer.Option(
+        "--accept-time", help="Trust the system clock, however far it is ahead of where an earlier process left off."
+    ),
+]
+NoHardening = Annotated[
+    bool,
+    typer.Option(
+        "--no-hardening",
+        help="Do not restart with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
+    ),
+]
+
+
+@contextmanager
+def outcome(
+    *, refused: int | None = None, interrupted: str = "error: interrupted; what was committed is kept"
+) -> Iterator[None]:
+    """Turn panstream's errors into a line on standard error and an exit code: ``refused``, or that of the error's
+    kind.
+    """
+    try:
+        yield
+    except PanstreamError as error:
+        code, message = refused or _code(error), f"error: {printable_lines(str(error))}"
+    except KeyboardInterrupt:
+        code, message = INTERRUPTS.exit_code, interrupted
+    else:
+        return
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+class StopSignal:
+    """Wait for SIGTERM or Ctrl-C, the ordinary end of a command that serves."""
+
+    def __init__(self) -> None:
+        self._received = threading.Event()
+        self._number = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._number = number
+        self._received.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Return whether a signal came, after so many seconds at most."""
+        return self._received.wait(seconds)
+
+    def exit(self) -> NoReturn:
+        """End the command with the exit code of the signal that came."""
+        raise typer.Exit(128 + self._number)
+
+
+@contextmanager
+def progress_bar(*columns: ProgressColumn | str, hidden: bool = False) -> Iterator[Progress]:
+    """Show a bar on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
+        yield bar
+
+
+def dialect_from(decimal: str, date_format: list[str] | None, encoding: str | None) -> Dialect:
+    """Return how text is written, as options say it."""
+    from panstream.engine.sources import Dialect
+
+    return Dialect(decimal=decimal, date_format=date_format, encoding=encoding)  # type: ignore[arg-type]
+
+
+def operator_key(path: Path | None) -> bytes | None:
+    """Return the operator's key from a file of 32 bytes, or of 64 hexadecimal digits."""
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidParameter(f"the key file cannot be read: {error.strerror}") from None
+    if len(data) == 32:
+        return data
+    try:
+        key = bytes.fromhex(data.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise InvalidParameter("the key file must hold 32 bytes, or 64 hexadecimal digits")
+    return key
+
+
+def _code(error: PanstreamError) -> int:
+    if isinstance(error, BudgetExhausted):
+        return 3
+    return 2 if isinstance(error, InvalidParameter | ConfigError | SqlRefused | MissingExtra) else 1

@@ -1,0 +1,90 @@
+"""The client for programs with an event loop: the same calls, awaited. Connections live in threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ParamSpec, Self, TypeVar
+
+from panstream.client.client import Client, Sent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """As :class:`panstream.Client`, with every call awaited. One task at a time may send.
+
+    ::
+
+        async with panstream.AsyncClient(url, stream="visits", producer="gate-7") as client:
+            await client.send([{"user": "u1", "region": "north"}])
+            await client.flush()
+    """
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        self._client = Client(url, **settings)
+        self._turn = asyncio.Lock()
+
+    @property
+    def sent(self) -> Sent:
+        """Return what the server has acknowledged."""
+        return self._client.sent
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await asyncio.to_thread(self._client.close)
+
+    async def open(self) -> int:
+        """Open the producer now; return the number of the last batch that the server has of it."""
+        return await self._ask(self._client.open)
+
+    async def send(self, rows: Any) -> None:
+        """Take rows; full batches go on their way."""
+        await self._ask(self._client.send, rows)
+
+    async def flush(self) -> Sent:
+        """Return when everything is durable on the server."""
+        return await self._ask(self._client.flush)
+
+    async def queries(self) -> dict[str, Any]:
+        """Return the stream and its questions."""
+        return await self._ask(self._client.queries)
+
+    async def releases(self, query: str | None = None, **options: Any) -> list[dict[str, Any]]:
+        """Return what was published, oldest first."""
+        return await self._ask(self._client.releases, query, **options)
+
+    async def listen(self, query: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield releases, old ones first, then each as it is published."""
+        stream = self._client.listen(query)
+        end: dict[str, Any] = {}
+        while (item := await asyncio.to_thread(next, stream, end)) is not end:
+            yield item
+
+    async def ledger(self) -> dict[str, Any]:
+        """Return what was spent."""
+        return await self._ask(self._client.ledger)
+
+    async def release(self, query: str) -> list[dict[str, Any]]:
+        """Answer a query without schedule now (admin)."""
+        return await asyncio.to_thread(self._client.release, query)
+
+    async def intrusions(self) -> dict[str, Any]:
+        """Return the intrusions announced so far, and the price of another announcement."""
+        return await self._ask(self._client.intrusions)
+
+    async def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
+        """Tell the server that its state may have been copied (admin)."""
+        return await self._ask(self._client.announce_intrusion, copied_at=copied_at, just_now=just_now)
+
+    async def _ask(self, call: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
+        """Call in a thread, one call at a time: reading shares one connection."""
+        async with self._turn:
+            return await asyncio.to_thread(call, *given, **options)

@@ -1,0 +1,374 @@
+"""Sending events to a panstream server, and reading what it publishes.
+
+Rows are collected into batches, each batch is sent as Arrow by one of a few connections ("lanes"), and a batch that was
+not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time. All
+lanes together are one producer, whose batches the server applies in the order in which they were cut.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote
+
+from panstream.client._sequence import Batch, BatchSequence
+from panstream.client._transport import COMPRESSIONS, LINES, Patience, Wire, as_batches, encode
+from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
+from panstream.primitives import validation as checks
+from panstream.primitives.noise.entropy import random_id
+
+_ARROW = "application/vnd.apache.arrow.stream"
+_AHEAD = 8  # batches that may wait for their turn when they go by the clock
+
+
+@dataclass(slots=True)
+class Sent:
+    """What the server has acknowledged: it is durable there."""
+
+    batches: int = 0
+    rows: int = 0
+    skipped: int = 0  # rows that no query could use
+    late: int = 0  # rows whose window was over
+    repeated: int = (
+        0  # batches that an earlier try had brought, whose answer was lost; ``skipped`` and ``late`` leave them out
+    )
+    uncertain: int = 0  # batches that may or may not have been counted; not among ``batches`` and ``rows``
+
+    def note(self, answer: dict[str, Any]) -> None:
+        """Add one batch."""
+        self.batches += 1
+        self.rows += answer["rows"]
+        self.skipped += answer["skipped"]["count"]
+        self.late += answer["late"]["count"]
+        self.repeated += not answer["new"]
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """A connection, and the batch that it delivers."""
+
+    wire: Wire
+    batch: Batch | None = None
+
+
+class Client:
+    """Sends events to a server and reads its answers.
+
+    Rows are counted in the order in which they are sent. A client with the name of an earlier one takes over from it:
+    it continues counting where that one stopped, and whatever that one still has in flight is refused.
+
+    ::
+
+        with panstream.Client("https://counts.example:8080", stream="visits", token=token, producer="gate-7") as client:
+            client.send({"user": ids, "region": regions})  # columns, rows as dicts, or an Arrow, pandas or polars table
+            client.flush()                                 # now everything is durable on the server
+            print(client.releases()[-1]["value"])
+
+    Parameters
+        url: the server, such as https://host:port. stream: the name of the stream.
+        token: what ``panstream token`` printed; needed unless the server listens on loopback only.
+        producer: a name for this sender, never for a person: the server stores it, and how many batches it sent.
+            Without one, a random name is used and given up when the client is closed.
+        batch_rows: rows per batch. lanes: how many batches may be in flight at a time; more than the server's
+            ``in_flight``, 32 by default, are of no use.
+        pace: send one batch every ``pace`` seconds, empty if there are no rows, so that the number of batches says
+            nothing about rows. At most ``batch_rows`` rows go at a time; the others, and ``flush``, wait their turn.
+        compression: None, "gzip" or "zstd". ca_file: certificates to trust, PEM.
+        patience: how often and for how long to try again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        stream: str,
+        token: str | None = None,
+        producer: str | None = None,
+        batch_rows: int = 10_000,
+        lanes: int = 2,
+        pace: float | None = None,
+        compression: str | None = None,
+        ca_file: str | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        if batch_rows < 1 or lanes < 1:
+            raise InvalidParameter(f"batch_rows and lanes must be positive, got {batch_rows} and {lanes}")
+        if pace is not None:
+            checks.positive(pace=pace)
+        if compression not in COMPRESSIONS:
+            raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
+        self._rows, self._compression, self._pace = batch_rows, compression, pace
+        self._control = Wire(url, token, ca_file, patience or Patience())
+        self._passing = producer is None  # whether its producer ends with it
+        name = producer or f"client-{random_id(8).hex()}"
+        self._sequence = BatchSequence(name, stream, self._control.another())
+        self._lanes = [_Lane(self._control.another()) for _ in range(lanes)]
+        self._free: deque[_Lane] = deque(self._lanes)
+        self._freed = threading.Condition()
+        self._pool = ThreadPoolExecutor(lanes, "panstream-lane")
+        self._pending: list[Any] = []
+        self._pending_rows = 0
+        self._under_way: set[Future[None]] = set()
+        self._failure: PanstreamError | None = None  # of a batch that is kept, to be sent again
+        self._refusals: list[RequestRefused] = []  # of batches that are gone: each is raised, whatever comes after
+        self.sent = Sent()
+        self._closed = threading.Event()
+        if pace is not None:
+            threading.Thread(target=self._keep_pace, args=[pace], name="panstream-pace", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    # Sending.
+
+    def open(self) -> int:
+        """Open the producer now, before anything is sent; return the number of the last batch the server has of it.
+
+        A sender learns from it where an earlier one of its name stopped: batches are numbered 1, 2, ...
+        """
+        return self._sequence.open()
+
+    def send(self, rows: Any) -> None:
+        """Take rows; full batches go on their way. Waits while every lane is busy; raises if an earlier batch failed.
+
+        A batch that was refused is dropped; one that was not answered is kept, and ``flush`` sends it again.
+        """
+        self._check()
+        for batch in as_batches(rows):
+            start = 0
+            while start < batch.num_rows:
+                room = self._room()
+                with self._freed:
+                    take = min(batch.num_rows - start, room)
+                    self._pending.append(batch.slice(start, take))
+                    self._pending_rows += take
+                start += take
+                if self._pace is None and self._pending_rows >= self._rows:
+                    self._dispatch()
+
+    def send_body(self, body: Any, content_type: str, encoding: str | None = None) -> None:
+        """Send bytes as they are, as one batch: CSV with its header line, JSON lines or an Arrow stream."""
+        if self._pace is not None:
+            raise InvalidParameter(
+                "bodies go as they are, and cannot be sent by the clock: leave pace out, or send rows"
+            )
+        self._check()
+        headers = {"Content-Type": content_type}
+        if encoding is not None:
+            headers["Content-Encoding"] = encoding
+        self._start(self._free_lane(), body, headers)
+
+    def flush(self) -> Sent:
+        """Send what waits, and return when everything is durable on the server. What was not answered is sent again.
+
+        Raises what a batch was refused for, one refusal a call: call it again to hear of the others.
+        """
+        with self._freed:
+            self._failure = None
+        if self._pace is not None:
+            self._wait_for(lambda: not self._pending_rows)
+        elif self._pending:
+            self._dispatch()
+        wait(list(self._under_way))
+        self._send_again()
+        self._check()
+        return self.sent
+
+    def close(self) -> None:
+        """Close connections, and the producer if it has no name of its own. What was not flushed is lost."""
+        self._closed.set()
+        self._sequence.stop()
+        self._pool.shutdown(cancel_futures=True)
+        for lane in self._lanes:
+            lane.wire.close()
+        self._sequence.close(forget=self._passing)
+        self._control.close()
+        self._pending.clear()
+
+    def _room(self) -> int:
+        """Return how many rows more may be collected; by the clock, wait until there are some."""
+        if self._pace is None:
+            return self._rows - self._pending_rows
+        most = _AHEAD * self._rows
+        self._wait_for(lambda: self._pending_rows < most)
+        return most - self._pending_rows
+
+    def _wait_for(self, done: Callable[[], bool]) -> None:
+        """Wait for something, or raise what failed meanwhile."""
+        with self._freed:
+            self._freed.wait_for(lambda: done() or self._failure is not None or self._refusals)
+        self._check()
+
+    def _dispatch(self) -> None:
+        """Send the next batch of rows that were collected, or none if there are none."""
+        lane = self._free_lane()
+        try:
+            body = self._next_body()
+        except BaseException:
+            self._give_back(lane)
+            raise
+        headers = {"Content-Type": LINES if body is None else _ARROW}
+        if self._compression is not None and body is not None:
+            headers["Content-Encoding"] = self._compression
+        self._start(lane, b"" if body is None else body, headers)
+
+    def _next_body(self) -> Any:
+        taken, rows = list[Any](), 0
+        with self._freed:
+            while self._pending and rows < self._rows:
+                batch = self._pending.pop(0)
+                part = batch.slice(0, self._rows - rows)
+                if part.num_rows < batch.num_rows:
+                    self._pending.insert(0, batch.slice(part.num_rows))
+                taken.append(part)
+                rows += part.num_rows
+            self._pending_rows -= rows
+        return encode(taken, self._compression) if taken else None
+
+    def _keep_pace(self, pace: float) -> None:
+        due = time.monotonic() + pace
+        while not self._closed.wait(max(0.0, due - time.monotonic())):
+            due += pace
+            self._tick()
+
+    def _tick(self) -> None:
+        """Send one batch, empty if no rows wait; what goes wrong is for the next caller to hear."""
+        failure: PanstreamError | None = None
+        try:
+            self._dispatch()
+        except PanstreamError as error:
+            failure = error
+        except RuntimeError:  # closed meanwhile
+            return
+        with self._freed:
+            self._failure = failure or self._failure
+            self._freed.notify_all()
+
+    def _free_lane(self) -> _Lane:
+        """Return a lane; wait while all of them are busy, raise if they are stuck."""
+        with self._freed:
+            self._freed.wait_for(lambda: self._free or self._failure is not None)
+            if not self._free:
+                failure, self._failure = self._failure, None
+                assert failure is not None
+                raise failure
+            return self._free.popleft()
+
+    def _give_back(self, lane: _Lane) -> None:
+        with self._freed:
+            lane.batch = None
+            self._free.append(lane)
+            self._freed.notify_all()
+
+    def _start(self, lane: _Lane, body: Any, headers: dict[str, str]) -> None:
+        lane.batch = self._sequence.add(body, headers)
+        self._submit(lane)
+
+    def _submit(self, lane: _Lane) -> None:
+        future = self._pool.submit(self._send, lane)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+
+    def _send_again(self) -> None:
+        """Send all batches that were not answered, and wait for them; together, since each waits for those before."""
+        stuck = [(lane, lane.batch) for lane in self._lanes if lane.batch is not None and lane.batch.stuck]
+        for _, batch in stuck:
+            batch.stuck = False
+        for lane, _ in stuck:
+            self._submit(lane)
+        wait(list(self._under_way))
+
+    def _send(self, lane: _Lane) -> None:
+        failure: PanstreamError | None = None
+        assert lane.batch is not None
+        try:
+            answer = self._sequence.deliver(lane.batch, lane.wire)
+        except PanstreamError as error:
+            failure = error
+        with self._freed:
+            if failure is None:
+                self.sent.note(answer)
+            elif isinstance(failure, RequestRefused):
+                self._refusals.append(failure)
+                self.sent.uncertain += isinstance(failure, BatchUncertain)
+            else:
+                self._failure = failure
+            self._freed.notify_all()
+        if failure is None or isinstance(failure, RequestRefused):
+            self._give_back(lane)
+
+    def _check(self) -> None:
+        with self._freed:
+            if self._refusals:
+                raise self._refusals.pop(0)
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    # Reading.
+
+    def queries(self) -> dict[str, Any]:
+        """Return the stream and its questions, with what each of them promises."""
+        return dict(self._control.ask("GET", "/v1/queries"))
+
+    def releases(
+        self, query: str | None = None, *, since: str | None = None, limit: int = 1_000
+    ) -> list[dict[str, Any]]:
+        """Return what was published, oldest first."""
+        path = f"/v1/releases?limit={limit}"
+        path += "" if query is None else f"&query={quote(query, safe='')}"
+        path += "" if since is None else f"&since={quote(since, safe='')}"
+        return list(self._control.ask("GET", path)["releases"])
+
+    def listen(self, query: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield releases, old ones first, then each as it is published, until the server ends the stream."""
+        path = "/v1/releases" if query is None else f"/v1/releases?query={quote(query, safe='')}"
+        seen: set[tuple[str, int]] = set()
+        for kind, data in self._control.another().events(path):
+            if kind == "release" and (data["series"], data["number"]) not in seen:
+                seen.add((data["series"], data["number"]))
+                yield data
+
+    def ledger(self) -> dict[str, Any]:
+        """Return what was spent."""
+        return dict(self._control.ask("GET", "/v1/ledger"))
+
+    def release(self, query: str) -> list[dict[str, Any]]:
+        """Answer a query without schedule now (admin). Not repeated if the answer is lost: look at ``releases``
+        then.
+        """
+        return list(self._once(f"/v1/queries/{quote(query, safe='')}/release", b"")["releases"])
+
+    def intrusions(self) -> dict[str, Any]:
+        """Return the intrusions announced so far, and what announcing another one costs."""
+        return dict(self._control.ask("GET", "/v1/intrusions"))
+
+    def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
+        """Tell the server that its state may have been copied (admin). Not repeated if the answer is lost.
+
+        Args:
+            copied_at: When the state was copied, with a time zone: "2026-03-08T03:00:00Z"; None if it is not known.
+            just_now: Whether it was copied just now and no row has been applied since, instead of ``copied_at``.
+        """
+        body = {"confirm": True, "copied_at": copied_at, "just_now": just_now}
+        return self._once("/v1/intrusions", json.dumps(body).encode())
+
+    def _once(self, path: str, body: bytes) -> dict[str, Any]:
+        wire = self._control.another(once=True)
+        try:
+            return dict(wire.ask("POST", path, body, {"Content-Type": "application/json"}))
+        finally:
+            wire.close()

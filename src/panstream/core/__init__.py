@@ -1,0 +1,1 @@
+"""What every algorithm implements or returns: Algorithm, Monitor, Estimate."""

@@ -1,0 +1,28 @@
+"""The base of statistics that choose the algorithm which answers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from panstream.core.algorithm import Monitor, not_started
+from panstream.privacy.claim import Claim
+
+
+class AutoAlgorithm:
+    """A question that picks, sizes and explains the ``algorithm`` that answers it best."""
+
+    __slots__ = ()
+
+    algorithm: Any
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_started(self, name)
+
+    def start(self) -> Monitor[Any]:
+        """Return a running monitor of the chosen algorithm."""
+        return Monitor[Any](self.algorithm)
+
+    def claim(self) -> Claim:
+        """Return what the chosen algorithm promises."""
+        claim: Claim = self.algorithm.claim()
+        return claim

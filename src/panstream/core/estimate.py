@@ -1,0 +1,268 @@
+"""An answer: value, standard error, interval, and the claim it was made under."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.primitives import validation as checks
+from panstream.privacy.claim import Claim
+
+IntervalRule = Callable[[float], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A private answer.
+
+    ``value`` lies within the values that are possible by public bounds (``support``); ``unbiased`` is the same number
+    before it was moved there. Add up, average or compare ``unclipped`` numbers: clipped ones are biased at the bounds.
+    Where only an interval is known, ``value`` and ``standard_error`` are NaN
+    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies, ``beyond`` how
+    many at most lie beyond the next edge, and ``said`` tells both in words. ``released`` are the noisy integers that
+    everything else, intervals included, was computed from: nothing more of the state has left.
+    """
+
+    value: float
+    standard_error: float
+    claim: Claim
+    name: str = "estimate"
+    unbiased: float = math.nan
+    support: tuple[float, float] = (-math.inf, math.inf)
+    released: tuple[int, ...] = ()
+    beyond: int | None = None
+    said: str = ""
+    rule: IntervalRule | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def clipped(cls, unbiased: float, support: tuple[float, float], **rest: Any) -> Estimate:
+        """Return an estimate whose value is ``unbiased`` moved into ``support``."""
+        value = min(max(unbiased, support[0]), support[1])
+        return cls(value=value, unbiased=unbiased, support=support, **rest)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return a confidence interval at ``level``, computed from the released numbers only.
+
+        It is cut at the bounds of ``support``. If only a bound is left, although the answer has an error, the interval
+        reaches from there as far as the normal quantile times the standard error: none is empty, or as short as if
+        nothing were uncertain. What is cut off is impossible, so the coverage is at least that of the uncut interval.
+        """
+        checks.probability(level=level)
+        if self.rule is not None:
+            low, high = self.rule(level)
+        else:
+            half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+            low, high = self.unclipped - half, self.unclipped + half
+        low, high = self._cut(low), self._cut(high)
+        if low == high and self.standard_error > 0.0:
+            half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+            low, high = self._cut(self.value - half), self._cut(self.value + half)
+        return low, high
+
+    def _cut(self, number: float) -> float:
+        return max(min(number, self.support[1]), self.support[0])
+
+    @property
+    def unclipped(self) -> float:
+        """Return the estimate before it was moved into ``support``, for sums, means and differences of answers."""
+        return self.value if math.isnan(self.unbiased) else self.unbiased
+
+    def within(self, lower: float, upper: float) -> Estimate:
+        """Return the same answer where more is known of what is possible."""
+        support = max(self.support[0], lower), min(self.support[1], upper)
+        value = min(max(self.unclipped, support[0]), support[1])
+        return replace(self, value=value, unbiased=self.unclipped, support=support)
+
+    def scaled(self, factor: float, name: str) -> Estimate:
+        """Return the same answer in another unit (a density as a number of users, say)."""
+        checks.positive(factor=factor)
+        rule = self.rule
+
+        def scaled_rule(level: float) -> tuple[float, float]:
+            low, high = rule(level) if rule is not None else (0.0, 0.0)
+            return low * factor, high * factor
+
+        return replace(
+            self,
+            value=self.value * factor,
+            standard_error=self.standard_error * factor,
+            unbiased=self.unbiased * factor,
+            support=(self.support[0] * factor, self.support[1] * factor),
+            name=name,
+            rule=scaled_rule if rule is not None else None,
+        )
+
+    def to_json(self, level: float = 0.95) -> dict[str, Any]:
+        """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null.
+
+        Where there is more to say than a number with an interval, ``statement`` says it.
+        """
+        claim = self.claim.to_json()
+        words = {} if self.statement is None else {"statement": self.statement}
+        rank = {} if self.beyond is None else {"beyond": self.beyond}
+        return {
+            "name": self.name,
+            "value": _finite(self.value),
+            "unclipped": _finite(self.unclipped),
+            "standard_error": _finite(self.standard_error),
+            "interval": [_finite(end) for end in self.interval(level)],
+            "level": level,
+            **rank,
+            **words,
+            "epsilon": claim["epsilon"],
+            "claim": claim,
+        }
+
+    @property
+    def only_interval(self) -> bool:
+        """Return whether only an interval is known: there are data, but no point in it is better than another."""
+        return math.isnan(self.value) and math.isnan(self.standard_error)
+
+    @property
+    def statement(self) -> str | None:
+        """Return what is known in words, where it is not a number with an interval around it."""
+        if self.only_interval:
+            low, high = self.interval()
+            return f"between {figure(low)} and {figure(high)} (95%)"
+        return self.said or None
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        loss = f"epsilon {self.claim.epsilon:.4g}" if self.claim.is_private else "no privacy"
+        if self.statement is not None:
+            return f"{self.name}: {self.statement.removesuffix(')')}; {loss})"
+        figures = f"{figure(self.value)} ± {figure(self.standard_error)}"
+        return f"{self.name} {figures} (95%: {figure(low)} to {figure(high)}; {loss})"
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval()
+        point = [
+            (html.escape(self.name), f"<b>{figure(self.value)}</b>"),
+            ("95% interval", f"{figure(low)} to {figure(high)}"),
+            ("standard error", figure(self.standard_error)),
+        ]
+        rows = [
+            *(point if self.statement is None else [(html.escape(self.name), f"<b>{html.escape(self.statement)}</b>")]),
+            *((name, html.escape(text)) for name, text in self.claim.rows()),
+        ]
+        cells = "".join(f"<tr><th style='text-align:left'>{n}</th><td>{t}</td></tr>" for n, t in rows)
+        return f"<table>{cells}</table>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimates:
+    """One answer per tick, as columns."""
+
+    unclipped: NDArray[np.float64]
+    standard_error: NDArray[np.float64]
+    claim: Claim
+    name: str = "estimate"
+    support: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (-math.inf, math.inf)
+
+    @property
+    def value(self) -> NDArray[np.float64]:
+        """Return the answers, each moved into what is possible by public bounds after its tick (``support``)."""
+        return np.clip(self.unclipped, *self.support)
+
+    def __len__(self) -> int:
+        return int(self.unclipped.size)
+
+    def __getitem__(self, tick: int) -> Estimate:
+        lower, upper = (float(np.broadcast_to(ends, len(self))[tick]) for ends in self.support)
+        return Estimate.clipped(
+            float(self.unclipped[tick]),
+            (lower, upper),
+            standard_error=float(self.standard_error[tick]),
+            claim=self.claim,
+            name=self.name,
+        )
+
+    def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the lower and upper ends at ``level``, tick by tick (each tick on its own, not jointly).
+
+        They are cut as those of :meth:`Estimate.interval`.
+        """
+        half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+        outside = np.abs(self.value - self.unclipped) >= half
+        centre = np.where(outside, self.value, self.unclipped)
+        return np.clip(centre - half, *self.support), np.clip(centre + half, *self.support)
+
+
+def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:
+    """Return x with P(Normal(0, sigma) + Laplace(1/kappa) > x) = ``tail``, for ``tail`` below 1/2."""
+    if math.isinf(kappa) or kappa * sigma > 1e4:
+        return sigma * NormalDist().inv_cdf(1 - tail)
+    high = math.hypot(sigma, math.sqrt(2) / kappa)
+    target = math.log(tail)
+
+    def excess(x: float) -> float:
+        return math.log(max(_normal_laplace_tail(x, sigma, kappa), 1e-320)) - target
+
+    while excess(high) > 0:
+        high *= 2
+    return falling_root(excess, 0.0, high)
+
+
+def falling_root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
+    """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois
+    method).
+    """
+    at_low, at_high = function(low), function(high)
+    if at_low <= 0:
+        return low
+    if at_high >= 0:
+        return high
+    kept = 0  # which end survived the last two rounds: its value is halved so that both ends move
+    for _ in range(100):
+        middle = (low * at_high - high * at_low) / (at_high - at_low)
+        value = function(middle)
+        if abs(value) <= tolerance or high - low <= tolerance * abs(high):
+            return middle
+        if value > 0:
+            low, at_low = middle, value
+            at_high = at_high / 2 if kept > 0 else at_high
+            kept = 1
+        else:
+            high, at_high = middle, value
+            at_low = at_low / 2 if kept < 0 else at_low
+            kept = -1
+    return high
+
+
+def _normal_laplace_tail(x: float, sigma: float, kappa: float) -> float:
+    if sigma == 0.0:
+        return 0.5 * math.exp(-kappa * x)
+    plain = 0.5 * math.erfc(x / (sigma * math.sqrt(2)))
+    below = _exp_tail(-kappa * x + (kappa * sigma) ** 2 / 2, kappa * sigma - x / sigma)
+    above = _exp_tail(kappa * x + (kappa * sigma) ** 2 / 2, kappa * sigma + x / sigma)
+    return plain + 0.5 * (below - above)
+
+
+def _exp_tail(exponent: float, z: float) -> float:
+    """Return exp(exponent)·P(Normal > z) without overflow."""
+    if z > 25:  # Mills' ratio, error below 1/z**4
+        log_tail = -z * z / 2 - math.log(z * math.sqrt(2 * math.pi)) - 1 / (z * z)
+    else:
+        log_tail = math.log(max(0.5 * math.erfc(z / math.sqrt(2)), 1e-320))
+    return math.exp(min(exponent + log_tail, 700.0))
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def figure(number: float) -> str:
+    """Return a number as people read it: four digits, thousands apart."""
+    if not math.isfinite(number):
+        return str(number)
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -1,0 +1,1 @@
+"""State on many workers (sharded), or secret-shared on two machines (two_party)."""

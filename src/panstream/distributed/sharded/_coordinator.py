@@ -1,0 +1,307 @@
+"""The engine of a cluster: an ordinary engine whose divided states are with the shards.
+
+Shards commit first, the coordinator afterwards. If it dies in between, shards are ahead of it: the rows come again,
+and each shard leaves out what it has. For that a micro-batch is cut where a clock's slot ends and where a shard's
+position lies, since a shard takes a piece as a whole or not at all. A position is the number of a file's row; within
+a batch of a live source, whose rows nobody counts, it is the time of the next row.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.tree_base import TreeBatch
+from panstream.core.estimate import Estimate
+from panstream.core.shardable import is_divided
+from panstream.distributed.sharded._backend import ClusterBackend, deal_out_anew, note_shards
+from panstream.distributed.sharded._links import Link
+from panstream.distributed.sharded._shard import Origin, query_of, reached, sequence_of
+from panstream.distributed.sharded._worker_reading import Totals
+from panstream.engine.config.config import Config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.rows.row_batch import Applied, Rows
+from panstream.engine.runtime.batch_preparation import prepare_batch
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.running_query import Drawn
+from panstream.engine.runtime.state_backend import label
+from panstream.errors import ConfigError, NotSupported
+from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.noise import Source
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method of an engine: one step at a time, whoever asks."""
+
+    @functools.wraps(method)
+    def locked(*arguments: P.args, **options: P.kwargs) -> T:
+        with arguments[0]._lock:  # type: ignore[attr-defined]
+            return method(*arguments, **options)
+
+    return locked
+
+
+class ClusterEngine(Engine):
+    """Runs a configuration with its divided states on the shards of ``link``. May be used by several threads.
+
+    ``positions`` says that a batch's sequence is the number of its last row, as of files; then batches may come
+    again with other borders after a restart. Otherwise the same sequence must mean the same rows.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        *,
+        operator_key: bytes | None = None,
+        positions: bool = False,
+        source: Source | None = None,
+        zero_noise: bool = False,
+        **options: Any,
+    ) -> None:
+        if config.durability == "interval":
+            raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
+        self.link, self._positions, self._lock = link, positions, threading.RLock()
+        directory = config.directory if config.durability == "batch" else None
+        plans = plan_all(config, zero_noise=zero_noise)
+        divided = {plan.config.name: plan.algorithm for plan in plans if is_divided(plan.algorithm)}
+        groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
+        try:
+            if directory is not None:
+                deal_out_anew(link.shards, divided, directory, operator_key)
+            link.open(divided, directory, operator_key)
+            self._divided = ClusterBackend(link, groups, source=source)
+            held = {name for _, _, _, names in self._divided.join() for name in names}
+            super().__init__(
+                config,
+                operator_key=operator_key,
+                source=source,
+                zero_noise=zero_noise,
+                backend=self._divided,
+                **options,
+            )
+        except BaseException:
+            link.close()
+            raise
+        try:
+            if directory is not None:
+                note_shards(directory, link.shards)
+            self._drop_left_over(held)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close store, log and shards."""
+        super().close()
+        self.link.close()
+
+    def _restored(self) -> None:
+        """Take over positions that an earlier release stored, and compare the shards' with ours."""
+        if self._kept.old_numbers:
+            for producer, number in self._kept.seen.items():
+                self._kept.seen[producer] = sequence_of(number) if number else 0
+            self._kept.old_numbers = False
+        self._divided.caught_up(self._reached())
+        if self._divided.step > self._divided.least:  # shards may have rows that came after our last commit
+            self.exposure.note_applied()
+
+    def _reached(self) -> dict[str, tuple[int, float]]:
+        found = {producer: (number, math.inf) for producer, number in self._kept.seen.items()}
+        begun = self._kept.begun
+        return found if begun is None else {**found, begun[0]: reached(begun)}
+
+    @_alone
+    def forget(self, places: Collection[str]) -> None:
+        """Remember no longer how far some producers came, here and on the shards."""
+        super().forget(places)
+        self._divided.forget(places)
+
+    @_alone
+    def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
+        """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
+        self._check_whole()
+        if self.seen(rows.producer, rows.sequence):
+            return Applied(new=False)
+        now = self._clock()
+        clock, self._clock = self._clock, lambda: now
+        try:
+            pieces = self._pieces(rows)
+            if rows.origins and (len(pieces) > 1 or any(name in self._divided.ahead for name, _ in rows.origins)):
+                raise NotSupported("at the end of a slot and after a crash, every producer's batch is taken by itself")
+            done = [self._apply_piece(piece, time, commit) for piece, time in pieces]
+        finally:
+            self._clock = clock
+        return Applied(
+            new=True,
+            skipped=np.concatenate([each.skipped for each in done]),
+            late=np.concatenate([each.late for each in done]),
+        )
+
+    def _apply_piece(self, piece: Rows, time: float | None, commit: bool) -> Applied:
+        """Draw what is due and make it durable before any row behind it goes to a shard; then apply the rows.
+
+        ``time`` is that of the batch's next row, where the batch of a live source goes on.
+        """
+        begun, origins = self._kept.begun, _origins(piece, time)
+        if self.seen(piece.producer, piece.sequence) or (
+            begun is not None and origins and origins[0][0] == begun[0] and reached(origins[0]) <= reached(begun)
+        ):
+            return Applied(new=False)
+        _, times = self._times(piece)
+        if times is not None and piece.count:
+            first = self._stream_clock.marks(times[:1])
+            with self._all_or_nothing():
+                for query in self._queries.values():
+                    if query.schedule is not None and np.isfinite(first[0]):
+                        over, now = (int(each[0]) for each in query.steps(first))
+                        query.reach(over, self._drawer(query), now)
+                if self._drawn:
+                    self.commit()
+        self._divided.expect(piece.count, origins)
+        if time is not None:
+            piece, self._kept.begun = replace(piece, producer=None), origins[0] if origins else None
+        elif begun is not None and piece.producer == begun[0]:
+            self._kept.begun = None
+        try:
+            return super().apply(piece, commit=commit)
+        except BaseException:
+            self._kept.begun = begun
+            raise
+
+    def _pieces(self, rows: Rows) -> list[tuple[Rows, float | None]]:
+        """Return the batch cut where a slot ends or a shard's position lies; and the time of the row behind."""
+        found: set[int] = set()
+        known, times = self._times(rows)
+        marks = None if times is None else self._stream_clock.marks(times)
+        if rows.times is not None and rows.count and marks is not None:
+            for query in self._queries.values():
+                if query.schedule is not None:
+                    moved = np.diff(np.stack(query.steps(marks)), axis=1).any(axis=0)
+                    found |= {int(at) + 1 for at in np.flatnonzero(moved)}
+        numbers = None
+        if self._positions and rows.first_row is not None:
+            numbers = rows.first_row + np.arange(rows.count)
+        if rows.producer is not None:
+            found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
+        cuts = sorted(at for at in found if 0 < at < rows.count)
+        if cuts and self.config.stream.on_bad_row == "stop":  # no piece is taken if a row of another is bad
+            for _, prepared in prepare_batch(self._queries, self.config.stream, rows, known, times, marks)[0]:
+                prepared.wipe()
+        pieces = []
+        for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):
+            last = stop == rows.count
+            sequence = rows.sequence if numbers is None or last else int(numbers[stop - 1])
+            time = None if numbers is not None or rows.times is None or last else float(rows.times[stop])
+            pieces.append((replace(rows.part(start, stop) if cuts else rows, sequence=sequence), time))
+        return pieces
+
+    def _known(self, producer: str) -> set[Origin]:
+        """Return how far we and the shards came with a producer, where these differ or are within a batch."""
+        begun = self._kept.begun
+        own = {begun} if begun is not None and begun[0] == producer else set()
+        return {*self._divided.ahead.get(producer, ()), *own, (producer, self.last_sequence(producer), None)}
+
+    def seen_apart(self, producer: str) -> bool:
+        """Return whether a partition that workers read was taken in."""
+        return super().seen(producer, 0)
+
+    def begun_apart(self) -> set[str]:
+        """Return partitions that some shards had when the stream was opened."""
+        return self._divided.absorbed
+
+    @_alone
+    def absorbed(self, producers: Sequence[str], totals: Totals) -> None:
+        """Note that every shard has some partitions, and take in what they add to states that are here."""
+        self._check_whole()
+        if all(self.seen_apart(producer) for producer in producers):
+            return
+        with self._all_or_nothing():
+            for name, total, events in totals:
+                query = self._queries[name]
+                for group in range(0 if query.finished else len(query.plan.groups)):
+                    query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
+                wipe(total)
+                wipe(events)
+            self._kept.seen |= dict.fromkeys(producers, 0)
+            self._kept.dirty = self._uncommitted = True
+            self.exposure.note_applied()
+
+    @_alone
+    def estimate(self, name: str) -> Estimate:
+        """Release a query that is asked once, and return the estimate itself; not logged twice."""
+        query = self._queries[self.config.query(name).name]
+        found: list[Drawn] = []
+        with self._all_or_nothing():
+            query.draw_now(found.append)
+        return found[0].estimate()
+
+    def _drop_left_over(self, held: set[str]) -> None:
+        """Drop windows that were over before the coordinator could say so."""
+        over = []
+        for name in held:
+            query = self._queries.get(query_of(name))
+            if query is None or not query.windowed or query.schedule is None or query.schedule.step is None:
+                continue
+            slot = (int(name.split("/")[0]), int(name.split("/")[1]))
+            first_alive = query.schedule.step // query.ticks_per_window
+            if slot not in query.monitors and slot[0] < first_alive:
+                over.append(label(query.plan.config.name, slot))
+        if over:
+            self._divided.drop_left_over(over)
+
+    def _commit_as_configured(self) -> None:
+        """Commit, or at least send what waits here: it is exact until it is with the shards."""
+        super()._commit_as_configured()
+        if self._divided.waits:
+            self._divided.flush()
+
+    @_alone
+    def step(self, *, durable: Callable[[], None] | None = None) -> None:
+        """End a step of a live stream: one message to every shard, whether or not rows came and something is stored."""
+        before = self._divided.step
+        super().step(durable=durable)
+        if self._divided.step == before:
+            self._divided.flush()
+
+    advance = _alone(Engine.advance)
+    finish = _alone(Engine.finish)
+    release = _alone(Engine.release)
+    announce_intrusion = _alone(Engine.announce_intrusion)
+
+    @_alone
+    def commit(self, **options: Any) -> None:
+        """Commit on all shards, then here, and publish."""
+        super().commit(**options)
+        if self._divided.ahead:
+            self._divided.caught_up(self._reached())
+
+
+def _origins(piece: Rows, time: float | None) -> list[Origin]:
+    if piece.producer is None:
+        return [(producer, sequence, None) for producer, sequence in piece.origins]
+    return [(piece.producer, piece.sequence, time)]
+
+
+def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -> int:
+    """Return the first row of a batch that lies behind a position; 0 if the position is not within the batch.
+
+    The row that a slot's end was found at is the first with its time: an earlier one would have ended the slot.
+    """
+    _, sequence, time = origin
+    if numbers is not None:
+        return int(np.searchsorted(numbers, sequence, side="right"))
+    if time is None or rows.times is None or sequence != rows.sequence:
+        return 0
+    places = np.flatnonzero(rows.times == time)
+    return int(places[0]) if places.size else 0

@@ -1,0 +1,79 @@
+"""How a coordinator reaches its shards: by calls that are repeated until answered, each of which counts once."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from panstream.distributed.sharded._shard import Shard
+from panstream.errors import PanstreamError
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method of one shard, with its arguments. They are never shown: ``repr`` leaves them out."""
+
+    shard: int
+    method: str
+    arguments: tuple[Any, ...] = field(default=(), repr=False)
+
+
+class Link(ABC):
+    """The way to the shards of a stream."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.directory: Path | None = None
+        self._shared: dict[str, Any] = {}
+
+    def open(
+        self, algorithms: Mapping[str, Any], directory: Path | None = None, operator_key: bytes | None = None
+    ) -> None:
+        """Open every shard from its place below ``directory``, or afresh where that is empty."""
+        self.directory = directory
+        self._shared = {"shards": self.shards, "algorithms": algorithms, "operator_key": operator_key}
+        self._open_all()
+
+    def settings(self, number: int) -> dict[str, Any]:
+        """Return what it takes to open a shard. Its snapshot lives in ``shards-4/shard-0`` or the like."""
+        base = self.directory
+        place = None if base is None else str(base.absolute() / f"shards-{self.shards}" / f"shard-{number}")
+        return {"number": number, "directory": place, **self._shared}
+
+    @abstractmethod
+    def _open_all(self) -> None: ...
+
+    @abstractmethod
+    def send(self, calls: Sequence[Call]) -> list[Any]:
+        """Make all calls, at once where possible, and return their answers when all have come."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the shards; what they have committed stays."""
+
+
+class LocalLink(Link):
+    """All shards in this process: for one machine, for tests, and to look at what the cluster left."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__(shards)
+        self.open_shards: list[Shard] = []
+
+    def _open_all(self) -> None:
+        for number in range(self.shards):
+            self.open_shards.append(Shard(**self.settings(number)))
+
+    def send(self, calls: Sequence[Call]) -> list[Any]:
+        """Make the calls one after the other."""
+        return [getattr(self.open_shards[call.shard], call.method)(*call.arguments) for call in calls]
+
+    def close(self) -> None:
+        """Close every shard."""
+        for shard in self.open_shards:
+            with contextlib.suppress(PanstreamError):
+                shard.close()
+        self.open_shards.clear()

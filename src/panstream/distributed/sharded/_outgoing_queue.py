@@ -1,0 +1,67 @@
+"""Collects what the rows of a step mean for every shard, query by query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from panstream.core.shardable import Divisible, DivisibleTables
+from panstream.distributed.sharded._cell_messages import CellMessage, CellQueue, Slot
+from panstream.distributed.sharded._partitioning import CellDivision, TableDivision
+from panstream.distributed.sharded._table_messages import TableMessage, TableQueue
+
+Message = CellMessage | TableMessage
+
+
+def wipe_messages(messages: Iterable[Message]) -> None:
+    """Overwrite what has travelled."""
+    for message in messages:
+        message.wipe()
+
+
+def rows_travel(algorithm: Any, shards: int, rows: int) -> bool:
+    """Return whether so many rows are sent to shards one by one, not as marks or sums of cells."""
+    if isinstance(algorithm, DivisibleTables):
+        return not TableQueue(TableDivision(algorithm, shards), 1).sums_are_less(1, rows)
+    return isinstance(algorithm, Divisible) and not algorithm.only_touched
+
+
+class Outgoing:
+    """What waits for every shard. ``queries`` gives algorithm and number of groups.
+
+    Cells are marked at once where a batch has so many rows that there are at most ``marked`` cells for each.
+    """
+
+    def __init__(self, queries: Mapping[str, tuple[Any, int]], shards: int, *, marked: int = 32) -> None:
+        self._shards = shards
+        self._waiting: dict[str, CellQueue | TableQueue] = {}
+        for query, (algorithm, groups) in queries.items():
+            if isinstance(algorithm, DivisibleTables):
+                self._waiting[query] = TableQueue(TableDivision(algorithm, shards), groups)
+            elif isinstance(algorithm, Divisible):
+                self._waiting[query] = CellQueue(CellDivision(algorithm, shards), groups, marked)
+
+    def expect(self, rows: int) -> None:
+        """Hear how many rows the next batch has, selected or not: that alone decides what its messages look like."""
+        for waiting in self._waiting.values():
+            waiting.expect(rows)
+
+    def add(self, query: str, slot: Slot, batch: Any) -> None:
+        """Take the selected rows of a batch for one state; the caller wipes them."""
+        self._waiting[query].add(slot, batch)
+
+    def messages(self, slots: Mapping[str, Sequence[Slot]]) -> list[list[Message]]:
+        """Return the messages of every shard, for all states that are open, and forget what was collected."""
+        found: list[list[Message]] = [[] for _ in range(self._shards)]
+        for query, waiting in self._waiting.items():
+            if slots.get(query):
+                made: Iterator[Message] = waiting.messages(query, slots[query])
+                for own, message in zip(found, made, strict=True):
+                    own.append(message)
+        self.wipe()
+        return found
+
+    def wipe(self) -> None:
+        """Overwrite and forget what was collected."""
+        for waiting in self._waiting.values():
+            waiting.wipe()

@@ -1,0 +1,305 @@
+"""How states are dealt out: single cells by a public keyed hash, or whole tables in turn.
+
+Cells are taken in blocks of as many as there are shards. Within block b, cell c belongs to shard (c + h(b)) mod
+shards, h being a public hash, so each shard owns exactly one cell of every block, whatever pattern the busy cells
+have. A shard keeps its cell of block b at place b, in a state of the algorithm's own type whose arrays are shorter.
+
+Table t belongs to shard t mod shards, so that short names, which move the first tables only, are work for all.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.core.shardable import Divisible, DivisibleTables, Touches
+from panstream.primitives import codec
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout
+from panstream.primitives.hashing.keys import key_words
+from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.noise import Source
+from panstream.primitives.packed_bits import packed, unpacked
+
+_MOST_SHARDS = 4096
+_WORD = key_words(0, "shards")[0]  # the public number that the hash starts from
+_SMALL = 1 << 31  # places below this travel as int32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ownership:
+    """How ``cells`` cells are dealt out to ``shards`` shards. Both are public.
+
+    >>> whole = np.arange(10)
+    >>> ownership = _Ownership(cells=10, shards=3)
+    >>> parts = [ownership.part(whole, shard) for shard in range(3)]
+    >>> ownership.union(parts).tolist() == whole.tolist()
+    True
+    """
+
+    cells: int
+    shards: int
+
+    def __post_init__(self) -> None:
+        checks.integer(1, _MOST_SHARDS, shards=self.shards)
+
+    def owned(self, shard: int) -> NDArray[np.int64]:
+        """Return the cells of a shard, in the order of their places."""
+        return _owned(self.cells, self.shards, shard)
+
+    def count(self, shard: int) -> int:
+        """Return how many cells a shard owns."""
+        return int(self.owned(shard).size)
+
+    def part(self, whole: NDArray[Any], shard: int) -> NDArray[Any]:
+        """Return a copy of the last axis at the cells of a shard."""
+        found: NDArray[Any] = whole[..., self.owned(shard)]
+        return found
+
+    def union(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the whole array that all shards' parts make up."""
+        whole = np.empty((*parts[0].shape[:-1], self.cells), parts[0].dtype)
+        for shard, part in enumerate(parts):
+            whole[..., self.owned(shard)] = part
+        return whole
+
+    def split(self, touches: Touches, scratch: Scratch) -> list[Touches]:
+        """Return every shard's touches, in order, with places instead of cells; those beyond the cells are left out.
+
+        The arrays are fresh; whoever takes them in wipes them.
+        """
+        from panstream.primitives.kernels.distributed.shard_routing import count_owners, sort_rows
+
+        cells, *carried = touches
+        carried = [np.broadcast_to(column, cells.size) for column in carried]
+        owners = scratch.array(cells.size, np.int32)
+        counts = np.zeros(self.shards, np.int64)
+        count_owners(cells, self.cells, self.shards, _WORD, owners, counts)
+        ends = np.cumsum(counts)
+        places = np.empty(int(ends[-1]), self.place)
+        rows = scratch.array(places.size, np.int64)
+        sort_rows(cells, owners, self.shards, ends - counts, places, rows)
+        found = []
+        for start, stop in zip(ends - counts, ends, strict=True):
+            chosen = rows[start:stop]
+            found.append((places[start:stop], *(column[chosen] for column in carried)))
+        return found
+
+    @property
+    def place(self) -> type[np.int32] | type[np.int64]:
+        """Return the type of a place."""
+        return np.int32 if self.cells // self.shards < _SMALL else np.int64
+
+
+@lru_cache(maxsize=128)
+def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
+    from panstream.primitives.kernels.distributed.shard_routing import rotation
+
+    blocks = np.arange(-(-cells // shards), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        turned = rotation.py_func(blocks, _WORD).astype(np.int64)  # type: ignore[arg-type]
+    found: NDArray[np.int64] = blocks.astype(np.int64) * shards + (shard - turned) % shards
+    found = found[found < cells]
+    found.flags.writeable = False
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Division(ABC):
+    """A state that is dealt out to shards; each part is a state of the algorithm's own type."""
+
+    algorithm: Any
+    shards: int
+
+    def __post_init__(self) -> None:
+        checks.integer(1, _MOST_SHARDS, shards=self.shards)
+
+    @abstractmethod
+    def layout(self, shard: int) -> dict[str, FieldLayout]:
+        """Return what each field of a shard's part looks like."""
+
+    @abstractmethod
+    def fresh(self, shard: int, source: Source) -> Any:
+        """Return a shard's part of a state that no row has reached."""
+
+    @abstractmethod
+    def refresh(self, part: Any, shard: int, source: Source) -> None:
+        """Make a shard's part safe again after an announced intrusion."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Any], released: int) -> Any:
+        """Return the whole state that the shards' parts make up."""
+
+    @abstractmethod
+    def cut(self, state: Any, shard: int) -> Any:
+        """Return one shard's part of a whole state."""
+
+    def encode(self, part: Any, shard: int) -> bytes:
+        """Return a shard's part as bytes, checked and without pickle."""
+        algorithm = self.algorithm
+        return codec.encode(type(algorithm).__name__, algorithm.parameters(), part, self.layout(shard))
+
+    def decode(self, data: bytes, shard: int) -> Any:
+        """Return the part that :meth:`encode` wrote."""
+        return codec.decode(data, self.algorithm.state_type, self.layout(shard))
+
+
+def division_of(algorithm: Any, shards: int) -> Division:
+    """Return how the state of an algorithm is dealt out."""
+    return (TableDivision if isinstance(algorithm, DivisibleTables) else CellDivision)(algorithm, shards)
+
+
+@dataclass(frozen=True, slots=True)
+class CellDivision(Division):
+    """A state of which each part has some of the cells."""
+
+    algorithm: Divisible[Any]
+
+    @property
+    def ownership(self) -> _Ownership:
+        """Return who owns which cell."""
+        return _Ownership(cells=self.algorithm.cells, shards=self.shards)
+
+    def count(self, shard: int) -> int:
+        """Return how many cells a shard owns."""
+        return self.ownership.count(shard)
+
+    def layout(self, shard: int) -> dict[str, FieldLayout]:
+        """Return the fields with fewer cells on their last axis."""
+        count = self.count(shard)
+        return {
+            name: field if field.kind == "int" else replace(field, shape=(*field.shape[:-1], count))
+            for name, field in self.algorithm.layout().items()
+        }
+
+    def fresh(self, shard: int, source: Source) -> Any:
+        """Return cells that nobody has touched."""
+        return self.algorithm.fresh(self.count(shard), source)
+
+    def refresh(self, part: Any, shard: int, source: Source) -> None:
+        """Freeze what was seen and start afresh."""
+        self.algorithm.refresh_part(part, self.count(shard), source)
+
+    def join(self, parts: Sequence[Any], released: int) -> Any:
+        """Put every cell in its place."""
+        ownership = self.ownership
+
+        def union(name: str, bits: bool) -> NDArray[Any]:
+            arrays = [getattr(part, name) for part in parts]
+            if not bits:
+                return ownership.union(arrays)
+            cells = [unpacked(array, ownership.count(shard)) for shard, array in enumerate(arrays)]
+            return _packed_and_wiped(ownership.union(cells), *cells)
+
+        return self._made(union, released)
+
+    def cut(self, state: Any, shard: int) -> Any:
+        """Return copies of a shard's cells."""
+        ownership = self.ownership
+
+        def part(name: str, bits: bool) -> NDArray[Any]:
+            if not bits:
+                return ownership.part(getattr(state, name), shard)
+            cells = unpacked(getattr(state, name), ownership.cells)
+            return _packed_and_wiped(ownership.part(cells, shard), cells)
+
+        return self._made(part, 0)
+
+    def _made(self, array: Callable[[str, bool], NDArray[Any]], released: int) -> Any:
+        layout = self.algorithm.layout()
+        arrays = {name: array(name, field.kind == "packed") for name, field in layout.items() if field.kind != "int"}
+        return self.algorithm.state_type(**arrays, released=released)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDivision(Division):
+    """A state of which each part has some of the tables."""
+
+    algorithm: DivisibleTables[Any]
+
+    def owned(self, shard: int) -> NDArray[np.int64]:
+        """Return the tables of a shard."""
+        return np.arange(shard, self.algorithm.tables, self.shards)
+
+    def places(self, shard: int) -> Mapping[str, NDArray[np.int64]]:
+        """Return which entries of the first axis of every array a shard has."""
+        return self.algorithm.places(self.owned(shard))
+
+    def layout(self, shard: int) -> dict[str, FieldLayout]:
+        """Return the fields with fewer tables on their first axis."""
+        places = self.places(shard)
+        return {
+            name: replace(field, shape=(places[name].size, *field.shape[1:])) if name in places else field
+            for name, field in self.algorithm.layout().items()
+        }
+
+    def shapes(self, shard: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of a shard's arrays."""
+        layout = self.layout(shard)
+        return {name: tuple(size or 0 for size in layout[name].shape) for name in self.places(shard)}
+
+    def cells(self, shard: int) -> int:
+        """Return how many cells a shard's tables have."""
+        return sum(math.prod(shape) for shape in self.shapes(shard).values())
+
+    def fresh(self, shard: int, source: Source) -> Any:
+        """Return tables of one draw of noise."""
+        part = self.algorithm.blank(self.owned(shard))
+        self.algorithm.refresh(part, source)
+        return part
+
+    def refresh(self, part: Any, shard: int, source: Source) -> None:
+        """Add one draw of noise."""
+        self.algorithm.refresh(part, source)
+
+    def shown(self, part: Any, source: Source) -> Any:
+        """Return a copy with the noise of a release."""
+        values = {each.name: getattr(part, each.name) for each in fields(part)}
+        copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        shown = self.algorithm.state_type(**copied)
+        self.algorithm.refresh(shown, source)
+        return shown
+
+    def join(self, parts: Sequence[Any], released: int) -> Any:
+        """Put every table in its place; of parts that were refreshed differently often, the largest number counts."""
+        whole = self.algorithm.blank(np.arange(self.algorithm.tables))
+        for shard, part in enumerate(parts):
+            places = self.places(shard)
+            for name in self.algorithm.layout():
+                if name in places:
+                    getattr(whole, name)[places[name]] = getattr(part, name)
+                else:
+                    setattr(whole, name, max(getattr(whole, name), getattr(part, name)))
+        whole.released = released
+        return whole
+
+    def cut(self, state: Any, shard: int) -> Any:
+        """Return copies of a shard's tables."""
+        places = self.places(shard)
+        values = {each.name: getattr(state, each.name) for each in fields(state)}
+        cut = {name: value[places[name]] if name in places else value for name, value in values.items()}
+        return self.algorithm.state_type(**{**cut, "released": 0})
+
+
+def wipe_state(state: Any) -> None:
+    """Overwrite a state that is given up."""
+    for declared in fields(state):
+        value = getattr(state, declared.name)
+        if isinstance(value, np.ndarray):
+            wipe(value)
+
+
+def _packed_and_wiped(cells: NDArray[np.uint8], *others: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return cells packed; the bytes that they and others were copied to are overwritten."""
+    try:
+        return packed(cells)
+    finally:
+        for copied in (cells, *others):
+            wipe(copied)

@@ -1,0 +1,268 @@
+"""Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and cells move on, or names.
+
+What leaves a task has as many bytes whatever its rows hold: see outgoing.py for what goes to the shards. What goes
+back to the coordinator has a place for every group and for the most row numbers that are told.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.core.shardable import is_divided
+from panstream.distributed.sharded._outgoing_queue import Message, Outgoing, wipe_messages
+from panstream.engine.config.config import Config
+from panstream.engine.planner.query_plan import QueryPlan, plan_all
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.runtime.running_query import RunningQuery
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.input_files import InputFile, expand
+from panstream.errors import BadRowError
+from panstream.primitives.memory.scratch import wipe
+
+_TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
+LEAST_ROWS, _MOST = 1 << 20, 1 << 23  # rows of a task
+_SHARES = 3  # of the rows that are left, for each worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Some rows that can be read again: a file, or some row groups of a Parquet file. ``name`` is their producer.
+
+    ``before`` is how many rows of the file come before them; ``rows`` is exact for row groups only.
+    """
+
+    name: str
+    path: str | None = None
+    format: str | None = None
+    before: int = 0
+    rows: int = 0
+
+    @classmethod
+    def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = LEAST_ROWS) -> list[Partition]:
+        """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
+        files = expand(list(inputs), format=format)  # type: ignore[arg-type]
+        if any(file.path is None for file in files):
+            return []
+        return [partition for file in files for partition in cls.of_file(file, rows)]
+
+    @classmethod
+    def of_file(cls, file: InputFile, rows: int = LEAST_ROWS) -> Iterator[Partition]:
+        """Yield a file, or stretches of row groups of a Parquet file."""
+        assert file.path is not None
+        where = str(file.path.absolute())
+        if file.format != "parquet":
+            size = file.path.stat().st_size // _TEXT_BYTES
+            yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
+            return
+        from pyarrow import parquet
+
+        metadata = parquet.read_metadata(file.path)
+        before = size = start = 0
+        for group in range(metadata.num_row_groups):
+            size += metadata.row_group(group).num_rows
+            if size >= rows or group == metadata.num_row_groups - 1:
+                name = f"{file.name}#{start}-{group}"
+                yield cls(name=name, path=where, format="parquet", before=before, rows=size)
+                before, size, start = before + size, 0, group + 1
+
+
+def can_read_apart(config: Config) -> bool:
+    """Return whether workers may read partitions, in any order: not if a query answers by a clock."""
+    return all(query.every is None and query.window is None for query in config.queries)
+
+
+def tasks_of(
+    partitions: Sequence[Partition], workers: int, *, large: bool, alone: Iterable[str] = ()
+) -> list[list[Partition]]:
+    """Return partitions in tasks, each a share of the rows that are left: large ones first, small ones to end together.
+
+    A task reaches a shard as a whole or not at all. ``large`` tasks are for states to which no row travels. Partitions
+    named in ``alone`` are with some shards already, and so share no task.
+    """
+    apart = set(alone)
+    tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
+    task: list[Partition] = []
+    size, left = 0, sum(partition.rows for partition in partitions)
+    for partition in partitions:
+        if partition.name in apart:
+            left -= partition.rows
+            continue
+        task.append(partition)
+        size += partition.rows
+        if size >= min(max(LEAST_ROWS, left // (_SHARES * max(1, workers))), _MOST if large else LEAST_ROWS):
+            tasks.append(task)
+            left -= size
+            task, size = [], 0
+    return [*tasks, task] if task else tasks
+
+
+MOST_NUMBERS = 1000  # of rows that could not be used
+_ROWS_AT_ONCE = 1 << 17
+_MARKED = 8  # a byte for each cell, until the task is read, where there are at most this many cells per row
+Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every query: totals and events of all its groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """What workers must know to read for a stream: all of it public. ``name`` tells plans in one process apart."""
+
+    config: Config
+    shards: int
+    zero_noise: bool = False
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def reader(self) -> _Reader:
+        """Return this process's reader of the plan."""
+        if self.name not in _READERS:
+            _READERS.clear()
+            _READERS[self.name] = _Reader(self)
+        return _READERS[self.name]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cut:
+    """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
+
+    totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    work: list[list[Message]] = field(default_factory=list)  # of every shard
+    rows: int = 0
+    skipped_count: int = 0
+    skipped: list[int] = field(default_factory=list)
+
+    def wipe(self) -> None:
+        """Overwrite all of it."""
+        for own in self.work:
+            wipe_messages(own)
+        for total, events in self.totals.values():
+            wipe(total)
+            wipe(events)
+
+
+class _Reader:
+    """What a process keeps of a plan between tasks: compiled expressions and checks, no rows."""
+
+    def __init__(self, asked: ReadPlan) -> None:
+        self.config = config = asked.config
+        plans = plan_all(config, zero_noise=asked.zero_noise)
+        self.schema = RowSchema.of(config.stream, config.needed_columns)
+        self.select = Selector(config)
+        self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
+        self.whole = {plan.config.name: plan for plan in plans if not is_divided(plan.algorithm)}
+        queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
+        self._outgoing = Outgoing(queries, asked.shards, marked=_MARKED)
+        self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
+
+    def cut(self, partitions: Iterable[Partition], table: Any = None) -> _Cut:
+        """Return what every shard must do for the rows of a task."""
+        task = list(partitions)
+        rows = sum(partition.rows for partition in task) if table is None else table.num_rows
+        found = _Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
+        self._outgoing.expect(rows)
+        try:
+            for partition in task:
+                for batch in self._read(partition, table):
+                    try:
+                        self._cut(batch, found)
+                    finally:
+                        self.select.wipe()
+                        batch.wipe()
+            self._outgoing.expect(max(0, found.rows - rows))  # of text, rows are only known now
+            found.work = self._outgoing.messages(self._slots)
+        except BaseException:
+            self._outgoing.wipe()
+            found.wipe()
+            raise
+        return found
+
+    def _read(self, partition: Partition, table: Any) -> Iterator[Rows]:
+        if table is None and partition.format != "parquet":
+            from panstream.engine.runtime.ingest import feed_of
+
+            assert partition.path is not None
+            source = feed_of(self.config, [partition.path], format=partition.format)
+            yield from (batch for batch in source.batches() if batch is not None)
+            source.close()
+            return
+        turns = max(1, -(-partition.rows // _ROWS_AT_ONCE))
+        size = max(1, -(-partition.rows // turns)) if table is None else _ROWS_AT_ONCE
+        coalescer = Coalescer(
+            self.schema,
+            rows=size,
+            producer=partition.name,
+            place=partition.name,
+            skip=partition.before,
+            start=partition.before,
+        )
+        try:
+            for piece in self._stretch(partition, size) if table is None else self._pieces(partition, table):
+                yield from coalescer.add(piece)
+            yield from coalescer.flush()
+        finally:
+            coalescer.close()
+
+    def _stretch(self, partition: Partition, size: int) -> Iterator[Rows]:
+        """Yield the rows of some row groups."""
+        assert partition.path is not None
+        left = partition.rows
+        file = ParquetFile(Path(partition.path), self.schema, rows=size, ahead=False)
+        try:
+            file.skip(partition.before)
+            for piece in file.pieces():
+                first, rest = (piece, None) if len(piece) <= left else piece.split(left)
+                if rest is not None:
+                    rest.wipe()
+                yield first
+                left -= len(first)
+                if left <= 0:
+                    return
+        finally:
+            file.close()
+
+    def _pieces(self, partition: Partition, table: Any) -> Iterator[Rows]:
+        check_types(table.schema, self.schema, partition.name)
+        for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            yield from_arrow(batch, self.schema, owned=False)
+
+    def _cut(self, batch: Rows, found: _Cut) -> None:
+        rows = self.select(batch)
+        useless = rows.bad
+        if rows.times is not None:
+            useless = useless | ~np.isfinite(rows.times)
+        skipped = useless.copy()
+        for name, query in self.queries.items():
+            bad = query.unusable(rows, rows.queries[name])
+            skipped |= bad
+            usable = ~(useless | bad)
+            for prepared in query.prepare(rows, rows.queries[name], usable, None):
+                for slot, checked in prepared.batches:
+                    if name in self.whole:
+                        total, events = found.totals[name]
+                        total[slot[1]] += checked.total
+                        events[slot[1]] += checked.events
+                    else:
+                        self._outgoing.add(name, slot, checked)
+                prepared.wipe()
+        numbers = batch.numbers(skipped).tolist()
+        if numbers and self.config.stream.on_bad_row == "stop":
+            raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
+        found.rows += len(batch)
+        found.skipped_count += len(numbers)
+        found.skipped += numbers[: max(0, MOST_NUMBERS - len(found.skipped))]
+
+
+def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    width, groups = getattr(plan.algorithm, "width", 1), len(plan.groups)
+    return np.zeros((groups, width), np.int64), np.zeros(groups, np.int64)
+
+
+_READERS: dict[str, _Reader] = {}

@@ -1,0 +1,142 @@
+"""Dask as a cluster of ours runs it: closed to strangers, and keeping nothing.
+
+A Dask port runs what it is sent: its messages are pickles and its calls are functions. So it is open to whoever holds
+a certificate or, on loopback, whoever is on this machine, and to nobody else. Workers spill, profile and log nothing,
+and have a wiping allocator.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from panstream.errors import InvalidParameter, needed
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, forbid_dumps
+from panstream.primitives.validation import is_loopback
+
+Role = Literal["client", "worker"]
+
+
+def security_of(address: str, role: Role) -> Any:
+    """Return Dask's security for an address: with certificates for tls://, None for tcp:// on loopback.
+
+    Raise InvalidParameter for anything else, and where a certificate is missing.
+    """
+    scheme = urlsplit(address).scheme
+    if scheme == "tcp" and is_loopback(_host_of(address)):
+        return None
+    if scheme != "tls":
+        raise InvalidParameter(
+            f"address must be tls://host:port, or tcp:// on loopback, got {address!r}: whoever can connect to a plain "
+            f"Dask port can run code there. Use tls:// and give {_settings(role)} (docs/howto/cluster.md)"
+        )
+    from distributed import Security
+
+    found = Security(require_encryption=True)  # type: ignore[no-untyped-call]
+    known = found.get_tls_config_for_role(role)  # type: ignore[no-untyped-call]
+    for name in ("ca_file", "cert"):
+        if not known[name]:
+            raise InvalidParameter(f"tls:// needs certificates: give {_settings(role)} (docs/howto/cluster.md)")
+    for name in ("ca_file", "cert", "key"):
+        if known[name] and "\n" not in known[name] and not Path(known[name]).is_file():
+            raise InvalidParameter(f"distributed.comm.tls: there is no {name.replace('_', '-')} {known[name]!r}")
+    return found
+
+
+def check_client(client: Any) -> None:
+    """Raise InvalidParameter unless a Dask client talks to its cluster by TLS, on loopback, or within this process."""
+    for address in (client.scheduler.address, *client.ncores()):
+        parts = urlsplit(address)
+        if parts.scheme not in ("tls", "inproc") and not (parts.scheme == "tcp" and is_loopback(_host_of(address))):
+            raise InvalidParameter(
+                "client must be of a cluster on this machine or one with TLS (Client(..., security=Security(...))): "
+                "cells in flight are exact, and whoever can connect to a plain Dask port can run code there"
+            )
+
+
+def _host_of(address: str) -> str:
+    """Return the host of an address."""
+    return urlsplit(address).hostname or ""
+
+
+def _settings(role: Role) -> str:
+    return f"distributed.comm.tls.ca-file, {role}.cert and {role}.key in ~/.config/dask/distributed.yaml"
+
+
+SETTINGS: dict[str, Any] = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.log-length": 0,
+    "distributed.admin.low-level-log-length": 0,
+    "distributed.admin.max-error-length": 200,
+    "distributed.admin.tick.interval": "1s",  # by default every process wakes up fifty times a second
+    "distributed.admin.tick.limit": "60s",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.scheduler.allowed-failures": 1000,
+    "distributed.nanny.pre-spawn-environ": {**ENVIRONMENT, MARK: "1", "OMP_NUM_THREADS": "1"},
+    "distributed.worker.preload": ["panstream.primitives.memory.process_hardening"],
+    "distributed.comm.compression": None,
+    "distributed.diagnostics.nvml": False,
+}
+
+
+def quieten() -> None:
+    """Put the settings into force in this process, and write no core dumps."""
+    needed("dask", "a cluster", "dask").config.set(SETTINGS)
+    forbid_dumps()
+
+
+async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:
+    """Be a worker until the scheduler is gone.
+
+    It listens on the one address by which it reaches the scheduler, or on ``listen``; there is no other port, not
+    even a dashboard's. Without TLS both must be loopback.
+    """
+    quieten()
+    from distributed import Worker
+    from distributed.utils import get_ip
+
+    security = security_of(scheduler, "worker")
+    own = _host_of(scheduler)
+    host = listen or (own if security is None else get_ip(own))  # type: ignore[no-untyped-call]
+    if security is None and not is_loopback(host):
+        raise InvalidParameter(
+            f"listen must be a loopback address without TLS, got {host!r}: whoever can connect to a plain Dask port "
+            "can run code there"
+        )
+
+    class Quiet(Worker):
+        def start_http_server(self, *arguments: Any, **options: Any) -> None:
+            """Start none."""
+
+    options: dict[str, Any] = {} if security is None else {"security": security, "protocol": "tls"}
+    if scratch is not None:
+        options["local_directory"] = str(scratch)
+    async with Quiet(scheduler, nthreads=1, name=name, memory_limit=0, dashboard=False, host=host, **options) as worker:
+        await worker.finished()
+
+
+def local_cluster(workers: int, *, security: bool = True, **options: Any) -> Any:
+    """Return a Dask cluster on this machine: hardened processes, TLS between them, no dashboard."""
+    quieten()
+    from distributed import LocalCluster
+
+    settings: dict[str, Any] = {
+        "n_workers": workers,
+        "threads_per_worker": 1,
+        "processes": True,
+        "memory_limit": 0,
+        "dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": False},
+        "security": True if security else None,
+        "silence_logs": 50,
+        **options,
+    }
+    return LocalCluster(**settings)  # type: ignore[no-untyped-call]

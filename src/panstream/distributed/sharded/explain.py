@@ -1,0 +1,49 @@
+"""Where a cluster keeps the state of every query, what that costs, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from panstream.core.shardable import Divisible, DivisibleTables, is_divided
+from panstream.distributed.sharded._partitioning import TableDivision
+from panstream.engine.planner.accuracy import expected_errors
+from panstream.engine.planner.query_plan import QueryPlan
+
+
+def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
+    """Return for every query where its state is, and the cost of that against the alternative."""
+    found = []
+    for plan in plans:
+        entry: dict[str, Any] = {"name": plan.config.name, "divided": is_divided(plan.algorithm)}
+        if isinstance(plan.algorithm, Divisible):
+            whole = plan.algorithm.cells
+            cells = -(-whole // shards)
+            entry |= {"cells": whole, "cells_per_shard": cells, "extra_noise": 0.0}
+            entry["why"] = (
+                f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, "
+                "no extra noise"
+            )
+        elif isinstance(plan.algorithm, DivisibleTables):
+            division = TableDivision(plan.algorithm, shards)
+            own = [division.cells(shard) for shard in range(shards)]
+            row = sum(kind.itemsize for kind in plan.algorithm.columns)
+            entry |= {"cells": sum(own), "cells_per_shard": max(own), "extra_noise": 0.0, "row_bytes": row}
+            entry["why"] = (
+                f"each of {shards} shards owns whole tables, at most {max(own):,} of {sum(own):,} cells: same law as "
+                "on one machine, no extra noise\n"
+                f"every shard is sent all names, {row} bytes a row, or the sums of its cells where that is less"
+            )
+        else:
+            width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2
+            size, error = expected_errors(plan)[-1]
+            entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": factor}
+            entry["why"] = (
+                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} "
+                "bytes in the answer to each task that a worker reads\n"
+                f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the "
+                f"variance, {math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"
+            )
+        found.append(entry)
+    return found

@@ -1,0 +1,85 @@
+"""A stream on a cluster from start to end: connect, open the engine, feed it, let go."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from panstream.distributed.sharded._backend import stored_shards
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._dask_link import DaskLink
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, can_read_apart
+from panstream.distributed.sharded.dask_setup import local_cluster, quieten, security_of
+from panstream.distributed.sharded.dataframes import feed_files
+from panstream.engine.config.config import Config
+from panstream.engine.planner.public_facts import intakes_of
+from panstream.engine.runtime.ingest import Fed, Tick, drain, feed_of
+from panstream.engine.runtime.selector import Selector
+from panstream.errors import InvalidParameter, NotSupported
+
+
+def feed(
+    engine: ClusterEngine,
+    inputs: Sequence[str],
+    *,
+    follow: bool = False,
+    format: str | None = None,
+    tick: Tick | None = None,
+) -> Fed:
+    """Feed files: by the workers where no query needs the rows in order, else from here."""
+    config, link = engine.config, engine.link
+    if any("://" in given for given in inputs):
+        raise NotSupported(
+            "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
+        )
+    source = feed_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
+    engine.declare(*intakes_of(inputs, follow=follow))
+    apart = [] if follow or not can_read_apart(config) else Partition.of(inputs, format=format)
+    if apart:
+        assert isinstance(link, DaskLink)
+        source.close()
+        return feed_files(engine, link, ReadPlan(config=config, shards=link.shards), apart, tick)
+    with Selector(config) as select:
+        return drain(engine, source, select, tick=tick)
+
+
+@contextlib.contextmanager
+def engines(
+    config: Config,
+    *,
+    address: str | None = None,
+    workers: int | None = None,
+    shards: int | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+    **options: Any,
+) -> Iterator[Callable[..., ClusterEngine]]:
+    """Yield what opens an engine on the cluster at ``address``, or on ``workers`` processes of this machine.
+
+    It may be called again once the engine that it opened is closed. There are as many shards as the directory has, or
+    else as there are workers, unless ``shards`` says otherwise.
+    """
+    quieten()
+    from distributed import Client
+
+    with contextlib.ExitStack() as stack:
+        if address is None:
+            if workers is None or not 1 <= workers <= 256:
+                raise InvalidParameter(f"workers must be in 1..256, got workers={workers}")
+            place, how = stack.enter_context(local_cluster(workers)), {}
+        else:
+            place, how = address, {"timeout": 10, "security": security_of(address, "client")}
+
+        def connect() -> Any:
+            return Client(place, direct_to_workers=True, **how)  # type: ignore[no-untyped-call]
+
+        with connect() as first:
+            if address is not None:
+                first.wait_for_workers(workers or 1, timeout=60)
+            count = len(first.ncores())
+        known = None if config.directory is None else stored_shards(config.directory)
+
+        def opened(**more: Any) -> ClusterEngine:
+            return ClusterEngine(config, DaskLink(connect, shards or known or count, tell=tell), **options, **more)
+
+        yield opened

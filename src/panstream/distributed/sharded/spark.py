@@ -1,0 +1,78 @@
+"""Distinct users of a column of a Spark DataFrame, with a weaker promise than on Dask.
+
+The data are at rest already, and what a task sends to the driver (one bit for every cell that its rows touch) is
+exact and may be written to disk by Spark on the way. Only the driver's state starts as noise: private is what leaves
+the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.core.algorithm import Monitor
+from panstream.core.estimate import Estimate
+from panstream.errors import NotSupported, needed
+from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.noise import Source
+from panstream.primitives.packed_bits import packed, unpacked
+
+
+def distinct(
+    frame: Any, column: str, *, epsilon: float, expected: int | None = None, memory: int = 1 << 19, key: int = 0
+) -> Estimate:
+    """Return how many different values a column of a Spark DataFrame has; nulls are left out.
+
+    Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory`` bytes.
+    """
+    needed("pyspark", "counting on Spark", "spark")
+    algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key).algorithm
+    if not isinstance(algorithm, Bitmap):
+        raise NotSupported("a Spark column is counted with a bitmap")
+
+    monitor: Monitor[Any] = algorithm.start()
+    fill(frame, column, monitor)
+    return monitor.release()
+
+
+def fill(frame: Any, column: str, monitor: Monitor[Any]) -> None:
+    """Draw afresh every cell of a bitmap that a row of the frame touches. Executors need panstream too.
+
+    There are as many tasks as cores, each of which sends its cells once.
+    """
+    algorithm = monitor.algorithm
+    assert isinstance(algorithm, Bitmap)
+
+    def touched(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from _touched(algorithm, batches)
+
+    tasks = frame.sparkSession.sparkContext.defaultParallelism
+    for row in frame.select(column).coalesce(tasks).mapInArrow(touched, "cells binary").collect():
+        _draw(algorithm, monitor, bytes(row["cells"]))
+
+
+def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield one row: which cells the partition's rows touch."""
+    import pyarrow as pa
+
+    whole = np.zeros(algorithm.cells, np.uint8)
+    for batch in batches:
+        checked = algorithm.batch(batch.column(0).drop_null())
+        with Scratch() as scratch:
+            algorithm.mark(checked, whole, scratch)
+        checked.wipe()
+    cells = packed(whole).tobytes()
+    whole.fill(0)
+    yield pa.RecordBatch.from_arrays([pa.array([cells], pa.binary())], ["cells"])
+
+
+def _draw(algorithm: Bitmap, monitor: Monitor[Any], cells: bytes) -> None:
+    """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
+    marks = unpacked(np.frombuffer(cells, np.uint8), algorithm.cells)
+    with Source() as source:
+        algorithm.touch_marked(monitor.state, marks, source)
+    wipe(marks)

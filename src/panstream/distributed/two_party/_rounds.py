@@ -1,0 +1,110 @@
+"""One round of a step, as a machine has it in hand: what it was dealt and what it asks the other; and how committed
+answers are opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.secret_shared.party import Party, Share, Task
+from panstream.algorithms.secret_shared.share_rules import Dealt
+from panstream.distributed.two_party.messages import overwrite, unpack
+from panstream.errors import MachineError
+from panstream.primitives.noise import Source
+
+_GRID = 0.005  # seconds
+
+Peer = Callable[[bytearray], bytearray]
+"""Sends a message to the other machine and returns its answer."""
+
+
+@dataclass(slots=True)
+class Work:
+    """A step under way: its number and try, the shares so far, and the round that waits for the other machine."""
+
+    step: int
+    attempt: int
+    party: Party
+    kinds: dict[str, str]
+    round: int = 0
+    source: Source = field(default_factory=Source)  # of the round: what was dealt and drawn lives until it is over
+    sent: NDArray[np.uint8] | None = None
+
+    def held_kinds(self) -> dict[str, str]:
+        """Return the kinds of the states that there are."""
+        return {name: self.kinds[name] for name in self.party.shares}
+
+
+def leave_on_grid() -> None:
+    """Wait for the next multiple of 5 ms, so that when a message leaves does not tell how large the noise is that was
+    drawn before it.
+    """
+    now = time.monotonic()
+    time.sleep(_GRID - now % _GRID)
+
+
+def dealt_to(task: Task, work: Work, body: NDArray[np.uint8]) -> dict[str, Dealt]:
+    """Return what the front end dealt, state by state, until the round is over: sizes follow from the rules."""
+    shares = work.party.shares.items()
+    rules = {**task.started, **{name: share.rule for name, share in shares if name not in task.dropped}}
+    names = sorted(rules) if task.kind == "rows" else sorted(task.answered)
+    sizes = [rules[name].dealt_size(answers=task.kind == "answers") for name in names]
+    parts = _cut(body, sizes, "what was dealt does not fit the states that this machine holds")
+    found: dict[str, Dealt] = {}
+    for name, given in zip(names, parts, strict=True):
+        part = work.source.scratch.array(given.size)
+        part[:] = given
+        found[name] = rules[name].dealt_answer(part) if task.kind == "answers" else rules[name].dealt(part)
+    return found
+
+
+def _cut(body: NDArray[np.uint8], sizes: Sequence[int], refused: str) -> list[NDArray[np.uint8]]:
+    """Return stretches of the body, which must be as long as all of them together."""
+    ends = [0, *accumulate(sizes)]
+    if ends[-1] != body.size:
+        raise MachineError(refused)
+    return [body[start:stop] for start, stop in pairwise(ends)]
+
+
+@contextlib.contextmanager
+def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8]]]:
+    """Ask the other machine; question and answer are overwritten when the block ends."""
+    try:
+        reply = peer(message)
+    finally:
+        overwrite(message)
+    try:
+        header, body = unpack(reply)
+        if "refused" in header:
+            raise MachineError(f"the other machine refused: {header['refused']}")
+        yield header, body
+    finally:
+        overwrite(reply)
+
+
+def prepared_answers(shares: Mapping[str, Share]) -> list[tuple[str, int]]:
+    """Return the state and the number of every answer that is prepared and not opened, in the order of messages."""
+    return [(name, number) for name in sorted(shares) for number in sorted(shares[name].answers)]
+
+
+def reconstruct(shares: Mapping[str, Share], body: NDArray[np.uint8]) -> dict[tuple[str, int], list[int]]:
+    """Return the numbers of every prepared answer, from this machine's shares and the other's."""
+    answers = prepared_answers(shares)
+    own_parts = [shares[name].answers[number] for name, number in answers]
+    refused = "the other machine sent something that does not belong to this step"
+    other_parts = _cut(body, [part.nbytes for part in own_parts], refused)
+    opened = {}
+    for (name, number), own, data in zip(answers, own_parts, other_parts, strict=True):
+        ring = shares[name].rule.ring
+        total = ring.from_bytes(data)
+        ring.add(total, own)
+        opened[name, number] = ring.centred(total)
+    return opened

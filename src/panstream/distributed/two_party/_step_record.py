@@ -1,0 +1,82 @@
+"""What one machine keeps on its disk: its shares, and public facts beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from panstream.algorithms.secret_shared.party import Share
+from panstream.algorithms.secret_shared.running_sums import find_rule
+from panstream.errors import StoreDamaged
+
+_FORMAT = 2
+
+Answers = dict[str, list[tuple[int, list[int], int]]]
+"""By state: of every answer that the front end may ask for again its number, the numbers opened, and the step."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What counts after a step: who tried it, the batches in it and in those before that the front end has not
+    committed, and the answers opened in them.
+    """
+
+    step: int = 0
+    attempt: int = 0
+    origins: dict[str, tuple[int, int]] = field(default_factory=dict)  # by producer: its last batch, and the step
+    answers: Answers = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()  # states that the front end has committed
+
+
+def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any]) -> dict[str, bytes | memoryview]:
+    """Return shares, where they lie, and what belongs to them as the named parts of a commit."""
+    states = {
+        state: [held.kinds[state], share.rule.parameters(), share.released, sorted(share.answers)]
+        for state, share in shares.items()
+    }
+    meta = {
+        "format": _FORMAT,
+        "step": held.step,
+        "attempt": held.attempt,
+        "origins": held.origins,
+        "answers": held.answers,
+        "states": states,
+        "known": sorted(held.known),
+        **about,
+    }
+    cells = {f"{name}/{state}": share.cells.data for state, share in shares.items()}
+    answers = {
+        f"{name} {number}/{state}": part.data.cast("B")
+        for state, share in shares.items()
+        for number, part in share.answers.items()
+    }
+    return {name: json.dumps(meta).encode(), **cells, **answers}
+
+
+def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held, dict[str, Share]]:
+    """Return what :func:`stored` wrote; raise KeyError, ValueError or TypeError where it is something else."""
+    meta = json.loads(parts[name])
+    if meta["format"] != _FORMAT:
+        raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")
+    kinds, shares = {}, {}
+    for state, (kind, parameters, released, numbers) in meta["states"].items():
+        rule, cells = find_rule(kind, parameters), np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
+        if cells.size != rule.size:
+            raise ValueError(state)
+        prepared = {number: rule.ring.from_bytes(parts[f"{name} {number}/{state}"]) for number in numbers}
+        kinds[state], shares[state] = kind, Share(rule, cells, released, prepared)
+    origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
+    answers = {state: _entries(each) for state, each in meta["answers"].items()}
+    known = frozenset(meta.get("known", ()))
+    return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known), shares
+
+
+def _entries(stored: Any) -> list[tuple[int, list[int], int]]:
+    """Return a state's answers; an earlier release kept the last one only."""
+    entries = [stored] if stored and isinstance(stored[0], int) else stored
+    return [(number, opened, step) for number, opened, step in entries]

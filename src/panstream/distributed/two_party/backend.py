@@ -1,0 +1,344 @@
+"""The front end's side: the engine's states on two machines. Rows become dense changes here, and nothing is kept.
+
+All that the engine does between two commits is one step of both machines, in rounds. They commit first, then they open
+the step's answers, and the engine commits afterwards. If it dies before the machines have committed, nothing of the
+step was opened, and it is taken again from the start. If it dies later, the machines are one step ahead: batches of
+that step that come again are left out, and its answers, which the machines keep until the engine has them, are given
+again and not drawn again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.secret_shared.party import Kind, Task, deal
+from panstream.algorithms.secret_shared.ring import Keystream
+from panstream.algorithms.secret_shared.running_sums import Rule, find_rule
+from panstream.algorithms.secret_shared.share_rules import Dealt
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.distributed.two_party.messages import overwrite, pack, told, unpack
+from panstream.engine.runtime.state_backend import Elsewhere, Held, PendingAnswer, Slot, label
+from panstream.errors import MachineError, NotSupported, StoreError
+from panstream.primitives import codec
+from panstream.primitives.memory.scratch import Scratch, leaves_nothing, wipe
+from panstream.primitives.noise import Source
+from panstream.primitives.noise.entropy import system_entropy
+from panstream.privacy.claim import Refresh
+
+Line = Callable[[bool, bytearray], bytearray]
+"""A way to both machines for as long as one step takes: sends a message to the first or the second, and returns its
+answer."""
+
+
+class Link(Protocol):
+    """How the front end reaches its machines."""
+
+    def line(self) -> contextlib.AbstractContextManager[Line]:
+        """Open a way to both machines."""
+
+
+class SharedBackend:
+    """Holds the states of an engine as shares on two machines.
+
+    ``statistics`` gives the statistic of every query.
+    """
+
+    def __init__(self, link: Link, stream: str, statistics: Mapping[str, Any]) -> None:
+        self._link, self._stream, self._statistics = link, stream, statistics
+        self._rules: dict[str, Rule] = {}
+        self._kinds: dict[str, str] = {}
+        self._changes: dict[str, tuple[SharedStatistic, Dealt]] = {}
+        self._started: dict[str, Rule] = {}
+        self._told: set[str] = set()  # of those, what the machines know in this step
+        self._dropped: list[str] = []
+        self._origins: dict[str, int] = {}
+        self._skipping = False
+        self._line: Line | None = None
+        self._lines = contextlib.ExitStack()
+        self._round = 0
+        self.step = self.committed = self._least = 0
+        self._attempt = 0
+        self._ahead: dict[str, int] = {}
+        self._answers: dict[str, dict[int, list[int]]] = {}  # by state and number: opened, not committed by the engine
+        self._states: dict[str, _SharedState] = {}
+        self._place = (0, 0)
+        self._stored: set[str] = set()
+        self._known: set[str] = set()  # states that a front end has committed
+        self._unclaimed: set[str] = set()  # states on the machines that the engine has not asked for
+        self._join()
+
+    def _join(self) -> None:
+        """Ask both machines how far they came, and let the second settle what the first decided."""
+        with self._link.line() as line:
+            first = self._caught_up(line)
+        self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
+        self._note_answers(first["answers"])
+        for name, (kind, parameters) in first["states"].items():
+            self._rules[name], self._kinds[name] = find_rule(kind, parameters), kind
+        self._stored = set(self._rules)
+        self._unclaimed = set(self._rules)
+        self._known = set(first["known"])
+
+    def _note_answers(self, opened: Mapping[str, Any]) -> None:
+        for name, entries in opened.items():
+            known = self._answers.setdefault(name, {})
+            known |= {int(number): list(numbers) for number, numbers in entries}
+
+    def _caught_up(self, line: Line, *, begins: bool = False) -> dict[str, Any]:
+        """Follow steps that the machines took by themselves, to blind their shares; return what the first one says.
+
+        Where a step ``begins``, the first machine takes none by itself until it is over.
+        """
+        first, second = (self._ask(line, which, {"verb": "status", "begins": begins}) for which in (True, False))
+        if first["id"] == second["id"] or not first["first"] or second["first"]:
+            raise MachineError("machines must name the first machine (--as a), then the second (--as b)")
+        if first["step"] < self.step:
+            raise StoreError(f"the machines are at step {first['step']} but had come to step {self.step}")
+        self._attempt = max(first["tried"], second["tried"])
+        self._place = first["step"], first["attempt"]
+        self._ask(line, False, {"verb": "settle", "step": first["step"], "attempt": first["attempt"]})
+        self.step = first["step"]
+        return first
+
+    # What the engine asks of a backend.
+
+    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+        """Return a fresh state; the machines start it with the next step."""
+        if not isinstance(algorithm, SharedStatistic):
+            raise NotSupported(f"{type(algorithm).__name__} cannot be kept as shares on two machines")
+        name = label(query, slot)
+        if name in self._known:
+            raise StoreError(
+                f"the machines hold shares of {query!r} that the front end had committed, and does not know: its own "
+                "directory is missing, or was rolled back"
+            )
+        if name not in self._stored:
+            self._started[name] = algorithm.rule
+        elif self._rules[name] != algorithm.rule:
+            raise StoreError(f"the machines hold shares of another {query!r}: their directories belong to another run")
+        return self._opened(name, algorithm, 0)
+
+    def resume(self, query: str, slot: Slot, algorithm: Any, producer: str) -> tuple[_SharedState, int]:
+        """Return a state as the machines know it, and the last batch of a producer: for those who keep nothing here."""
+        name = label(query, slot)
+        self.start(query, slot, algorithm)
+        released = max(self._answers.get(name, {}), default=0)
+        return self._opened(name, algorithm, released), self._ahead.get(producer, -1)
+
+    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+        """Return the state again."""
+        header, _ = codec.read_header(data, checked=False)
+        statistic = self._statistics.get(query)
+        record = Elsewhere.from_bytes(data)
+        self._least = max(self._least, record.step)
+        if self.step < self._least:
+            raise StoreError(
+                f"the machines are at step {self.step} but had come to step {self._least}: their directories are "
+                "missing, or were rolled back"
+            )
+        name = label(query, slot)
+        if name not in self._stored:
+            raise StoreError(f"the machines hold no shares of {query!r}: their directories are missing, or others")
+        own = {} if statistic is None else codec.read_header(Elsewhere(0, 0).to_bytes(statistic))[0]
+        same = header["parameters"] == own.get("parameters")
+        return self._opened(name, statistic if same else None, record.released)
+
+    def _opened(self, name: str, statistic: Any, released: int) -> _SharedState:
+        self._unclaimed.discard(name)
+        if statistic is not None:
+            self._rules[name], self._kinds[name] = statistic.rule, statistic.kind
+            self._changes[name] = statistic, statistic.blank()
+        self._states[name] = _SharedState(self, name, statistic, released)
+        return self._states[name]
+
+    def begin(self, producer: str | None, sequence: int) -> None:
+        """Begin a batch; one that the machines have already is left out."""
+        self._skipping = producer is not None and self._ahead.get(producer, -1) >= sequence
+        if producer is not None:
+            self._origins[producer] = sequence
+            if self._ahead.get(producer, -1) <= sequence:
+                self._ahead.pop(producer, None)
+
+    def settle(self) -> None:
+        """End the batch."""
+        self._skipping = False
+
+    def flush(self) -> None:
+        """End the step on both machines, with rows or without, and take the answers that they opened afterwards."""
+        try:
+            reply = self._turn("rows", last=True)
+        finally:
+            self._hang_up()
+        self._note_answers(reply["opened"])
+        self.step += 1
+        self._place = self.step, self._attempt
+        self._stored = self._stored.union(self._started).difference(self._dropped)
+        self._origins.clear()
+        self._started.clear()
+        self._dropped.clear()
+
+    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+        """Hear that the engine has committed; states that are over go with the next step.
+
+        So do states of the engine's questions that it did not ask for: they are of windows that began in a step which
+        a front end did not live to commit. They stay while batches of that step may come again. Answers that an
+        earlier front end did not live to take stay, too, until this one has taken and committed them.
+        """
+        for name, state in self._states.items():
+            numbers = self._answers.pop(name, {})
+            self._answers[name] = {number: opened for number, opened in numbers.items() if number > state.released}
+        if not any(self._answers[name] for name in self._states):
+            self.committed = self.step
+        over = {label(query, slot) for query, slot in gone}
+        if not self._ahead:
+            over |= {name for name in self._unclaimed if name.split("/", 2)[2] in self._statistics}
+        for name in sorted(over & self._rules.keys()):
+            self._dropped.append(name)
+            self._unclaimed.discard(name)
+            _wipe_all([self._changes.pop(name, (None, ()))[1]])
+            self._states.pop(name, None)
+            self._answers.pop(name, None)
+            del self._rules[name], self._kinds[name]
+
+    # What its states ask.
+
+    def take(self, name: str, batch: Any) -> None:
+        """Take a checked batch into the change of the step."""
+        if not self._skipping:
+            statistic, change = self._changes[name]
+            with Scratch() as scratch:
+                statistic.gather(change, batch, scratch)
+
+    def prepare_answer(self, name: str, number: int) -> None:
+        """Have the ``number``-th answer of a state drawn in this step, unless an earlier step has committed it."""
+        known = self._answers.get(name, {})
+        if number in known:
+            return
+        if known and max(known) > number:
+            raise StoreError("the machines have given more answers than the front end knows of")
+        self._turn("rows")
+        prepared = self._turn("answers", answered=[name])["prepared"][name]
+        if prepared != number:
+            raise StoreError(f"the machines gave answer {prepared} where answer {number} was asked for")
+
+    def opened(self, name: str) -> dict[int, list[int]]:
+        """Return the numbers of the answers of a state that were opened and that the engine has not committed."""
+        return self._answers.get(name, {})
+
+    @leaves_nothing
+    def _turn(self, kind: Kind, *, last: bool = False, answered: Collection[str] = ()) -> dict[str, Any]:
+        """Do one round of the step with both machines; what rows did is overwritten, however it ends."""
+        try:
+            if self._line is None:
+                line = self._lines.enter_context(self._link.line())
+                self._caught_up(line, begins=True)
+                self._line, self._attempt, self._round = line, self._attempt + 1, 0
+                self._told.clear()
+            task = Task(
+                kind=kind,
+                started={name: rule for name, rule in self._started.items() if name not in self._told},
+                dropped=self._dropped if self._round == 0 else [],
+                answered=sorted(answered),
+            )
+            reply = self._deal(task, self._line, last=last)
+        except BaseException:
+            self._hang_up()
+            raise
+        finally:
+            if kind == "rows":
+                _wipe_all(change for _, change in self._changes.values())
+        self._round += 1
+        self._told |= task.started.keys()
+        return reply
+
+    def _deal(self, task: Task, line: Line, *, last: bool) -> dict[str, Any]:
+        """Deal what rows do, or what answers need, to both machines; return what the first says."""
+        about = {
+            "verb": "round",
+            "step": self.step + 1,
+            "attempt": self._attempt,
+            "round": self._round,
+            "last": last,
+            "after": self._place,
+            "origins": {**self._ahead, **self._origins} if last else {},
+            "committed": self.committed,
+            "task": told(task, self._kinds),
+        }
+        seeds, dense, dealt = np.empty((2, 32), np.uint8), dict[str, Dealt](), dict[str, Dealt]()
+        system_entropy(seeds.reshape(-1))
+        try:
+            with Source() as source:
+                if task.kind == "rows":
+                    dense = {name: rule.nothing() for name, rule in self._rules.items() if name not in self._changes}
+                    dense |= {
+                        name: each.dense(change, source, fresh=name in task.started)
+                        for name, (each, change) in self._changes.items()
+                    }
+                dealt = deal(task, self._rules, dense, *(Keystream(seed, source.scratch) for seed in seeds))
+                arrays = [array for name in sorted(dealt) for array in dealt[name]]
+                self._ask(line, False, about, [seeds[1], *arrays])
+                return self._ask(line, True, about, [seeds[0]])
+        finally:
+            _wipe_all([(seeds,), *dense.values(), *dealt.values()])
+
+    def _hang_up(self) -> None:
+        self._line = None
+        self._lines.close()
+
+    def _ask(
+        self, line: Line, first: bool, header: dict[str, Any], arrays: Collection[NDArray[Any]] = ()
+    ) -> dict[str, Any]:
+        message = pack({"stream": self._stream, **header}, [*arrays])
+        try:
+            reply, _ = unpack(line(first, message))  # all of it is public
+        finally:
+            overwrite(message)
+        if "refused" in reply:
+            raise MachineError(f"machine {'a' if first else 'b'} refused: {reply['refused']}")
+        return reply
+
+
+class _SharedState:
+    """A state whose shares are with the machines."""
+
+    __slots__ = ("_backend", "_name", "algorithm", "released")
+
+    def __init__(self, backend: SharedBackend, name: str, algorithm: Any, released: int) -> None:
+        self.algorithm = algorithm
+        self._backend, self._name, self.released = backend, name, released
+
+    def apply(self, batch: Any) -> None:
+        """Take a checked batch, and wipe it."""
+        try:
+            self._backend.take(self._name, batch)
+        finally:
+            batch.wipe()
+
+    def release(self) -> PendingAnswer:
+        """Have an answer drawn; its numbers are known once the step has ended."""
+        number = self.released + 1
+        self._backend.prepare_answer(self._name, number)
+        self.released = number
+        return PendingAnswer(self.algorithm, number, lambda: self._backend.opened(self._name)[number])
+
+    def tick(self) -> PendingAnswer:
+        """Close the slot, and have its answer drawn."""
+        return self.release()
+
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
+        """Do nothing: shares are blinded anew in every step, and the engine is about to take one."""
+        return Refresh(covered=True)
+
+    def to_bytes(self, *, checked: bool = True) -> bytes:
+        """Return the record that the front end stores: numbers of answers and steps."""
+        return Elsewhere(self.released, self._backend.step).to_bytes(self.algorithm, checked=checked)
+
+
+def _wipe_all(changes: Iterable[Dealt]) -> None:
+    for array in (each for change in changes for each in change):
+        wipe(array)

@@ -1,0 +1,35 @@
+"""The key that both machines agree on, anew in every round, and that the front end never sees."""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from panstream.errors import MachineError
+from panstream.primitives.memory.scratch import wipe_bytes
+
+_LABEL = b"panstream two machines 1\0"
+
+
+class Agreement:
+    """One side of an X25519 exchange; its private key lives in this object only, and OpenSSL overwrites it."""
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw().hex()
+
+    def key(self, other: str, both: str, about: bytes) -> NDArray[np.uint8]:
+        """Return the common key, from the other side's public key, both of them in order, and public facts."""
+        try:
+            secret = self._private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
+            salt = bytes.fromhex(both)
+        except ValueError:
+            raise MachineError("the other machine sent no key") from None
+        derived = HKDF(hashes.SHA256(), 32, salt, _LABEL + about).derive(secret)
+        found = np.frombuffer(derived, np.uint8).copy()
+        for each in (secret, derived):
+            wipe_bytes(each)
+        return found

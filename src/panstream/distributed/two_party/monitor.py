@@ -1,0 +1,97 @@
+"""One statistic on two machines, from Python: for questions that have no SQL, as the edges of a graph.
+
+::
+
+    identity = Identity(certificate=..., key=..., authority=...)
+    link = HttpsLink(("https://a.example:8443", "https://b.example:8443"), ("a", "b"), identity)
+    monitor = SharedMonitor(SharedEdges(vertices=500, epsilon=1.0, count=True), link, stream="calls")
+    monitor.update([(3, 8), (3, 9)], sequence=1)
+    print(monitor.release())
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.core.estimate import Estimate
+from panstream.distributed.two_party.backend import Link, SharedBackend
+from panstream.engine.runtime.state_backend import label
+from panstream.errors import BudgetExhausted, InvalidParameter, MachineError
+
+_NAME, _SLOT, _PRODUCER = "statistic", (0, 0), "monitor"
+
+
+class SharedMonitor:
+    """A statistic whose state two machines hold as shares: every update and every release is a durable step of both.
+
+    Privacy
+        That of the statistic's claim: any number of looks at one machine at a time. This process is the front end: run
+        it on neither machine, and start it hardened (``panstream.primitives.memory.process_hardening.ENVIRONMENT``), or what it handled in earlier
+        steps may stay in freed memory.
+
+    Parameters
+        statistic: what is asked, with its public parameters. link: how the machines are reached. stream: their
+        ``--stream``. A monitor that is made again, here or elsewhere, goes on where the last one was: the machines keep
+        the opened ``answers`` and ``sequence``, the number of the last update, -1 if none was numbered. After an error
+        in a step a monitor must be made again, since the step may count or not.
+    """
+
+    def __init__(self, statistic: SharedStatistic, link: Link, *, stream: str) -> None:
+        self.statistic = statistic
+        self._backend = SharedBackend(link, stream, {_NAME: statistic})
+        self._state, self.sequence = self._backend.resume(_NAME, _SLOT, statistic, _PRODUCER)
+        self._failed = False
+        with self._step():
+            pass
+
+    @property
+    def answers(self) -> list[Estimate]:
+        """Return every answer so far, in order, whichever monitor asked for it."""
+        opened = self._backend.opened(label(_NAME, _SLOT))
+        return [self.statistic.estimate(opened[number], number) for number in sorted(opened)]
+
+    def update(self, *rows: Any, sequence: int | None = None, **options: Any) -> None:
+        """Take rows as the statistic's ``batch`` does; when this returns, both machines have them on disk.
+
+        An update that failed may count or not. With rising ``sequence`` numbers a monitor that is made again can send
+        it again, and it counts once.
+        """
+        if sequence is not None and sequence < 0:
+            raise InvalidParameter(f"sequence must be at least 0, got sequence={sequence}")
+        batch = self.statistic.batch(*rows, **options)
+        if sequence is not None and sequence <= self.sequence:
+            batch.wipe()
+            return
+        with self._step():
+            self._backend.begin(None if sequence is None else _PRODUCER, sequence or 0)
+            self._state.apply(batch)
+        self.sequence = self.sequence if sequence is None else sequence
+
+    def release(self) -> Estimate:
+        """Open an answer; raises BudgetExhausted when all declared ones were opened.
+
+        If this fails, the answer may have been drawn: then it is the last of the ``answers`` of the monitor that is
+        made next.
+        """
+        self._check_whole()
+        if self._state.released >= self.statistic.rule.releases:
+            raise BudgetExhausted(f"no declared release is left (releases={self.statistic.rule.releases})")
+        with self._step():
+            answer = self._state.release()
+        return answer.estimate()
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        """End a step of both machines after the block, and refuse any other step once one has failed."""
+        self._check_whole()
+        self._failed = True
+        yield
+        self._backend.flush()
+        self._failed = False
+
+    def _check_whole(self) -> None:
+        if self._failed:
+            raise MachineError("a step of this monitor failed half-way: make the monitor again")

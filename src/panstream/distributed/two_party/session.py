@@ -1,0 +1,36 @@
+"""A stream on two machines, opened from its configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from panstream.engine.config.config import Config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.engine import Engine
+from panstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from panstream.distributed.two_party.backend import Link
+
+
+def open_stream(config: Config, **options: Any) -> Engine:
+    """Return an engine whose states are here, or with the two machines that the configuration names."""
+    return Engine(config, **options) if config.machines is None else open_engine(config, **options)
+
+
+def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = False, **options: Any) -> Engine:
+    """Return an engine whose states are with the two machines that the configuration names."""
+    # Certificates and HTTPS are a fifth of a command's start: streams on one machine do without.
+    from panstream.distributed.two_party.backend import SharedBackend
+    from panstream.distributed.two_party.https import HttpsLink
+    from panstream.models.federated.certificates import Identity
+
+    given = config.machines
+    if given is None:
+        raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
+    if link is None:
+        identity = Identity(certificate=given.certificate, key=given.key, authority=given.authority)
+        link = HttpsLink((config.stream.machines[0], config.stream.machines[1]), given.names, identity)
+    statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=zero_noise)}
+    backend = SharedBackend(link, config.stream.name, statistics)
+    return Engine(config, backend=backend, zero_noise=zero_noise, **options)

@@ -1,0 +1,372 @@
+"""One question about a file or a table, without a configuration: guess the columns, pay, read, answer.
+
+It is the same road as of any other row: a feed, an engine, a release. Only columns are guessed, before the first row
+counts; what is known of values, groups and people is said by whoever asks, or not used.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig, read_config
+from panstream.engine.config.text_style import DecimalMark
+from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query
+from panstream.engine.reporting.answer import Answer, answer_row
+from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import ROWS_OF_FILES, Fed, drain, feed_of, is_paths
+from panstream.engine.runtime.results import notes, shown
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources import Dialect
+from panstream.engine.sources.first_rows import Caller, check_first_rows
+from panstream.engine.sources.input_files import expand
+from panstream.engine.sources.schema_guess import Guess, guess, guess_table
+from panstream.engine.sql.parser import table_read
+from panstream.engine.storage.ledger_file import beside, charge
+from panstream.errors import ConfigError, FeedError, InvalidParameter, translated
+from panstream.privacy.claim import loose
+from panstream.privacy.rounding import down, share, total
+
+_T = TypeVar("_T")
+_NAME = "answer"
+_NAMED = 3  # files that are named in a message
+_ANY_ORDER = 36_500 * 86_400.0  # seconds: windows stay open until the file has been read, so rows may be in any order
+_TRUTH = {"true": True, "false": False}
+_TIMES = ("timestamp", "date")
+
+
+def query(
+    source: Any,
+    sql: str,
+    *,
+    epsilon: float,
+    user: str | None = None,
+    ledger: str | Path | bool = True,
+    budget: float | None = None,
+    format: str | None = None,
+    types: Mapping[str, str] | None = None,
+    time: str | None = None,
+    decimal: DecimalMark = ".",
+    date_format: str | Sequence[str] | None = None,
+    encoding: str | None = None,
+    unusable_share: bool = True,
+    **settings: Any,
+) -> Answer:
+    """Answer one SELECT about a file or a table, with a loss of at most ``epsilon``.
+
+    Parameters
+        source: a file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines, Parquet, Arrow, compressed
+            or not), or a table of pandas, polars, Arrow or DuckDB. Its format and columns are guessed from its first
+            rows, and are public.
+        sql: one SELECT; FROM may call the source anything. epsilon: the privacy cost of the whole answer, with all of
+            its aggregates and groups: where one user can be in several groups, it is divided over them.
+        user: the column that identifies the person each row is about; without it, single rows are protected. With it,
+            counts, sums and means still protect single rows, with a warning, unless ``contributions`` is given, the
+            most rows of one user.
+        ledger: where the cost is added up: a file next to each file that is read (True, ``visits.csv.ledger``), another
+            one that you name, or none (False). Tables and standard input have none unless you name one.
+        budget: refuse what would cost more in total; the ledger remembers it.
+        format: csv, tsv, json, parquet or arrow, if the file name does not say. types: types of columns, instead of the
+            guess. time: the column of event time, if a window needs one and there is more than one.
+        decimal, date_format, encoding: how text is written: the decimal mark, formats of dates and times as
+            ``datetime.strptime`` takes them, and "windows-1252", "latin-1" or "utf-16" where it is not UTF-8.
+        unusable_share: whether to publish, for files, the share of rows that could not be used, for a twentieth of
+            epsilon; not where users are protected without ``contributions``.
+
+    Other keywords are keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``, ``expected``,
+    ``contributions``, ``window``, ``delta`` and so on. They are never read from the rows.
+
+    Example
+        >>> import pyarrow
+        >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"] * 1000, "bytes": [10, 20, 30, 40] * 1000})
+        >>> answer = query(visits, "SELECT AVG(bytes) FROM visits", epsilon=1.0, lower=0, upper=100)
+        >>> 20 <= float(answer) <= 30
+        True
+    """
+    given = [str(source)] if isinstance(source, str | Path) else source
+    written = Dialect(decimal=decimal, date_format=date_format, encoding=encoding)
+    asked = Asked(
+        given,
+        sql,
+        epsilon=epsilon,
+        user=user,
+        format=format,
+        types=types,
+        time=time,
+        settings=settings,
+        written=written,
+        unusable_share=unusable_share,
+    )
+    for text in asked.warnings():
+        warnings.warn(text, stacklevel=2)
+    return asked.answer(ledger=ledger, budget=budget)
+
+
+class Asked:
+    """A question and its input, looked at but not read: what was guessed can be shown before anything is paid for."""
+
+    def __init__(
+        self,
+        source: Sequence[str] | Any,
+        sql: str,
+        *,
+        epsilon: float,
+        user: str | None = None,
+        format: str | None = None,
+        types: Mapping[str, str] | None = None,
+        time: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        written: Dialect | None = None,
+        caller: Caller = "python",
+        unusable_share: bool = True,
+    ) -> None:
+        source_of(sql)  # before anything waits for standard input
+        self.sql = sql
+        self.files = [Path(given) for given in source] if is_paths(source) else []
+        self._source = source
+        if is_paths(source):
+            self.guess = guess(source, format=format, written=written, caller=caller)
+        else:
+            self._source, self.guess = guess_table(source)
+        self.guess = _with_types(self.guess, types or {})
+        self._epsilon = epsilon
+        self._declared = self._with_hints(
+            lambda: _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+        )
+        self._doubts = self._check_first_rows(caller) if is_paths(source) else []
+        self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
+        self.fed = Fed()  # what became of the rows, for their owner only
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The configuration, with epsilon and delta divided over the groups that one user can be in, and a part of
+        epsilon for the share of unusable rows.
+        """
+        declared = self._declared
+        queries = _told(lambda: tuple(_divided(query, declared.stream) for query in declared.queries))
+        divided = replace(declared, queries=queries)
+        return with_paid_share(divided, self._epsilon) if self._publishes_share else divided
+
+    def warnings(self) -> list[str]:
+        """Return what whoever asks should know before the answer is paid for."""
+        found = loose(self._epsilon)
+        texts = [*self._doubts] if found is None else [*self._doubts, found]
+        stream = self.config.stream
+        plans = _told(lambda: plan_all(self.config))
+        if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
+            texts.append(
+                f"one row is protected, not all rows of one {stream.user}: nothing says how many there are; give "
+                "contributions (--contributions), the most rows of one of them"
+            )
+        return texts
+
+    def _check_first_rows(self, caller: Caller) -> list[str]:
+        """Return warnings about types that do not fit the first rows; refuse where none does."""
+        stream = self._declared.stream
+        schema = RowSchema.of(stream, self._declared.needed_columns)
+        required = [name for name in (schema.user, stream.time) if name is not None]
+        named = frozenset[str]().union(*(query.parsed.columns for query in self._declared.queries))
+        hints = [hint for name, hint in self.guess.hints.items() if name in named]
+        reading = self.guess.reading
+        return hints + check_first_rows(self._source, schema.columns, required=required, caller=caller, **reading)
+
+    def _with_hints(self, work: Callable[[], _T]) -> _T:
+        """Return ``work()``; its error also says how columns may be written that are read as text."""
+        return translated(
+            work, InvalidParameter, lambda error: InvalidParameter("; ".join([str(error), *self.guess.hints.values()]))
+        )
+
+    def ledgers(self, ledger: str | Path | bool) -> list[Path]:
+        """Return the files that the cost is written to."""
+        if isinstance(ledger, bool):
+            return [beside(path) for path in self._paths()] if ledger else []
+        return [Path(ledger)]
+
+    def _paths(self) -> list[Path]:
+        """Return the files that are read, standard input left out."""
+        if not self.files:
+            return []
+        inputs = expand([str(file) for file in self.files], format=self.guess.reading.get("format"))
+        return [file.path for file in inputs if file.path is not None]
+
+    def _check_read_once(self) -> None:
+        """Refuse a file under two names: each of its rows would count twice and be paid for once."""
+        seen: dict[tuple[int, int], Path] = {}
+        for path in self._paths():
+            status = path.stat()
+            other = seen.setdefault((status.st_dev, status.st_ino), path)
+            if other is not path:
+                raise FeedError(
+                    f"{other.name} and {path.name} are one file (links), so that its rows would count twice; "
+                    "leave one of them out"
+                )
+
+    def _covered(self, ledger: str | Path | bool) -> str:
+        """Return in words which answers the ledgers add up."""
+        if not isinstance(ledger, bool):
+            return f"all answers that {Path(ledger).name} records"
+        names = [path.name for path in self._paths()]
+        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} other files"]
+        return f"all answers about {' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))}"
+
+    def answer(
+        self,
+        *,
+        ledger: str | Path | bool = True,
+        budget: float | None = None,
+        tick: Callable[[int, float | None], None] | None = None,
+    ) -> Answer:
+        """Charge the question, read the input, and answer."""
+        self._check_read_once()
+        paths = self.ledgers(ledger)
+        if budget is not None and not paths:
+            raise InvalidParameter("a budget needs a ledger: name a file for it")
+        with (
+            self._with_hints(lambda: _told(lambda: Selector(self.config))) as select,
+            _told(lambda: Engine(self.config)) as engine,
+        ):
+            feed = feed_of(self.config, self._source, **self.guess.reading)
+            engine.declare("calls")
+            claims = {plan.config.name: plan.claim for plan in engine.plans}
+            alone = sum(not query.of_unusable for query in self.config.queries) == 1
+            said = {self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims}
+            charged = charge(paths, said, budget=budget)
+            self.fed = drain(engine, feed, select, tick=tick, once=True)
+            if self.fed.interrupted:
+                raise KeyboardInterrupt
+            engine.step()  # an input without rows is answered like any other
+            engine.finish()
+            several = len(self.config.statements[0].view.shown) > 1
+            rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
+            asked = [plan for plan in engine.plans if not plan.config.of_unusable]
+            promised = (
+                *_contribution_labels(asked, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
+                *(note for _, note in notes(engine)),
+            )
+            shares = _shares(asked)
+            unusable = published_share(engine)
+        return Answer(
+            sql=self.sql,
+            rows=tuple(rows),
+            claims=tuple(claims.values()),
+            guessed=self.guess.to_json(),
+            ledger=charged,
+            covered="" if charged is None else self._covered(ledger),
+            notes=promised,
+            shares=shares,
+            unusable=unusable,
+        )
+
+
+def source_of(sql: str) -> str:
+    """Return what a statement reads FROM; a file's name stands in quotes. Refuse what is not one SELECT.
+
+    >>> source_of("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
+    'logs/*.csv'
+    """
+    table = table_read(sql)
+    if table.args.get("db") is not None:
+        raise InvalidParameter(f"put the name of the file in quotes: FROM '{table.sql(dialect='duckdb')}'")
+    if not table.name:
+        raise InvalidParameter(f"FROM must name a file, a glob, a directory or '-', in quotes; got {table.sql()}")
+    return str(table.name)
+
+
+def _config(
+    sql: str, columns: Mapping[str, str], user: str | None, time: str | None, settings: Mapping[str, Any]
+) -> Config:
+    for role, column in (("user", user), ("time", time)):
+        if column is not None and column not in columns:
+            raise InvalidParameter(f"{role} must be one of the columns {', '.join(columns)}, got {column!r}")
+    stream: dict[str, Any] = {"name": source_of(sql), "columns": dict(columns)}
+    if user is not None:
+        stream["user"] = user
+    scheduled = settings.get("window") is not None or settings.get("every") is not None
+    if scheduled or time is not None:
+        stream |= {"time": time or _time_column(columns), "lateness": _ANY_ORDER}
+    asked = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
+    if isinstance(groups := asked.get("groups"), Mapping):
+        asked["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
+    config = _told(lambda: read_config({"stream": stream, "query": [asked]}))
+    return replace(config, stream=replace(config.stream, guessed=True))
+
+
+def _divided(query: QueryConfig, stream: StreamConfig) -> QueryConfig:
+    """Return the query with the share of each group as its epsilon and delta: all of them cost what was declared."""
+    groups = plan_query(query, stream, ("memory",)).groups_touched
+    return replace(query, epsilon=down(share(query.epsilon, groups)), delta=down(share(query.delta, groups)))
+
+
+def _shares(plans: Sequence[QueryPlan]) -> str:
+    """Return in words what each group has of the epsilon, where one user can be in several."""
+    by_groups: dict[int, list[float]] = {}
+    for plan in plans:
+        by_groups.setdefault(plan.groups_touched, []).append(plan.config.epsilon)
+    several = {groups: epsilons for groups, epsilons in by_groups.items() if groups > 1}
+    return "; ".join(f"{total(epsilons):.6g} in each of {groups} groups" for groups, epsilons in several.items())
+
+
+def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> list[str]:
+    """Return what a bound on the rows of one user does to the answers."""
+    labels: dict[str, None] = {}
+    batch = "batch" if batch_rows is None else f"batch of up to {batch_rows:,} rows"
+    for plan in plans:
+        rows = plan.config.contributions
+        if rows is None or plan.config.parsed.aggregate.of_users:
+            continue
+        if plan.config.names is not None:
+            labels[f"a user with more than {rows:,} rows is counted with all of them, and loses more"] = None
+            continue
+        per = "user" + (" and group" if len(plan.groups) > 1 else "") + (" and window" if plan.config.window else "")
+        labels[
+            f"counting at most {rows:,} rows per {per}, in each {batch} that is read: rows beyond are missing from the "
+            "answer, and a user with more rows in several batches loses more"
+        ] = None
+    return list(labels)
+
+
+def _keys(keys: Any, kind: str | None) -> Any:
+    """Return the keys of a group as its column has them, where they are given as text."""
+    if not isinstance(keys, list | tuple):
+        return keys
+    read: dict[str, Callable[[str], Any]] = {"int": int, "double": float, "bool": _TRUTH.__getitem__}
+    as_typed = read.get(kind or "", str)
+    try:
+        return [as_typed(key) if isinstance(key, str) else key for key in keys]
+    except (ValueError, KeyError):
+        return list(keys)  # the plan says what is wrong with them
+
+
+def _time_column(columns: Mapping[str, str]) -> str:
+    found = [name for name, kind in columns.items() if kind in _TIMES]
+    if len(found) != 1:
+        which = f"several could be it: {', '.join(found)}" if found else "there is no column of timestamps or dates"
+        raise InvalidParameter(f"a window needs the column of event time, time, and {which}")
+    return found[0]
+
+
+def _with_types(guessed: Guess, types: Mapping[str, str]) -> Guess:
+    for column in types:
+        if column not in guessed.columns:
+            raise InvalidParameter(
+                f"types must name columns of the input, {', '.join(guessed.columns)}; got {column!r}"
+            )
+    return replace(guessed, columns={**guessed.columns, **types})
+
+
+def _told(work: Callable[[], _T]) -> _T:
+    """Return ``work()``; tell errors about a configuration as what they are about here, where there is none."""
+
+    def told(error: ConfigError) -> InvalidParameter:
+        message = str(error)
+        for place in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
+            message = message.replace(place, "")
+        return InvalidParameter(message)
+
+    return translated(work, ConfigError, told)

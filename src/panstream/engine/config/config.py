@@ -1,0 +1,386 @@
+"""``panstream.toml``: a stream with typed columns, and the questions asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from panstream.algorithms.continual_users.release_strategies import Protected
+from panstream.algorithms.randomized_bits import MAX_PHASES
+from panstream.engine.config.sink import SinkConfig, read_sink
+from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
+from panstream.engine.config.two_party import MachinesConfig, cells_of, read_machines
+from panstream.engine.config.website import WebConfig, read_web
+from panstream.engine.sql.lookup_tables import Lookup, listed_keys
+from panstream.engine.sql.parser import ParsedQuery, Select, check_derived, parse
+from panstream.engine.sql.result_view import View
+from panstream.errors import ConfigError, InvalidParameter, SqlRefused, translated
+from panstream.primitives.hashing import StringHash
+from panstream.primitives.toml_config import Section, read_file
+from panstream.privacy.claim import Unit
+from panstream.privacy.rounding import down, share
+
+COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
+Durability = Literal["batch", "interval", "none"]
+
+_Reader = Callable[[Section, str], Any]
+_T = TypeVar("_T")
+
+
+def _key(read: _Reader, default: Any = None) -> Any:
+    """Return a field that is a key of its section, with how it is read there."""
+    return field(default=default, metadata={"read": read})
+
+
+def _keys(config: type[Any]) -> dict[str, _Reader]:
+    return {each.name: each.metadata["read"] for each in fields(config) if each.metadata}
+
+
+def _given(section: Section, config: type[Any]) -> dict[str, Any]:
+    """Return what is given of the keys that are read one by one; defaults stand in the class."""
+    return {key: read(section, key) for key, read in _keys(config).items() if section.has(key)}
+
+
+def _a(kind: type[Any]) -> _Reader:
+    return lambda section, key: section.optional(key, kind)
+
+
+def _whole(low: int, high: int) -> _Reader:
+    return lambda section, key: section.whole(key, low, high)
+
+
+def _one_of(*options: str) -> _Reader:
+    return lambda section, key: section.choice(key, options)
+
+
+def _duration_or(word: str, meaning: float | None) -> _Reader:
+    return lambda section, key: meaning if section.values[key] == word else section.duration(key)
+
+
+def _universe(section: Section, key: str) -> Any:
+    given = section.values[key]
+    return tuple(given) if isinstance(given, list) else section.whole(key, 1, 1 << 62)
+
+
+def _not_negative(section: Section, key: str) -> float:
+    return 0.0 if section.values[key] == 0 else section.positive(key)
+
+
+def _date_formats(section: Section, key: str) -> tuple[str, ...]:
+    value = section.values[key]
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
+        raise ConfigError(f"{section.place} {key} must be a string, or a list of strings")
+    return _checked(section, lambda: date_formats_of(value))
+
+
+def _encoding(section: Section, key: str) -> Encoding:
+    return _checked(section, lambda: check_encoding(section.required(key, str)))
+
+
+def _checked(section: Section, read: Callable[[], _T]) -> _T:
+    return translated(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConfig:
+    """What the rows look like. Types are declared, never read from the data."""
+
+    name: str
+    columns: Mapping[str, str]
+    user: str | None = _key(_a(str))
+    weight: str | None = _key(_a(str))  # signed integer column: deletions and negative weights
+    time: str | None = _key(_a(str))  # column of event time; arrival time if absent
+    lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
+    ahead: float | None = _key(_duration_or("any", None), 3600.0)  # how far a row may be ahead of the clock
+    max_jump: float = _key(Section.duration, 3600.0)  # seconds that the system's clock may jump ahead
+    max_gap: float = _key(Section.duration, 7 * 86400.0)  # from one process to the next: then the clock is believed
+    on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
+    delimiter: str | None = _key(_a(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
+    decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
+    date_format: tuple[str, ...] = _key(_date_formats, ())  # of text in files and pipes; ISO 8601 without one
+    encoding: Encoding | None = _key(_encoding)  # of text in files and pipes; UTF-8 unless declared
+    header: bool = _key(_a(bool), True)  # whether such CSV begins with names; else columns are as declared
+    unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
+    budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
+    guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
+    derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
+    # addresses of the two machines that hold shares, and what those shares are of: [machines] cells
+    machines: tuple[str, ...] = _key(lambda section, key: tuple(map(str, section.required(key, list))), ())
+    cells: Literal["exact", "noisy"] = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConfig:
+    """One state, what it is asked and what may be spent on it: a statement has one or several of them."""
+
+    name: str
+    sql: str
+    parsed: ParsedQuery
+    epsilon: float
+    statement: str = ""  # the name of the [[query]], where several states answer it
+    universe: int | tuple[Any, ...] | None = _key(_universe)
+    expected: int | None = _key(_whole(1, 1 << 62))
+    memory: int | None = _key(_whole(1, 1 << 50))
+    lower: float | None = _key(_a(float))
+    upper: float | None = _key(_a(float))
+    max_weight: int | None = _key(_whole(1, 1 << 60))
+    releases: int = _key(_whole(1, 1 << 30), 1)
+    every: float | None = _key(Section.duration)  # seconds between releases on the clock
+    horizon: int | None = _key(_whole(1, 1 << 40))  # how many of them
+    window: float | None = _key(Section.duration)  # seconds; each window is a fresh state
+    groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    groups_per_user: int | None = _key(_whole(1, 1 << 20))  # groups that one user can touch; all of them if unknown
+    delta: float = _key(_a(float), 0.0)  # of names that nobody listed: with it the noise is Gaussian
+    longest: int | None = _key(_whole(1, 1024))  # bytes of such a name that count
+    contributions: int | None = _key(_whole(1, 1 << 40))  # rows of one user that are protected together
+    unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
+    user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
+    announced: int = _key(_whole(0, MAX_PHASES), 0)  # intrusions that will be told of and are paid for in advance
+    key: int = _key(_whole(0, (1 << 128) - 1), 0)
+    of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
+    hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")  # of strings: servers take ids from strangers
+
+    @property
+    def names(self) -> str | None:
+        """Return the key of GROUP BY whose values nobody listed, if there is one."""
+        return next((key for key in self.parsed.group_by if key not in self.groups), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StatementConfig:
+    """One [[query]]: its name, the queries whose states answer it, and what is shown of the answers."""
+
+    name: str
+    queries: tuple[str, ...]
+    view: View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One stream, its queries, and where the state lives."""
+
+    stream: StreamConfig
+    queries: tuple[QueryConfig, ...]
+    statements: tuple[_StatementConfig, ...] = ()
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    directory: Path | None = None
+    machines: MachinesConfig | None = None
+    durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
+    interval: float = _key(Section.duration, 1.0)
+    batch_rows: int | None = _key(_whole(1, 10_000_000))  # what suits the source
+    batch_time: float = _key(Section.duration, 0.020)
+    keep_tables: int = _key(_whole(1, 1 << 30), 400)  # releases of which any name can be asked for afterwards
+    keep_prefixes: int = _key(_whole(0, 1 << 30), 1)  # releases of which all cells of names are kept, for merging
+    commit_rows: int = _key(_whole(1, 1 << 40), 5_000_000)  # of files: they can be read again, so nobody waits
+    step: float | None = _key(_duration_or("none", 0.0))  # between two commits of live rows; None: by the state's size
+    sink: SinkConfig | None = None
+    web: WebConfig | None = None
+
+    def query(self, name: str) -> QueryConfig:
+        """Return the query called ``name``."""
+        for query in self.queries:
+            if query.name == name:
+                return query
+        raise ConfigError(f"there is no query named {name!r}; known: {', '.join(q.name for q in self.queries)}")
+
+    @property
+    def needed_columns(self) -> frozenset[str]:
+        """Return the columns that some query needs; no other is ever read."""
+        stream = self.stream
+        needed: set[str] = set()
+        for query in self.queries:
+            needed |= query.parsed.columns
+            if query.contributions is not None and stream.user is not None:
+                needed.add(stream.user)
+        extra = {column for column in (stream.time, stream.weight) if column is not None}
+        return frozenset(needed | extra) or frozenset(list(stream.columns)[:1])
+
+
+def load_config(path: str | Path) -> Config:
+    """Read a configuration file; relative paths in it count from its folder."""
+    return read_config(read_file(Path(path)), base=Path(path).parent)
+
+
+def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
+    """Check a configuration given as plain values."""
+    top = Section("the file", data, {"stream", "query", "store", "lookup", "machines", "sink", "web"})
+    stream = _stream(
+        Section(
+            "[stream]", top.required("stream", dict), {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
+        )
+    )
+    stream = replace(stream, cells=cells_of(top))
+    lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
+    tables = top.optional("query", list)
+    if not tables:
+        raise ConfigError("at least one [[query]] is needed")
+    asked = [_queries(table, stream, lookups, number, base) for number, table in enumerate(tables, start=1)]
+    queries = tuple(query for _, found in asked for query in found)
+    names = [query.name for query in queries] + [statement.name for statement, found in asked if len(found) > 1]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two queries are named {name!r}")
+    store = Section("[store]", top.optional("store", dict, {}), {*_keys(Config), "directory"})
+    directory = store.optional("directory", str)
+    if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
+        raise ConfigError('[stream] machines need [store] directory, and durability = "batch": their steps are durable')
+    kept = _given(store, Config)
+    return Config(
+        stream=stream,
+        queries=queries,
+        statements=tuple(statement for statement, _ in asked),
+        lookups=lookups,
+        directory=None if directory is None else base / directory,
+        sink=read_sink(top, base, directory),
+        machines=read_machines(top, stream.machines, base),
+        web=read_web(top, stream.columns, stream.user, kept.get("step")),
+        **kept,
+    )
+
+
+def _lookup(name: str, table: Any, base: Path) -> Lookup:
+    section = Section(f"[lookup.{name}]", table, {"file", "key"})
+    return Lookup.read(name, base / section.required("file", str), section.required("key", str))
+
+
+def _stream(section: Section) -> StreamConfig:
+    columns = section.required("columns", dict)
+    for column, kind in columns.items():
+        if kind not in COLUMN_TYPES:
+            raise ConfigError(f"[stream.columns] {column}: type must be one of {', '.join(COLUMN_TYPES)}")
+    if not columns:
+        raise ConfigError("[stream.columns] must declare at least one column")
+    given = _given(section, StreamConfig)
+    for role in ("user", "time", "weight"):
+        if given.get(role, next(iter(columns))) not in columns:
+            raise ConfigError(f"[stream] {role}: column {given[role]!r} is not declared in [stream.columns]")
+    time, weight = given.get("time"), given.get("weight")
+    if time is not None and columns[time] not in ("timestamp", "date", "int"):
+        raise ConfigError(f"[stream] time: column {time!r} must be a timestamp, a date or an int of seconds")
+    if weight is not None and columns[weight] != "int":
+        raise ConfigError(f"[stream] weight: column {weight!r} must be an int")
+    if len(given.get("delimiter", ",").encode()) != 1:
+        raise ConfigError("[stream] delimiter must be one character of ASCII")
+    budget = section.optional("budget", dict, {})
+    for unit, limit in budget.items():
+        if unit not in get_args(Unit):
+            raise ConfigError(f"[stream.budget] {unit}: unit must be one of {', '.join(get_args(Unit))}")
+        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
+            raise ConfigError(f"[stream.budget] {unit} must be a positive number")
+    return StreamConfig(
+        name=section.required("name", str),
+        columns=dict(columns),
+        budget={unit: float(limit) for unit, limit in budget.items()},
+        derived=_derived(section, columns, given.get("user")),
+        **given,
+    )
+
+
+def _derived(section: Section, columns: Mapping[str, str], user: str | None) -> dict[str, str]:
+    derived: dict[str, str] = section.optional("derived", dict, {})
+    for name, text in derived.items():
+        place = f"[stream.derived] {name}"
+        if name in columns:
+            raise ConfigError(f"{place}: a column of this name is declared")
+        if not isinstance(text, str):
+            raise ConfigError(f"{place} must be an expression in SQL")
+        _checked_sql(place, partial(check_derived, name, text, columns, user, derived))
+    return derived
+
+
+def _checked_sql(place: str, read: Callable[[], _T]) -> _T:
+    return translated(read, SqlRefused, lambda error: ConfigError(f"{place}: {error}"))
+
+
+def _queries(
+    table: Any, stream: StreamConfig, lookups: Mapping[str, Lookup], number: int, base: Path
+) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
+    """Return one [[query]] and the queries that its statement is made of, which share its epsilon evenly."""
+    name = table.get("name") if isinstance(table, dict) else None
+    section = Section(
+        f"[[query]] {name or number}", table, {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
+    )
+    statement, epsilon = section.required("sql", str), section.positive("epsilon")
+    select = _checked_sql(
+        f"{section.place} sql",
+        lambda: parse(
+            statement,
+            columns=stream.columns,
+            user=stream.user,
+            stream=stream.name,
+            derived=stream.derived,
+            lookups=lookups,
+        ),
+    )
+    if section.has("horizon") and section.has("releases") and not section.has("every"):
+        raise ConfigError(f"{section.place}: give releases, or every with horizon")
+    name, several = section.required("name", str), len(select.parts) > 1
+    groups, given, bounds = _groups(section, select, base), _given(section, QueryConfig), _bounds(section)
+    unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
+    if unused:
+        raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
+    queries = tuple(
+        QueryConfig(
+            name=f"{name}.{part.outputs[0].name}" if several else name,
+            sql=statement,
+            parsed=part,
+            epsilon=down(share(epsilon, len(select.parts))) if several else epsilon,
+            statement=name,
+            groups=groups,
+            **{**given, **_part_bounds(part, bounds, given)},
+        )
+        for part in select.parts
+    )
+    return _StatementConfig(name=name, queries=tuple(query.name for query in queries), view=select.view), queries
+
+
+def _bounds(section: Section) -> dict[str, tuple[float, float]]:
+    """Return the ends of values that have ends of their own."""
+    found = {}
+    for name, ends in section.optional("bounds", dict, {}).items():
+        numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
+        if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
+            raise ConfigError(f"{section.place}: bounds.{name} must be two numbers, the lower one first")
+        found[name] = (float(ends[0]), float(ends[1]))
+    return found
+
+
+def _bounded(part: ParsedQuery) -> list[str]:
+    """Return the words by which bounds may be given to a part: its value, and the names of its answers."""
+    return [] if part.value is None else [part.value, *(output.name for output in part.outputs)]
+
+
+def _part_bounds(
+    part: ParsedQuery, bounds: Mapping[str, tuple[float, float]], given: Mapping[str, Any]
+) -> dict[str, float]:
+    own = part.bounds or next((bounds[word] for word in _bounded(part) if word in bounds), None)
+    if own is None and "lower" not in given and "upper" not in given:
+        own = part.literal_bounds
+    return {} if own is None else {"lower": own[0], "upper": own[1]}
+
+
+def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any, ...]]:
+    declared, parsed = section.optional("groups", dict, {}), select.parts[0]
+    missing = [key for key in parsed.group_by if key not in declared]
+    if missing and not select.counts_names:
+        raise ConfigError(
+            f"{section.place}: GROUP BY {missing[0]} needs its keys declared: groups = {{ {missing[0]} = [...] }}; "
+            "unlisted keys can only be found by COUNT(*) alone, grouped by one key: join several with ||"
+        )
+    extra = [key for key in declared if key not in parsed.group_by]
+    if extra:
+        raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
+    if not missing and (section.has("delta") or section.has("longest")):
+        raise ConfigError(f"{section.place}: delta and longest are for GROUP BY a key whose values are not listed")
+    found = {}
+    for key, values in declared.items():
+        if isinstance(values, dict):
+            listed = Section(f"{section.place}: groups.{key}", values, {"file"})
+            values = listed_keys(base / listed.required("file", str), key, listed.place)
+        if not isinstance(values, list) or not values or len(set(map(repr, values))) != len(values):
+            raise ConfigError(f"{section.place}: groups.{key} must list different keys")
+        found[key] = tuple(values)
+    return found

@@ -1,0 +1,102 @@
+"""``[web]``: the site that a stream is about, and how its rows come: beacons of browsers, or an access log."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from panstream.errors import ConfigError, translated
+from panstream.primitives.toml_config import Section
+
+Source = Literal["beacon", "log"]
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# What a beacon has. The visitor is made of address, user agent and site while the beacon is in flight, and those of
+# ``MADE`` from what the browser sent.
+MADE = {
+    "path": "string",
+    "section": "string",
+    "campaign": "string",
+    "referrer_host": "string",
+    "entry": "bool",
+    "country": "string",
+    "device": "string",
+}
+# What is made of an access log's columns, where the log is a site's.
+LOG_MADE = {name: kind for name, kind in MADE.items() if name not in ("path", "country")} | {"event": "string"}
+BEACON = {
+    "visitor": "int",
+    **MADE,
+    "event": "string",
+    "value": "double",
+    "url": "string",
+    "referrer": "string",
+    "language": "string",
+    "agent": "string",
+}
+_SITE = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:]+\](?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebConfig:
+    """A site, which pages may send beacons, and which proxies are believed about addresses."""
+
+    site: str
+    source: Source = "beacon"
+    origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[Network, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the interface tells of it."""
+        return {"site": self.site, "source": self.source}
+
+
+def checked_site(name: str) -> str:
+    """Return a host's name in small letters, without www.
+
+    >>> checked_site("WWW.Example.org")
+    'example.org'
+    """
+    site = name.lower().removeprefix("www.")
+    if _SITE.fullmatch(site) is None:
+        raise ConfigError(f"site must be a host name such as example.org, got {name!r}")
+    return site
+
+
+def origins_of(site: str) -> tuple[str, ...]:
+    """Return the origins that the pages of a site have, unless others are declared."""
+    return tuple(f"{scheme}://{prefix}{site}" for scheme in ("https", "http") for prefix in ("", "www."))
+
+
+def checked_network(text: str) -> Network:
+    """Return an address, or a network of addresses."""
+    refused = ConfigError(f"a trusted proxy must be an address or a network such as 10.0.0.0/8, got {text!r}")
+    return translated(lambda: ipaddress.ip_network(text), ValueError, lambda _: refused)
+
+
+def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: float | None) -> WebConfig | None:
+    """Return the site; refuse columns that no beacon has."""
+    if not top.has("web"):
+        return None
+    section = Section("[web]", top.required("web", dict), {"site", "source", "origins", "trusted_proxies"})
+    site = checked_site(section.required("site", str))
+    source: Source = section.choice("source", get_args(Source)) or "beacon"
+    origins = tuple(str(each).lower() for each in section.optional("origins", list, list(origins_of(site))))
+    for origin in origins:
+        if _ORIGIN.fullmatch(origin) is None:
+            raise ConfigError(f"[web] origins must be such as https://example.org, got {origin!r}")
+    proxies = tuple(checked_network(str(each)) for each in section.optional("trusted_proxies", list, []))
+    if source == "beacon":
+        for name, kind in stream.items():
+            if BEACON.get(name) != kind:
+                known = ", ".join(f"{column} ({of})" for column, of in BEACON.items())
+                raise ConfigError(f"[stream.columns] {name}: a beacon has the columns {known}")
+        if user not in (None, "visitor"):
+            raise ConfigError("[stream] user must be visitor, the one column of a beacon that tells visitors apart")
+        if step == 0.0:
+            raise ConfigError('[store] step = "none" is not for beacons: the times of commits would tell of each one')
+    return WebConfig(site=site, source=source, origins=origins, trusted_proxies=proxies)

@@ -1,0 +1,1 @@
+"""From a parsed query to the algorithm that answers it and what it costs."""

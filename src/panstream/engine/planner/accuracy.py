@@ -1,0 +1,276 @@
+"""How far answers will _reach, and whether that says enough to be of use.
+
+Answers as they will look are made by the code that makes them; all is decided from the plan, a guess at the size, and
+released numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.continual.tree_base import Tree
+from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
+from panstream.algorithms.continual_users.continual_density import ContinualDensity
+from panstream.algorithms.continual_users.ones_counter import OnesTicker
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.algorithms.secret_shared.capped_counts import SharedCropped, SharedHeavy
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
+from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.core.estimate import Estimate, figure
+from panstream.engine.planner.open_domain import question_of
+from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.sql.formulas import Arithmetic
+from panstream.engine.sql.parser import Aggregate, Output
+
+_ROWS = (1_000, 10_000, 100_000, 1_000_000)
+_SHARES = (0.01, 0.1, 0.5, 1.0)
+_USERS = 100_000
+_SOME, _MANY = 1_000, 1_000_000  # answers, where there is no last one
+_BETA = 0.05
+_FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is
+_PART = 0.25  # of the range or the population: an interval over half of it is of no use
+
+
+def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
+    """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
+    if len(plan.outputs) == 1:
+        return _errors_of(plan, plan.outputs[0])
+    return [(f"{output.name}, {at}", error) for output in plan.outputs for at, error in _errors_of(plan, output)]
+
+
+def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
+    algorithm, query = plan.algorithm, plan.config
+    if isinstance(algorithm, FrequentItems):
+        return [("the count of a listed name", algorithm.count_error(beta=_BETA))]
+    if query.announced and isinstance(algorithm, OptBern | Bitmap):
+        return _after_announced(plan)
+    read = algorithm.reader if isinstance(algorithm, SharedTicks) else algorithm
+    if isinstance(read, ContinualMean | ContinualVariance | RangeHistogram):
+        sizes = _ROWS if query.expected is None else _around(query.expected)
+        what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
+        after = f", at release {_SOME:,}" if plan.endless else ""
+        return [(f"{what}with {n:,} rows over the range{after}", _reach(_at_size(plan, n, output))) for n in sizes]
+    if isinstance(algorithm, OnesTicker) and plan.releases > 1:
+        size = query.expected or algorithm.planned
+        return [
+            (f"at release {tick:,}, if {size:,.0f} users come", _reach(algorithm.foreseen(tick, size)))
+            for tick in _ticks(plan)
+        ]
+    if isinstance(algorithm, Tree | SharedTicks):
+        return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in _ticks(plan)]
+    return [(_said(plan, size), _reach(_at_size(plan, size, output))) for size in _sizes(plan)]
+
+
+def _ticks(plan: QueryPlan) -> tuple[int, ...]:
+    """Return the first answer, one in the middle, and the last; without a last one, some."""
+    if plan.endless:
+        return 1, _SOME, _MANY
+    return tuple(dict.fromkeys((1, max(1, plan.releases // 2), plan.releases)))
+
+
+def _foreseen(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
+    """Return one answer of a tree after so many ticks and rows, as if no noise moved it."""
+    tree = plan.algorithm
+
+    def read(what: Any) -> Estimate:
+        law = () if isinstance(tree, SharedTicks) else (tree.engine.law(),)
+        found: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, *law)
+        return found
+
+    return plan.answer(output, tree.foreseen(ticks, rows), read)
+
+
+def _reach(estimate: Estimate) -> float:
+    """Return how far the 95% interval reaches from the value; half its width if there is none, all of it without
+    data.
+    """
+    low, high = estimate.interval()
+    if estimate.beyond is not None:
+        return float(estimate.beyond)
+    if math.isnan(estimate.value):
+        return (high - low) / 2 if estimate.only_interval else high - low
+    return max(high - estimate.value, estimate.value - low)
+
+
+def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
+    """Return the last answer, or a late one where there is no last, if ``size`` users or rows come."""
+    algorithm, last = plan.algorithm, _SOME if plan.endless else plan.releases
+    if isinstance(algorithm, Tree | SharedTicks):
+        return _foreseen(plan, output, last, size)
+    if isinstance(algorithm, OnesTicker):
+        own: Estimate = algorithm.foreseen(last, size)
+    else:
+        cropped = isinstance(algorithm, BlockCounter | SharedCropped) and not isinstance(algorithm, SharedHeavy)
+        own = algorithm.foreseen(size * algorithm.crop if cropped else size)
+    return plan.answer(output, own, lambda what: own)
+
+
+def _of_rows(plan: QueryPlan) -> bool:
+    """Return whether a question is about rows, not users."""
+    return plan.continual and not isinstance(plan.algorithm, OnesTicker)
+
+
+def _universe(plan: QueryPlan) -> int | None:
+    """Return the number of users that may come, if it is known."""
+    universe = plan.config.universe
+    return len(universe) if isinstance(universe, tuple) else universe
+
+
+def _sizes(plan: QueryPlan) -> list[int]:
+    universe = _universe(plan)
+    known = universe is not None and not isinstance(plan.algorithm, Bitmap | ContinualBitmap | SharedDistinct)
+    if known and universe is not None:
+        return list(dict.fromkeys(max(1, round(universe * share)) for share in _SHARES))
+    return _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
+
+
+def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[int]:
+    return list(dict.fromkeys(max(min(100, expected), expected * factor // 100) for factor in factors))
+
+
+def _said(plan: QueryPlan, users: int) -> str:
+    if isinstance(plan.algorithm, OptBern | ContinualDensity | SharedDensity) and not plan.algorithm.count:
+        return f"of the density, if {users:,} users come"
+    after = f", after {plan.config.announced} announced" if plan.config.announced else ""
+    kind = plan.config.parsed.aggregate
+    if kind is Aggregate.CROPPED_SUM:
+        return f"of the sum, if {users:,} users are at the crop{after}"
+    if kind is Aggregate.HEAVY_HITTERS:
+        return f"users, if {users:,} are heavy and nobody is near the threshold{after}"
+    return f"users, if {users:,} come{after}"
+
+
+def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
+    """Return errors after all intrusions that were paid for: answers before the first are better."""
+    algorithm, after = plan.algorithm, f"after {plan.config.announced} announced"
+    if isinstance(algorithm, OptBern) and not algorithm.count:
+        return [(f"of the density, {after}", algorithm.error(beta=_BETA))]
+    errors = {
+        size: 1.96
+        * (algorithm.standard_error(size) if isinstance(algorithm, OptBern) else size * algorithm.relative_error(size))
+        for size in _sizes(plan)
+    }
+    return [(f"users, if {size:,} come, {after}", error) for size, error in errors.items()]
+
+
+def error_at(plan: QueryPlan, size: float) -> float:
+    """Return how far the 95% interval of the last answer will reach if ``size`` users or rows come; the widest one of
+    several answers.
+    """
+    if isinstance(plan.algorithm, FrequentItems):
+        return plan.algorithm.count_error(beta=_BETA)
+    return max(_reach(_at_size(plan, size, output)) for output in plan.outputs)
+
+
+def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
+    """Return whether the 95% interval reaches further than the answer itself, and than all that is expected."""
+    low, high = estimate.interval()
+    kind, query = output.aggregate, plan.config
+    if math.isnan(low) or (math.isnan(estimate.value) and not estimate.only_interval):
+        return False  # no data: said already
+    if kind in (Aggregate.MIN, Aggregate.MAX):
+        return estimate.value == (query.lower if kind is Aggregate.MAX else query.upper)
+    half = (high - low) / 2
+    size = 0.0 if estimate.only_interval else abs(estimate.value)
+    if isinstance(output.formula, Arithmetic):
+        return half > size
+    ranges = _range(plan, kind)
+    if ranges is not None:
+        return half > _PART * ranges
+    return half > _PART * _most(plan, kind) or half > max(_enough(plan, kind), size)
+
+
+def doubt(plan: QueryPlan) -> str | None:
+    """Return what is wrong with a plan whose answers will say too little at the size that is expected."""
+    size = plan.config.expected if plan.config.expected is not None else _universe(plan)
+    if size is None or math.isinf(plan.config.epsilon):
+        return None
+    if isinstance(plan.algorithm, FrequentItems):
+        return _names_doubt(plan, size)
+    for output in plan.outputs:
+        estimate = _at_size(plan, size, output)
+        empty = math.isnan(estimate.value) and not estimate.only_interval
+        if not empty and not too_uncertain(plan, estimate, output):
+            continue
+        about = f"with {size:,.0f} {'rows' if _of_rows(plan) else 'users'}"
+        error = f"the 95% error is {figure(off)}" if math.isfinite(off := _reach(estimate)) else "no upper end is known"
+        error = "there is too little to see anything" if empty else error
+        return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
+    return None
+
+
+def _names_doubt(plan: QueryPlan, size: float) -> str | None:
+    """Return what is wrong with names that can hardly be as frequent as they must be to be listed."""
+    least = question_of(plan.config).listed_from
+    if least <= _PART * size:
+        return None
+    return (
+        f"with {size:,.0f} rows only names with {math.ceil(least):,} of them are listed: hardly any will be. What "
+        f"would help: {help_for(plan)}"
+    )
+
+
+def help_for(plan: QueryPlan) -> str:
+    """Return what would make the answers of a query better."""
+    query = plan.config
+    sized = query.expected is not None or query.universe is not None
+    ways = {
+        "a larger epsilon": True,
+        "delta = 1e-6": query.names is not None and not query.delta,
+        "a smaller longest": query.names is not None,
+        "listed keys, if they are known": query.names is not None,
+        "a longer window": query.window is not None,
+        "horizon =, the number of answers": plan.endless,
+        "fewer releases": plan.releases > 1 and not plan.endless,
+        "fewer announced intrusions": query.announced,
+        "expected =, about how many users will come": not sized and query.parsed.aggregate is Aggregate.COUNT_DISTINCT,
+    }
+    return ", ".join(way for way, helps in ways.items() if helps)
+
+
+def _range(plan: QueryPlan, kind: Aggregate) -> float | None:
+    """Return the length of the range that answers lie in, of questions whose answers do not grow with the data."""
+    query = plan.config
+    if kind is Aggregate.DENSITY:
+        return 1.0
+    span = (query.upper or 0.0) - (query.lower or 0.0)
+    ranges = {
+        Aggregate.AVG: span,
+        Aggregate.QUANTILE: span,
+        Aggregate.VAR_POP: span**2 / 4,
+        Aggregate.VAR_SAMP: span**2 / 4,
+        Aggregate.STDDEV_POP: span / 2,
+        Aggregate.STDDEV_SAMP: span / 2,
+    }
+    return ranges.get(kind)
+
+
+def _each(plan: QueryPlan, kind: Aggregate) -> float:
+    """Return the most that one user or row can add to a count or sum."""
+    query = plan.config
+    if kind is Aggregate.SUM:
+        return max(abs(query.lower or 0.0), abs(query.upper or 0.0))
+    return float(query.parsed.constants[0]) if kind is Aggregate.CROPPED_SUM else 1.0
+
+
+def _most(plan: QueryPlan, kind: Aggregate) -> float:
+    """Return the largest count or sum that is possible in a known population."""
+    universe = _universe(plan)
+    return math.inf if universe is None or _of_rows(plan) else _each(plan, kind) * universe
+
+
+def _enough(plan: QueryPlan, kind: Aggregate) -> float:
+    """Return the error below which any count or sum says something: what is expected, or part of what is possible."""
+    if plan.config.expected is not None:
+        return _each(plan, kind) * plan.config.expected
+    return (
+        _PART * _most(plan, kind)
+        if math.isfinite(_most(plan, kind))
+        else _each(plan, kind) * _FEW / plan.config.epsilon
+    )

@@ -1,0 +1,77 @@
+"""Questions about users that are answered again and again, or once with a guess at the size: how, and why."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from panstream.algorithms.continual_users.continual_density import ContinualDensity
+from panstream.algorithms.continual_users.continual_distinct import ContinualDistinct
+from panstream.engine.config.config import QueryConfig, StreamConfig
+from panstream.engine.sql.parser import Aggregate
+from panstream.errors import InvalidParameter
+
+_ABOUT = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
+
+
+def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str] | None:
+    """Return the algorithm that publishes changes, or the start, where that errs less than paying for every release.
+
+    None where it does not, or cannot: without ``unit`` a user is protected, and the claim stays what it is.
+    """
+    kind, deletions = query.parsed.aggregate, stream.weight is not None
+    _check(query, deletions, asked=kind in _ABOUT)
+    if kind not in _ABOUT or query.announced or math.isinf(query.epsilon):
+        return None
+    if kind is Aggregate.COUNT_DISTINCT and deletions:
+        return None
+    if kind is Aggregate.DENSITY and query.universe is None:
+        return None
+    single = kind is Aggregate.DENSITY and releases == 1 and query.expected is not None and not deletions
+    if query.unit is None and (releases == 1 or query.every is None) and not single:
+        return None
+    common: dict[str, Any] = {
+        "horizon": query.horizon if query.every is not None and query.window is None else releases,
+        "unit": query.unit or "user",
+        "window": _ticks(query),
+        "contributions": query.contributions if query.unit == "user" else None,
+        "expected": query.expected,
+        "universe": query.universe,
+        "deletions": deletions,
+        "key": query.key,
+    }
+    if kind is Aggregate.DENSITY:
+        density = ContinualDensity(epsilon=query.epsilon, **common)
+        algorithm, why = density, density.why()
+    else:
+        question = ContinualDistinct(query.epsilon, memory=query.memory, hash=query.hash, **common)
+        algorithm, why = question.algorithm, question.why()  # type: ignore[assignment]
+    return None if algorithm.paid and query.unit is None and not single else (algorithm, why)
+
+
+def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
+    """Raise InvalidParameter where a unit is asked for that the question does not offer."""
+    if query.unit is None:
+        if query.user_window is not None:
+            raise InvalidParameter('user_window needs unit = "user-window"')
+        return
+    if not asked:
+        raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
+    if query.announced:
+        raise InvalidParameter("announced cannot be combined with unit: a tree over changes covers one intrusion")
+    if (query.unit == "user-window") != (query.user_window is not None):
+        raise InvalidParameter('unit = "user-window" needs user_window, its length, and nothing else does')
+    if query.unit == "user-window" and (query.window is not None or query.every is None):
+        raise InvalidParameter('unit = "user-window" needs every, and no window, which makes windows the unit anyway')
+    if deletions and query.parsed.aggregate is Aggregate.COUNT_DISTINCT:
+        raise InvalidParameter(
+            "unit cannot be chosen with signed weights: one event turns a counter modulo a prime for ever, so a tree "
+            "over its changes loses more than releases that are paid for one by one; DENSITY(user) can take deletions"
+        )
+
+
+def _ticks(query: QueryConfig) -> int | None:
+    """Return how many ticks in a row rows within the protected period can reach, wherever it begins."""
+    if query.user_window is None or query.every is None:
+        return None
+    return math.ceil(query.user_window / query.every) + 1

@@ -1,0 +1,143 @@
+"""GROUP BY a key whose values nobody listed: which algorithm, and the names of a release as rows of an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from panstream.algorithms.auto import TopItems
+from panstream.algorithms.heavy_hitters.estimates import CountedName, ranks_sure
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.core.estimate import figure
+from panstream.engine.config.config import QueryConfig, StreamConfig
+from panstream.engine.sql.formulas import Number
+from panstream.engine.sql.result_view import Compared, View
+from panstream.engine.storage.release_log import Release
+from panstream.errors import InvalidParameter
+from panstream.primitives.escaping import printable
+
+_WRONG = 0.05  # listed names that never came, expected of a release
+_ALL = View()
+_SLACK = 1e-6
+_KINDS = ("string", "int")
+_ONCE = (
+    "names that nobody listed are answered once: after an answer the noise must be drawn anew, and an event would be "
+    "hidden less with every further one"
+)
+
+
+def check_kind(key: str, kind: str) -> None:
+    """Refuse keys that have no name of their own."""
+    if kind not in _KINDS:
+        raise InvalidParameter(
+            f"GROUP BY {key} needs its keys declared in groups, or made into text: CAST({key} AS VARCHAR); those that "
+            f"nobody listed can be texts and whole numbers, not {kind}"
+        )
+
+
+def open_names(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems, str]:
+    """Return the algorithm that finds the names of a query, and why it is sized as it is."""
+    if stream.weight is not None:
+        raise InvalidParameter("COUNT(*) of names does not work with signed weights")
+    if query.every is not None or query.releases > 1 or query.horizon is not None:
+        raise InvalidParameter(f"every, horizon and releases do not fit: {_ONCE}; use window for answers over time")
+    if query.announced:
+        raise InvalidParameter("any number of announced intrusions is covered, so announced need not be declared")
+    if query.contributions is not None and stream.user is None:
+        raise InvalidParameter("COUNT(*) needs a user column for contributions")
+    algorithm = question_of(query).algorithm
+    cells = f"{algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells"
+    return algorithm, f"noised tables of prefixes and counts, {cells}; names are spelled from what is released of them"
+
+
+def question_of(query: QueryConfig) -> TopItems:
+    """Return the question as the library knows it."""
+    given: dict[str, Any] = {
+        name: getattr(query, name) for name in ("expected", "memory", "longest") if getattr(query, name) is not None
+    }
+    return TopItems(query.epsilon, delta=query.delta, contributions=query.contributions, key=query.key, **given)
+
+
+def listed_text(query: QueryConfig) -> str:
+    """Return how many events a name needs to be listed, and what would make it fewer."""
+    least = question_of(query).listed_from
+    said = (
+        f"those with at least {_events(least)} events are listed with 95%; at most {_WRONG:g} wrong ones are expected"
+    )
+    fewer = question_of(replace(query, delta=query.delta or _SLACK, memory=None)).listed_from
+    return said if fewer >= least else f"{said}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
+
+
+def having_text(query: QueryConfig, view: View) -> list[tuple[str, str]]:
+    """Return a warning if HAVING asks for names that are too rare to be listed for sure."""
+    least = question_of(query).listed_from
+    condition = view.having
+    if not isinstance(condition, Compared) or not isinstance(condition.right, Number):
+        return []
+    if condition.sign not in (">", ">=") or condition.right.number >= least:
+        return []
+    text = f"HAVING asks for names with fewer events than {_events(least)}: some of them will be missing"
+    return [("warning", text)]
+
+
+def named_items(found: Iterable[CountedName], *, whole: bool) -> list[dict[str, Any]]:
+    """Return the names of a list as a record has them: as the key has them."""
+    items = [item.to_json() for item in found]
+    for item in items if whole else ():
+        with contextlib.suppress(ValueError):  # a number that was cut is a text
+            item["name"] = int(item["name"])
+    return items
+
+
+def shown_items(record: Mapping[str, Any], view: View) -> list[dict[str, Any]]:
+    """Return the names of a record that a statement shows, in its order."""
+    items = record["items"]
+    answers = [dict.fromkeys(view.shown, item["count"]) for item in items]
+    return [items[place] for place in view.rows([(item["name"],) for item in items], answers)]
+
+
+def listed_names(release: Release, view: View = _ALL) -> list[Release]:
+    """Return the names of a release, if it has any, each as an answer of its own: with group, count and interval."""
+    if "items" not in release.record:
+        return []
+    shared = {name: value for name, value in release.record.items() if name not in ("items", "listed_from", "key")}
+    key, found = release.record["key"], []
+    for item in shown_items(release.record, view):
+        own = {"value": item["count"], "unclipped": item["count"], "group": {key: item["name"]}}
+        own |= {"standard_error": item["standard_error"], "interval": item["interval"]}
+        name = f"{release.query} [{key}={printable(str(item['name']))}]"
+        found.append(replace(release, query=name, record={**shared, **own}))
+    return found
+
+
+def note_of(release: Release, view: View) -> str:
+    """Return what a list of names promises, in one sentence."""
+    record = release.record
+    said = listed_note(record["listed_from"])
+    if not record["items"]:
+        return f"no name stands out; {said}"
+    first = next(iter(view.order), None)
+    by_count = first is not None and first.by is not None and first.descending and not view.offset
+    if view.limit is None or not by_count:
+        return said
+    ends: Sequence[Any] = [item["interval"] for item in record["items"]]
+    sure = ranks_sure(ends, view.limit, record["listed_from"])
+    return f"{said}; {sure_note(sure, view.limit)}"
+
+
+def listed_note(least: float) -> str:
+    """Return which names a list has, and how many wrong ones are among them."""
+    told = f"names with at least {_events(least)} events are listed with 95%"
+    return f"{told}, and at most {_WRONG:g} wrong ones are expected"
+
+
+def sure_note(sure: int, limit: int) -> str:
+    """Return how many of the first names surely are the first."""
+    return f"{sure} of the first {limit} surely {'belongs' if sure == 1 else 'belong'} there"
+
+
+def _events(number: float) -> str:
+    return figure(math.ceil(number))

@@ -1,0 +1,131 @@
+"""How rows come in, what that makes public, and the clock by which live rows are stored.
+
+Rows of live sources are applied as they come and stored at the ends of steps of a public length, whether or not rows
+came: so neither the number of commits nor anything in them tells how many rows or posts there were.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
+from urllib.parse import parse_qs, urlsplit
+
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig
+
+if TYPE_CHECKING:
+    from panstream.engine.planner.query_plan import QueryPlan
+
+Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "kafka", "kafka with gzip", "http"]
+INTAKES: tuple[Intake, ...] = get_args(Intake)
+KAFKA: frozenset[Intake] = frozenset({"kafka", "kafka with gzip"})
+LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", *KAFKA, "http"})
+CONDITIONS: dict[Intake, str] = {
+    "kafka": "the claim assumes that no Kafka producer compresses with gzip",
+    "kafka with gzip": "no copy of memory is covered",
+}
+"""What else a way in does to a claim. The client library unpacks gzip on the stack of a thread of its own, where up to
+512 bytes of the last messages stay, and does not tell how a message came.
+"""
+
+_SCHEMES: dict[str, Intake] = {
+    **dict.fromkeys(("redis", "rediss", "unix"), "redis"),
+    **dict.fromkeys(("mqtt", "mqtts"), "mqtt"),
+    "kafka": "kafka",
+}
+_LEAST = 0.200  # seconds of a step
+_WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
+_HANDLED = 2 << 10  # bytes that are written in the time that a state takes besides its size
+# What is in the Kafka client's memory while it reads; it is not stored.
+_OFFSETS = "from a copy of memory: how many messages each Kafka partition has had"
+_NO_GZIP = "no Kafka producer compresses with gzip"
+_GZIP = "messages from Kafka may be compressed with gzip, of which a copy of memory may hold the last 512 bytes"
+_IN_FLIGHT = "rows in flight are not covered: over HTTP also those of a batch that waits for an earlier one"
+_NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
+
+
+def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, ...]:
+    """Return how the rows of inputs as given on a command line come in.
+
+    >>> intakes_of(["-", "visits.csv"])
+    ('files', 'pipe')
+    """
+    found: set[Intake] = set()
+    for given in inputs:
+        scheme, mark, _ = given.partition("://")
+        known = "pipe" if given == "-" else _SCHEMES.get(scheme) if mark else None
+        if known == "kafka" and "gzip" in parse_qs(urlsplit(given).query):
+            known = "kafka with gzip"
+        found.add(known or ("growing files" if follow else "files"))
+    return tuple(each for each in INTAKES if each in found)
+
+
+def public_facts(
+    stream: StreamConfig, query: QueryConfig, intakes: Collection[Intake], *, by_clock: bool
+) -> tuple[str, ...]:
+    """Return everything about the stream that may be learnt from the state, the answers and their times."""
+    found, timed = set(intakes), stream.time is not None
+    facts = {
+        "the schedule of releases": True,
+        "the input's format, its columns and their types, as guessed from its first rows": stream.guessed,
+        "whether the first 200 rows of every file fit the types of the columns that are read": stream.guessed
+        or "files" in found,
+        "the newest time of any row so far, even of a row that cannot be used": timed,
+        "which windows have a row": timed and query.window is not None,
+        "the declared groups": query.groups,
+        "the number and the times of batches": "calls" in found or (not by_clock and LIVE & found),
+        "how far every file was read": {"files", "growing files"} & found,
+        _NUMBERED: "http" in found,
+        "the id of the last entry that was read": "redis" in found,
+        _OFFSETS: KAFKA & found,
+    }
+    return tuple(fact for fact, holds in facts.items() if holds)
+
+
+def with_facts(
+    plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
+) -> tuple[QueryPlan, ...]:
+    """Return plans whose claims name what the intakes make public, depend on, or leave in memory."""
+    found = []
+    for plan in plans:
+        facts = public_facts(stream, plan.config, intakes, by_clock=by_clock)
+        new = [fact for fact in facts if fact not in plan.claim.public]
+        claim = plan.claim.with_public(*new)
+        if "http" in intakes and _IN_FLIGHT not in claim.note:
+            claim = replace(claim, note="; ".join(filter(None, [claim.note, _IN_FLIGHT])))
+        if "kafka" in intakes:
+            claim = claim.assuming(_NO_GZIP)
+        if "kafka with gzip" in intakes:
+            claim = claim.without_memory(_GZIP)
+        found.append(replace(plan, claim=claim))
+    return tuple(found)
+
+
+def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
+    """Return the seconds of a step, as configured or chosen from the size of the state; 0 to store batches as they
+    come.
+    """
+    if config.step is not None:
+        return config.step
+    late = config.stream.lateness
+    size = sum(plan.most_bytes(late) + _HANDLED * plan.most_states(late) for plan in plans)
+    return max(_LEAST, math.ceil(100 * size / _WRITTEN) / 100)
+
+
+class Pace:
+    """Steps of ``length`` seconds from now on."""
+
+    def __init__(self, length: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._length, self._clock = length, clock
+        self._end = clock() + length
+
+    def remaining(self) -> float:
+        """Return the seconds until the step is over; 0 once it is."""
+        return max(0.0, self._end - self._clock())
+
+    def next(self) -> None:
+        """Begin the next step; one that took too long is not made up for."""
+        behind = self._clock() - self._end
+        self._end += self._length * (1 + max(0, math.floor(behind / self._length)))

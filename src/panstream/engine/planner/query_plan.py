@@ -1,0 +1,393 @@
+"""From a question to an algorithm, its claim, and the reasons: everything that is known before a row arrives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream.algorithms.continual.range_histogram import RangeHistogram
+from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
+from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.core.algorithm import is_continual
+from panstream.core.estimate import Estimate
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig
+from panstream.engine.planner.continual_user_rules import ticked_users
+from panstream.engine.planner.open_domain import open_names
+from panstream.engine.planner.public_facts import public_facts
+from panstream.engine.planner.secret_shared_rules import ticks_on_shares, users_on_shares
+from panstream.engine.planner.turnstile_rules import counted_users
+from panstream.engine.sql.formulas import answer
+from panstream.engine.sql.parser import Aggregate, Output
+from panstream.engine.storage import sealed_box as sealed
+from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
+from panstream.primitives.codec import FieldLayout
+from panstream.primitives.durations import say_duration
+from panstream.privacy.claim import Claim, Place, Unit
+from panstream.privacy.composition import repeated
+from panstream.privacy.ledger import Ledger
+
+_BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
+ENDLESS = 1 << 62  # answers where no horizon is given: more than there will ever be
+_BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and positions
+_STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryPlan:
+    """One question, ready to run: the same algorithm in every group, and what the whole of it promises."""
+
+    # Without slots, so that what every answer of thousands of groups needs can be cached.
+
+    config: QueryConfig
+    algorithm: Any
+    claim: Claim
+    groups: tuple[tuple[Any, ...], ...]
+    why: str
+
+    @property
+    def continual(self) -> bool:
+        """Return whether releases are ticks."""
+        return is_continual(self.algorithm)
+
+    @property
+    def releases(self) -> int:
+        """Return how many releases are planned, :data:`ENDLESS` without a horizon."""
+        return _releases_of(self.config)
+
+    @property
+    def planned(self) -> int | None:
+        """Return how many releases there will be in all, None if they never end."""
+        return None if self.config.window is not None or self.endless else self.releases
+
+    @property
+    def endless(self) -> bool:
+        """Return whether there is no last release."""
+        return self.releases == ENDLESS
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the size of the stored state of all groups."""
+        if self.config.names is not None or isinstance(self.algorithm, SharedStatistic):  # nothing to draw here
+            return self.most_bytes(0.0, windows=1)
+        return len(self.groups) * len(self.algorithm.start().to_bytes())
+
+    @cached_property
+    def series(self) -> tuple[str, ...]:
+        """Return the names under which answers are logged, group by group: ``visits [region=north]``, or, where a
+        statement has several answers, ``visits.total [region=north]``.
+        """
+        names = self._names
+        return tuple(f"{name} [{self.group_name(keys)}]" if keys else name for keys in self.groups for name in names)
+
+    @cached_property
+    def claim_json(self) -> dict[str, Any]:
+        """Return the claim as plain JSON values, which every answer is published with."""
+        return self.claim.to_json()
+
+    @property
+    def _names(self) -> list[str]:
+        config = self.config
+        return [config.name if config.parsed.alone else f"{config.statement}.{name.name}" for name in self.outputs]
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the answers that are read off the state."""
+        return self.config.parsed.outputs
+
+    def answer(self, output: Output, own: Estimate, read: Callable[[Any], Estimate]) -> Estimate:
+        """Return one answer: ``own`` is the state's, ``read`` gives others that are made of the same numbers."""
+        if self.config.parsed.aggregate is Aggregate.COUNT:
+            own = own.within(0.0, math.inf)  # rows add 1 each, where the algorithm would also take departures
+        return answer(output.formula, lambda what: own if what is None else read(what), output.name)
+
+    @property
+    def groups_touched(self) -> int:
+        """Return in how many groups one protected unit can be; the claim adds up over them."""
+        return _groups_touched(self.claim.unit, self.config, len(self.groups))
+
+    def loss_exceeds(self, times: float = 1.0) -> float:
+        """Return a bound of the probability that one unit loses more than ``times`` the claimed epsilon."""
+        if not self.claim.delta:
+            return 0.0
+        copies: float = self.claim.delta / self.algorithm.claim().delta  # of the state that one unit touches
+        return min(copies * float(self.algorithm.loss_exceeds(times)), 1.0)
+
+    def most_bytes(self, lateness: float, windows: int | None = None) -> int:
+        """Return the size of all states at their largest, from public parameters, without starting one."""
+        phases = max(0, self.claim.intrusions.announced)
+        one = sum(_size(field, phases) for field in self.algorithm.layout().values())
+        return one * (self.most_states(lateness) if windows is None else len(self.groups) * windows)
+
+    def most_states(self, lateness: float) -> int:
+        """Return how many states there are at most: one for every group, in every open window."""
+        window = self.config.window
+        return len(self.groups) * (1 if window is None else 2 + math.ceil(lateness / window))
+
+    def group_name(self, group: tuple[Any, ...]) -> str:
+        """Return how a group is shown: ``region=north``; nothing where all names that nobody listed share a state."""
+        keys = self.config.parsed.group_by if group else ()
+        return ", ".join(f"{key}={value}" for key, value in zip(keys, group, strict=True))
+
+
+def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ...]:
+    """Return the plan of every query; raise OverBudget if together they exceed the declared budget.
+
+    ``zero_noise`` switches all noise off, for tests: every claim then reads epsilon = inf.
+    """
+    on_disk = config.durability == "batch" and config.directory is not None
+    places: tuple[Place, ...] = ("memory", "disk") if on_disk else ("memory",)
+    queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
+    plans = tuple(plan_query(query, config.stream, places) for query in queries)
+    if config.stream.on_bad_row == "stop":
+        plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
+    planned_ledger(config, plans)
+    _check_room(config, plans)
+    return plans
+
+
+def _check_room(config: Config, plans: Iterable[QueryPlan]) -> None:
+    """Raise ConfigError if all states together are more than the store can hold."""
+    if config.directory is None or config.durability == "none":
+        return
+    total, most = 0, sealed.MOST - _BESIDES
+    for plan in plans:
+        total += plan.most_bytes(config.stream.lateness)
+        if total > most:
+            raise ConfigError(
+                f"[[query]] {plan.config.name}: with its state, of up to {plan.most_bytes(config.stream.lateness):,} "
+                f"bytes, the queries need {total:,} bytes, and the store holds {most:,} at most: lower universe, "
+                "expected, memory, max_weight or the number of groups"
+            )
+
+
+def _size(field: FieldLayout, phases: int) -> int:
+    cells = math.prod(phases if length is None else length for length in field.shape)
+    return math.ceil(cells * _BYTES[field.kind])
+
+
+def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
+    """Return what all queries cost together, per unit; raise OverBudget where a limit would be exceeded or cannot
+    be kept.
+    """
+    ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
+    for plan in plans:
+        try:
+            ledger.charge(plan.config.name, plan.claim)
+        except NotBounded as error:
+            refused = f"[stream.budget]: {error}; {_remedy(plan, error.unit)}take {error.unit} out of [stream.budget]"
+        except BudgetExhausted as error:
+            refused = f"[[query]] {plan.config.name}: {error}; lower an epsilon or raise [stream.budget]"
+        else:
+            continue
+        raise OverBudget(refused)
+    return ledger
+
+
+def _remedy(plan: QueryPlan, unit: str) -> str:
+    """Return what would give a total a bound, as the first half of a sentence."""
+    windowed, steps = plan.config.window is not None, []
+    if unit in ("user", "user-window") and plan.claim.unit == "event":
+        most = "contributions = the most rows of one user" + (" in a window" if windowed else "")
+        steps.append(f"give {plan.config.name!r} {most}")
+    if unit == "user" and windowed:
+        steps.append("limit user-window instead of user")
+    return f"{' and '.join(steps)}, or " if steps else ""
+
+
+def _releases_of(query: QueryConfig) -> int:
+    """Return how many times a query will be answered; of a query with windows, how many times in each of them."""
+    if query.window is not None:
+        return min(query.horizon or _ticks_per_window(query), _ticks_per_window(query))
+    if query.every is not None:
+        return query.horizon or ENDLESS
+    return query.horizon or query.releases
+
+
+def _ticks_per_window(query: QueryConfig) -> int:
+    """Return how many ticks of ``every`` make a window: one if the window is only answered when it is over."""
+    if query.window is None or query.every is None:
+        if query.window is not None and (query.releases > 1 or query.horizon is not None):
+            raise ConfigError(f"[[query]] {query.name}: a window is answered once, when it is over; or give every")
+        return 1
+    ticks = round(query.window / query.every)
+    if ticks < 1 or abs(ticks * query.every - query.window) > 1e-6 * query.every:
+        raise ConfigError(
+            f"[[query]] {query.name}: window must be a whole number of every, got "
+            f"{say_duration(query.window)} and {say_duration(query.every)}"
+        )
+    return ticks
+
+
+def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
+    """Choose the algorithm of one query."""
+
+    def planned() -> QueryPlan:
+        algorithm, why = _chosen(query, stream)
+        if stream.machines and not isinstance(algorithm, SharedStatistic):
+            algorithm, why = ticks_on_shares(algorithm, stream.cells)
+        groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
+        claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
+        return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
+
+    def refused(error: Exception) -> ConfigError:
+        size = "large" if query.epsilon > 1 else "small"
+        why = error if isinstance(error, InvalidParameter) else f"epsilon={query.epsilon} is too {size} to compute with"
+        return ConfigError(f"[[query]] {query.name}: {why}")
+
+    return translated(planned, (InvalidParameter, ArithmeticError), refused)
+
+
+def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:
+    """Return in how many groups one unit can be: an event is in one."""
+    return 1 if unit == "event" else min(query.groups_per_user or groups, groups)
+
+
+def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...], public: tuple[str, ...]) -> Claim:
+    """Return the claim of all groups and, for windows, of one window."""
+    touched = _groups_touched(base.unit, query, groups)
+    notes = [base.note] if base.note else []
+    event_epsilon = base.event_epsilon
+    if touched > 1:
+        notes.append(f"one user can touch {touched} groups, each at epsilon {base.epsilon:g}")
+        event_epsilon = base.epsilon if event_epsilon is None else event_epsilon  # an event falls into one group
+    unit = base.unit
+    if query.window is not None:
+        span = say_duration(query.window)
+        if unit == "user":
+            unit = "user-window"
+            notes.append(f"per user and window of {span}; a user in w windows loses w times as much")
+        else:
+            notes.append(f"windows of {span} are disjoint: an event falls into one")
+    return replace(
+        repeated(base, touched),
+        releases=base.releases,
+        event_epsilon=event_epsilon,
+        unit=unit,
+        window=(query.window or query.user_window) if unit == "user-window" else None,
+        places=places,
+        public=(*base.public, *public),
+        note="; ".join(notes),
+    )
+
+
+def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
+    kind = query.parsed.aggregate
+    name = query.parsed.aggregate.value.split("(")[0].lower()
+    _check_ids(query, stream)
+    _check_horizon(query, stream)
+    if kind.of_users:
+        _need(query, "a user column", stream.user)
+        return users_on_shares(query, stream, _releases_of(query)) if stream.machines else _about_users(query, stream)
+    if query.names is not None:
+        return open_names(query, stream)
+    if query.unit is not None:
+        raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
+    if stream.weight is not None and kind is not Aggregate.SUM:
+        raise InvalidParameter(f"{kind.value} does not work with signed weights; SUM({stream.weight}) can")
+    if query.contributions is not None:
+        _need(query, "a user column for contributions", stream.user)
+    bounds: dict[str, float | None] = {}
+    if kind is not Aggregate.COUNT:
+        _need(query, "lower and upper, the declared bounds of the values", query.lower, query.upper)
+        bounds = {"lower": query.lower, "upper": query.upper}
+    common: dict[str, Any] = {
+        "epsilon": query.epsilon,
+        "horizon": None if _releases_of(query) == ENDLESS else _releases_of(query),
+        "contributions": query.contributions,
+        **bounds,
+    }
+    quantiles = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0, Aggregate.QUANTILE: (*query.parsed.constants, 0.5)[0]}
+    if kind in quantiles:
+        return RangeHistogram(**common, quantile=quantiles[kind]), _TREE_WHY["histogram"]
+    algorithms = {
+        Aggregate.COUNT: ContinualCount,
+        Aggregate.SUM: ContinualSum,
+        Aggregate.AVG: ContinualMean,
+        Aggregate.VAR_POP: ContinualVariance,
+        Aggregate.VAR_SAMP: ContinualVariance,
+        Aggregate.STDDEV_POP: ContinualVariance,
+        Aggregate.STDDEV_SAMP: ContinualVariance,
+    }
+    if kind in (Aggregate.VAR_POP, Aggregate.STDDEV_POP):
+        common["population"] = True
+    tree = "tree" if common["horizon"] else "endless"
+    return algorithms[kind](**common), _TREE_WHY.get(name.partition("_")[0], _TREE_WHY[tree])
+
+
+_TREE_WHY = {
+    "tree": "a k-ary tree of noisy partial sums, radices chosen for the horizon",
+    "endless": "k-ary trees of noisy partial sums, one for every epoch, each longer than the one before",
+    "avg": "Bernstein leaves (x, 1-x) in a k-ary tree: one budget for sum and count",
+    "var": "Bernstein leaves of degree two in a k-ary tree: one budget for count, sum and squares",
+    "stddev": "square root of the variance, which costs nothing more",
+    "histogram": "a k-ary histogram of the declared range whose cells are tree counters",
+}
+
+
+def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
+    releases = _releases_of(query)
+    kind, universe = query.parsed.aggregate, query.universe
+    if (ticked := ticked_users(query, stream, releases)) is not None:
+        return ticked
+    if kind is Aggregate.DENSITY:
+        _need(query, "universe, the known population", universe)
+        assert universe is not None
+        bits = OptBern(
+            universe=universe,
+            epsilon=query.epsilon,
+            releases=releases,
+            deletions=stream.weight is not None,
+            announced=query.announced,
+            key=query.key,
+        )
+        return bits, "one noisy bit per user, the optimal pair of coins and split of the budget"
+    if kind is Aggregate.COUNT_DISTINCT and stream.weight is None:
+        question = DistinctCount(
+            query.epsilon,
+            universe=universe,
+            expected=query.expected,
+            memory=query.memory,
+            releases=releases,
+            announced=query.announced,
+            key=query.key,
+            hash=query.hash,
+        )
+        return question.algorithm, question.why()
+    return counted_users(query, stream, releases)
+
+
+def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
+    """Refuse answers without end where each has a price, or where one row with a wrong time could ask for millions."""
+    if query.names is not None or _releases_of(query) != ENDLESS:
+        return
+    kind = query.parsed.aggregate
+    if stream.time is not None:
+        raise InvalidParameter("every needs horizon, the number of answers, where rows bring their own times")
+    if stream.machines:
+        raise InvalidParameter("every needs horizon, the number of answers, on two machines")
+    if kind.of_users and not (kind.of_presence and query.unit == "event"):
+        instead = ', unless unit = "event" is protected' if kind.of_presence and stream.weight is None else ""
+        raise InvalidParameter(f"every needs horizon, the number of releases that are paid for{instead}")
+
+
+def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:
+    """Refuse a universe that does not fit the type of the user column."""
+    if query.universe is None or stream.user is None:
+        return
+    declared = stream.columns[stream.user]
+    sample = 0 if isinstance(query.universe, int) else next(iter(query.universe), None)
+    wanted = ("int",) if isinstance(sample, int) and not isinstance(sample, bool) else ("string", "binary")
+    if declared not in wanted:
+        raise InvalidParameter(f"universe does not fit the user column, whose declared type is {declared}")
+
+
+def _need(query: QueryConfig, what: str, *values: Any) -> None:
+    if any(value is None for value in values):
+        raise InvalidParameter(f"{query.parsed.aggregate.value} needs {what}")

@@ -1,0 +1,105 @@
+"""Which statistic answers a question on two machines, and what they refuse, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.continual.tree_base import Tree
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.algorithms.secret_shared.capped_counts import SharedCropped, SharedHeavy
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
+from panstream.engine.config.config import QueryConfig, StreamConfig
+from panstream.engine.sql.parser import Aggregate
+from panstream.errors import InvalidParameter
+
+_MOST_CAP = 64
+
+
+def users_on_shares(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
+    """Return the statistic of users that two machines keep, and why."""
+    kind, universe = query.parsed.aggregate, query.universe
+    if query.announced:
+        raise InvalidParameter("two machines need no announced intrusions: any number of looks at one is covered")
+    if query.unit is not None or query.user_window is not None:
+        raise InvalidParameter("unit and user_window are not offered on two machines: users are protected as a whole")
+    noisy = stream.cells == "noisy"
+    common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key}
+    bits = {**common, "noisy": noisy}
+    if kind is Aggregate.DENSITY:
+        if universe is None:
+            raise InvalidParameter("DENSITY needs universe, the known population")
+        return SharedDensity(universe=universe, deletions=stream.weight is not None, **bits), _why(noisy)
+    if kind is Aggregate.COUNT_DISTINCT:
+        if stream.weight is not None:
+            raise InvalidParameter(
+                "COUNT(DISTINCT user) with deletions needs counters modulo a prime, which two machines do not "
+                "keep as shares: ask for DENSITY, or on one machine"
+            )
+        if universe is not None:
+            return SharedDensity(universe=universe, count=True, **bits), _why(noisy)
+        size: dict[str, Any] = {"expected": query.expected, "memory": query.memory, "hash": query.hash}
+        if noisy:
+            one = DistinctCount(**common, **size).algorithm
+            assert isinstance(one, Bitmap)  # since no universe is known
+            return SharedDistinct(buckets=one.buckets, levels=one.levels, hash=query.hash, **bits), f"a noisy {_TABLE}"
+        return SharedDistinct.sized(**common, **size), f"an exact {_TABLE}"
+    if noisy:
+        raise InvalidParameter(_EXACT_ONLY.format(kind.value))
+    last = query.parsed.constants[0] if query.parsed.constants else 0.0
+    if universe is None or last != int(last) or not 1 <= last <= _MOST_CAP:
+        raise InvalidParameter(f"{kind.value} on two machines needs universe, and a last argument in 1..{_MOST_CAP}")
+    if kind is Aggregate.CROPPED_SUM:
+        return SharedCropped(universe=universe, crop=int(last), **common), _BITS_UP_TO
+    return SharedHeavy(universe=universe, crop=int(last), **common), _BITS_UP_TO
+
+
+def _why(noisy: bool) -> str:
+    return f"one {'noisy' if noisy else 'exact'} bit a user, as shares"
+
+
+def ticks_on_shares(algorithm: Any, cells: str) -> tuple[Any, str]:
+    """Return the statistic that answers what a tree of one machine answers."""
+    if not isinstance(algorithm, Tree):
+        raise InvalidParameter(
+            "names that nobody listed cannot be kept as shares on two machines: list them in groups, or ask on one"
+            if isinstance(algorithm, FrequentItems)
+            else f"{type(algorithm).__name__} cannot be kept as shares on two machines"
+        )
+    if cells == "noisy":
+        raise InvalidParameter(_EXACT_ONLY.format("this statistic"))
+    return SharedTicks.of(algorithm), "exact totals and a least-squares tree of noise, both as shares"
+
+
+def machines_text(plans: Sequence[Any], lateness: float, cells: str) -> list[str]:
+    """Return who sees what on two machines, what a step sends, and the price."""
+    dealt = sent = answers = 0
+    for plan in plans:
+        rule, states = plan.algorithm.rule, plan.most_bytes(lateness) // plan.algorithm.rule.size
+        dealt += states * rule.dealt_size(answers=False)
+        answers = max(answers, rule.dealt_size(answers=True))
+        sent += states * (0 if isinstance(plan.algorithm, SharedTicks) else rule.size)
+    return [
+        "two machines: any number of looks at one of them at a time loses nothing beyond the answers",
+        "  front end    rows in flight, and of everybody else nothing but the answers; run it on neither machine",
+        "  a, b         one share each, uniform by itself, blinded anew in every step",
+        "  an epoch     lasts from one step to the next: a commit, or panstream share --blind without one",
+        f"  a step       sends {dealt:,} bytes from the front end to b, and {sent:,} each way between a and b",
+        f"  an answer    sends up to {answers:,} bytes more to b",
+        f"  price        {_PRICE[cells]}",
+    ]
+
+
+_TABLE = "bitmap as shares; ids of any kind are hashed to its cells"
+_EXACT_ONLY = (
+    '{} cannot be kept with cells = "noisy", which is for bits of presence (COUNT(DISTINCT user), DENSITY): its '
+    "totals are exact under their shares, so leave cells out, or ask on one machine"
+)
+_BITS_UP_TO = "a thermometer of exact bits a user, as shares"
+_PRICE = {
+    "exact": "both machines in one epoch show the exact state",
+    "noisy": "both machines in one epoch are covered once; a second time, the loss has no bound",
+}

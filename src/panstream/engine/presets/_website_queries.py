@@ -1,0 +1,113 @@
+"""The questions about a site's visitors, and the columns that they are asked of: those of a beacon, or of a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from panstream.engine.config.website import LOG_MADE, MADE, Source
+
+HOUR, DAY, WEEK, MONTH = "1 hour", "1 day", "7 days", "30 days"
+SECONDS = {HOUR: 3600.0, DAY: 86400.0, WEEK: 604800.0, MONTH: 2592000.0}
+# Visitors come back, so a week has fewer different ones than seven days; guesses, to size and judge the answers.
+VISITORS = {HOUR: 1 / 12, DAY: 1.0, WEEK: 5.0, MONTH: 15.0}
+STREAM = "web"
+DEVICES = ("desktop", "mobile", "tablet", "other")
+SLOWEST = 10_000.0  # milliseconds
+
+Kind = Literal["visitors", "count", "groups", "names", "timing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question by its name; the first of its ``windows`` in which it is useful is the one that is asked.
+
+    ``daily`` is how many events it counts for each visitor of a day, as a guess.
+    """
+
+    name: str
+    kind: Kind
+    sql: str
+    windows: tuple[str, ...]
+    daily: float = 1.0
+    keys: dict[str, Any] = field(default_factory=dict)
+
+    def size(self, visitors: int, window: str) -> int:
+        """Return about how many visitors or events a window has.
+
+        >>> next(each for each in questions() if each.name == "page views per day").size(1_000, DAY)
+        3000
+        """
+        if self.kind == "visitors":
+            return max(1, round(visitors * VISITORS[window]))
+        return max(1, round(visitors * self.daily * SECONDS[window] / SECONDS[DAY]))
+
+
+def questions(
+    sections: tuple[str, ...] = (), campaigns: tuple[str, ...] = (), countries: tuple[str, ...] = ()
+) -> list[Question]:
+    """Return all of them; sections, campaigns and countries that are listed are counted, others are found by name."""
+    any_time, by_name = (DAY, WEEK, MONTH), "ORDER BY COUNT(*) DESC LIMIT"
+
+    def visitors(name: str, window: str, **keys: Any) -> Question:
+        sql = f"SELECT COUNT(DISTINCT visitor) FROM {STREAM} WHERE event = 'view'"
+        return Question(name=name, kind="visitors", sql=sql, windows=(window,), keys=keys)
+
+    def count(name: str, condition: str, window: str, daily: float) -> Question:
+        sql = f"SELECT COUNT(*) FROM {STREAM} WHERE {condition}"
+        return Question(name=name, kind="count", sql=sql, windows=(window,), daily=daily)
+
+    def names(name: str, key: str, condition: str, daily: float, longest: int, shown: int = 20) -> Question:
+        sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key} {by_name} {shown}"
+        return Question(
+            name=name, kind="names", sql=sql, windows=any_time, daily=daily, keys={"delta": 1e-6, "longest": longest}
+        )
+
+    def groups(name: str, key: str, condition: str, daily: float, listed: tuple[str, ...]) -> Question:
+        sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key}"
+        keys = {"groups": {key: list(listed)}}
+        return Question(name=name, kind="groups", sql=sql, windows=any_time, daily=daily, keys=keys)
+
+    def either(name: str, key: str, condition: str, daily: float, longest: int, listed: tuple[str, ...]) -> Question:
+        if listed:
+            return groups(name, key, condition, daily, listed)
+        return names(name, key, condition, daily, longest)
+
+    view, visit = "event = 'view'", "event = 'view' AND entry"
+    timing = f"SELECT MEDIAN(value) AS p50, QUANTILE_CONT(value, 0.95) AS p95 FROM {STREAM} WHERE event = 'load'"
+    return [
+        visitors("visitors per hour", HOUR),
+        visitors("visitors today", DAY, every="4 hours"),
+        visitors("visitors per day", DAY),
+        visitors("visitors per week", WEEK),
+        visitors("visitors per month", MONTH),
+        count("page views per hour", view, HOUR, 3.0),
+        count("page views per day", view, DAY, 3.0),
+        names("pages", "path", view, 3.0, 64),
+        names("entry pages", "path", visit, 1.0, 64),
+        either("sections", "section", view, 3.0, 24, sections),
+        names("referrers", "referrer_host", f"{visit} AND referrer_host <> ''", 0.5, 32),
+        either("campaigns", "campaign", f"{visit} AND campaign <> ''", 0.1, 24, campaigns),
+        either("countries", "country", f"{visit} AND country <> ''", 1.0, 2, countries),
+        groups("devices", "device", visit, 1.0, DEVICES),
+        names("events", "event", "event NOT IN ('view', 'load', 'error')", 0.3, 24),
+        Question(
+            name="load time",
+            kind="timing",
+            sql=timing,
+            windows=any_time,
+            daily=3.0,
+            keys={"lower": 0.0, "upper": SLOWEST},
+        ),
+        count("errors per hour", "event = 'error'", HOUR, 0.03),
+    ]
+
+
+def columns_of(source: Source) -> dict[str, str]:
+    """Return the columns that are read."""
+    if source == "beacon":
+        return {"visitor": "int", **MADE, "event": "string", "value": "double"}
+    return {"visitor": "int", "time": "timestamp", "path": "string", **LOG_MADE}
+
+
+UNASKED = {"log": ("countries", "load time", "events")}  # a log does not tell

@@ -1,0 +1,1 @@
+"""What the engine prints: answers, explanations, privacy statements."""

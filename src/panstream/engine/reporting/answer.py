@@ -1,0 +1,209 @@
+"""What a one-off question answered, for people, notebooks and other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from panstream.core.estimate import figure
+from panstream.engine.reporting.unusable_share import UnusableShare
+from panstream.engine.storage.ledger_file import Spent
+from panstream.engine.storage.release_log import Release
+from panstream.errors import InvalidParameter, NotSupported, needed
+from panstream.primitives.escaping import csv_text, html_text, markdown_text, printable
+from panstream.privacy.claim import Claim
+from panstream.privacy.ledger import Ledger
+
+_FIGURES = ("estimate", "low", "high", "standard_error", "unclipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Answer:
+    """The private answers to one SELECT: a row for every group and period, each with its 95% interval.
+
+    ``claims`` are what is promised, one per aggregate; ``shares`` says what each group has of epsilon, where one user
+    can be in several; ``notes`` are what lists of names promise and what is left out of a count; ``guessed`` says how
+    the input was read, which is public; and ``ledger`` is what all answers that are ``covered`` have cost so far, or
+    None where nobody keeps count.
+    """
+
+    sql: str
+    rows: tuple[dict[str, Any], ...]
+    claims: tuple[Claim, ...]
+    guessed: dict[str, Any]
+    ledger: Spent | None = field(default=None, compare=False)
+    covered: str = field(default="", compare=False)
+    notes: tuple[str, ...] = ()
+    shares: str = ""
+    unusable: UnusableShare | None = None  # the share of rows that could not be used, where it is published
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __float__(self) -> float:
+        if len(self.rows) != 1:
+            raise NotSupported(f"there are {len(self.rows)} answers; take one of them, or to_pandas()")
+        value = self.rows[0]["estimate"]
+        return float("nan") if value is None else float(value)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    @property
+    def cost(self) -> str:
+        """Return what this answer costs, in words."""
+        losses = str(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
+        return f"{losses}, {self.shares}" if self.shares else losses
+
+    @property
+    def spent(self) -> str:
+        """Return in words what all answers that the ledgers know have cost, this one included, and which these are."""
+        if self.ledger is None:
+            return "not counted: repeated answers add up unseen"
+        return f"{self.ledger}, counting {self.covered}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        totals = None if self.ledger is None else [total.to_json() for total in self.ledger.totals()]
+        return {
+            "sql": self.sql,
+            "answers": [dict(row) for row in self.rows],
+            "claims": [claim.to_json() for claim in self.claims],
+            "notes": list(self.notes),
+            "shares": self.shares,
+            "unusable": None if self.unusable is None else self.unusable.to_json(),
+            "guessed": self.guessed,
+            "spent": totals,
+            "covered": self.covered,
+        }
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table``."""
+        from panstream.engine.arrow import pa
+
+        return pa.Table.from_pylist([{name: row.get(name) for name in self.columns} for row in self.rows])
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame."""
+        pandas = _imported("pandas")
+        return pandas.DataFrame([dict(row) for row in self.rows], columns=list(self.columns))
+
+    def to_polars(self) -> Any:
+        """Return a polars DataFrame."""
+        return _imported("polars").from_arrow(self.to_arrow())
+
+    def to_csv(self) -> str:
+        """Return CSV with a header line; texts are escaped for spreadsheets and terminals, see ``csv_text``."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(map(csv_text, self.columns))
+        writer.writerows([_csv_cell(row.get(name)) for name in self.columns] for row in self.rows)
+        return out.getvalue()
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table."""
+        head, *body = self._shown(markdown_text)
+        lines = [head, ["---:" if name in _NUMERIC else "---" for name in head], *body]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: every answer with its 95% interval."""
+        pictures = needed("matplotlib.figure", "drawing plots", "plots")
+        drawn = [row for row in self.rows if None not in (row["estimate"], row["low"], row["high"])]
+        if not drawn:
+            raise InvalidParameter("there is nothing to plot: no answer has a value and an interval")
+        picture = pictures.Figure(figsize=(8.0, 1.2 + 0.35 * len(drawn)), layout="constrained")
+        axis = picture.subplots()
+        values = [row["estimate"] for row in drawn]
+        reach = [[row["estimate"] - row["low"] for row in drawn], [row["high"] - row["estimate"] for row in drawn]]
+        axis.errorbar(values, range(len(drawn)), xerr=reach, fmt="o", color="#0072B2", capsize=3)
+        axis.set_yticks(range(len(drawn)), [printable(_label(row)) or "answer" for row in drawn], parse_math=False)
+        axis.invert_yaxis()
+        axis.set_title(f"{printable(self.sql)}\nwith 95% interval; {self.cost}", fontsize=9, parse_math=False)
+        axis.grid(True, axis="x", color="#DDDDDD", linewidth=0.6)
+        return picture
+
+    def __str__(self) -> str:
+        shown = self._shown(printable)
+        widths = [max(len(row[at]) for row in shown) for at in range(len(shown[0]))]
+        right = [name in _NUMERIC for name in shown[0]]
+        lines = [
+            "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)).rstrip()
+            for row in shown
+        ]
+        notes = [f"{_label(row)}: {row['statement']}".removeprefix(": ") for row in self.rows if row.get("statement")]
+        notes += [f"{note[0].upper()}{note[1:]}." for note in self.notes]
+        notes += dict.fromkeys(
+            f"Too uncertain to use. What would help: {row['help']}" for row in self.rows if row.get("help")
+        )
+        notes += [] if self.unusable is None else [str(self.unusable)]
+        return "\n".join([*lines, *map(printable, notes)])
+
+    def __repr__(self) -> str:
+        return f"{self}\n({self.cost})"
+
+    def _repr_html_(self) -> str:
+        head, *body = self._shown(html_text)
+        names = "".join(f"<th>{name}</th>" for name in head)
+        cells = "".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in body)
+        caption = f"{html_text(self.sql)}<br>This answer: {html_text(self.cost)}. So far: {html_text(self.spent)}."
+        return f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{cells}</tbody></table>"
+
+    def _shown(self, escape: Callable[[str], str]) -> list[list[str]]:
+        """Return the table for people: its head, and a line for every answer."""
+        keys = [name for name in self.columns if name not in (*_FIGURES, "statement", "too_uncertain", "help")]
+        lines = [[*map(escape, keys), "estimate", "95% interval"]]
+        for row in self.rows:
+            estimate = "too uncertain" if row.get("too_uncertain") else said(row["estimate"])
+            interval = f"{said(row['low'])} to {said(row['high'])}"
+            lines.append([*(escape(str(row.get(key, ""))) for key in keys), estimate, interval])
+        return lines
+
+
+_NUMERIC = ("estimate", "95% interval")
+
+
+def answer_row(release: Release, name: str | None) -> dict[str, Any]:
+    """Return a release as one flat row: its aggregate if there are several, its group, its period, its figures."""
+    record = release.record
+    low, high = record["interval"]
+    row: dict[str, Any] = {} if name is None else {"aggregate": name}
+    row |= record.get("group", {})
+    if "window" in record:
+        row |= {"from": record["window"][0], "until": record["window"][1]}
+    elif "until" in record:
+        row["until"] = record["until"]
+    row |= {"estimate": record["value"], "low": low, "high": high, "standard_error": record["standard_error"]}
+    row["unclipped"] = record["unclipped"]
+    return row | {key: record[key] for key in ("statement", "too_uncertain", "help") if key in record}
+
+
+def _label(row: dict[str, Any]) -> str:
+    hidden = (*_FIGURES, "statement", "too_uncertain", "help", "until")
+    return ", ".join(str(value) for name, value in row.items() if name not in hidden)
+
+
+def _csv_cell(value: Any) -> Any:
+    return csv_text(value) if isinstance(value, str) else value
+
+
+def said(number: float | None) -> str:
+    """Return a number of an answer, for people."""
+    return "no data" if number is None else figure(number)
+
+
+def _imported(library: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        raise NotSupported(f"{library} is not installed: pip install {library}; to_dict() needs nothing") from None

@@ -1,0 +1,257 @@
+"""What a configuration will do and promise, in words and figures, before a row is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from inspect import cleandoc
+from typing import Any
+
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig
+from panstream.engine.planner.accuracy import doubt, expected_errors
+from panstream.engine.planner.open_domain import having_text, listed_text, question_of
+from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, Intake, step_length, with_facts
+from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query, planned_ledger
+from panstream.engine.planner.secret_shared_rules import machines_text
+from panstream.engine.sql.parser import Aggregate
+from panstream.errors import ConfigError
+from panstream.primitives.durations import say_duration
+from panstream.privacy.claim import loose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explained:
+    """A configuration, explained."""
+
+    config: Config
+    plans: tuple[QueryPlan, ...]
+
+    def totals(self) -> list[dict[str, Any]]:
+        """Return what all queries cost together, per unit."""
+        return [total.to_json() for total in planned_ledger(self.config, self.plans).totals()]
+
+    def _announced(self, plan: QueryPlan) -> str | None:
+        """Return what paying for announced intrusions in advance costs, in error at the same epsilon."""
+        many = plan.config.announced
+        if not many:
+            return None
+        if plan.claim.intrusions.announced < 0:
+            return "any number is covered, so announced need not be declared"
+        without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.places)
+        (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
+        return f"{many} paid for in advance; without, the error would be {rounded(before)}, not {rounded(error)}, {at}"
+
+    def _shared(self, plan: QueryPlan) -> str | None:
+        """Return which answers of a statement come from this state, and how its epsilon is split between states."""
+        statement = next(each for each in self.config.statements if plan.config.name in each.queries)
+        if plan.config.parsed.alone:
+            return None
+        answers = ", ".join(output.name for output in plan.outputs)
+        if len(statement.queries) == 1:
+            return f"one state, with all of epsilon, answers {answers}"
+        return (
+            f"epsilon of {statement.name!r} is split evenly between {len(statement.queries)} states; this one answers "
+            f"{answers}"
+        )
+
+    def _beside_one_machine(self, plan: QueryPlan) -> str | None:
+        """Return the error that the same question would have on one machine."""
+        if not self.config.stream.machines:
+            return None
+        stream = replace(self.config.stream, machines=())
+        try:
+            one = plan_query(plan.config, stream, plan.claim.places)
+            (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, one))
+        except ConfigError:
+            return None
+        if rounded(before) == rounded(error):
+            return f"on one machine the error would be the same, {at}"
+        return f"on one machine the error would be {rounded(before)}, not {rounded(error)}, {at}"
+
+    def _names(self, plan: QueryPlan) -> list[tuple[str, str]]:
+        """Return from how many events on names are listed, and what it would be worth to list them beforehand."""
+        query = plan.config
+        if query.names is None:
+            return []
+        one = replace(query, groups={query.names: ("",)}, delta=0.0)
+        (_, listed), *_ = expected_errors(plan_query(one, self.config.stream, plan.claim.places))
+        (_, open_), *_ = expected_errors(plan)
+        price = (
+            f"counts are off by up to {rounded(open_)} (95%), and rarer names are not seen; with groups = "
+            f"{{ {query.names} = [...] }} every listed key is answered, and off by up to {rounded(listed)}: list "
+            "the keys if they are few and known"
+        )
+        view = next(each.view for each in self.config.statements if query.name in each.queries)
+        return [("names", listed_text(query)), ("price", price), *having_text(query, view)]
+
+    @property
+    def step(self) -> float:
+        """Return the seconds between two commits of a live stream; 0 if batches are stored as they come."""
+        return step_length(self.config, self.plans)
+
+    def intakes(self) -> dict[str, list[str]]:
+        """Return what every way for rows to come in makes public, besides what the claims name."""
+        found: dict[str, list[str]] = {}
+        for intake in INTAKES:
+            facts = [
+                fact
+                for plan in with_facts(self.plans, self.config.stream, [intake], by_clock=self.step > 0)
+                for fact in plan.claim.public
+            ]
+            named = {fact for plan in self.plans for fact in plan.claim.public}
+            found[intake] = list(dict.fromkeys(fact for fact in facts if fact not in named))
+        return found
+
+    def warnings(self) -> list[str]:
+        """Return where what is public gives away what is to be protected."""
+        found: dict[str, list[str]] = {}
+        for plan in self.plans:
+            for intake in INTAKES:
+                if why := _revealing(plan.config, intake, by_clock=self.step > 0):
+                    found.setdefault(f"{plan.config.name}: {why}", []).append(intake)
+        return [f"{warning} ({', '.join(intakes)})" for warning, intakes in found.items()]
+
+    def uncertain(self) -> list[str]:
+        """Return which queries will say too little at the sizes that are expected, and what would help."""
+        found = [(plan.config.name, text) for plan in self.plans for text in (doubt(plan), loose(plan.config.epsilon))]
+        return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
+
+    def strict_windows(self) -> list[str]:
+        """Return a warning if windows by event time close with the first row of a later one."""
+        stream = self.config.stream
+        if stream.time is None or stream.lateness or all(plan.config.window is None for plan in self.plans):
+            return []
+        return [
+            "[stream] lateness is 0: a row that comes after one of a later window is left out of its own; unless rows "
+            'come in the order of their times, declare how late they may be, as lateness = "5 minutes"'
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "stream": self.config.stream.name,
+            "durability": self.config.durability,
+            "queries": [
+                {
+                    "name": plan.config.name,
+                    "sql": plan.config.sql,
+                    "algorithm": type(plan.algorithm).__name__,
+                    "why": plan.why,
+                    "state_bytes": plan.state_bytes,
+                    "groups": len(plan.groups),
+                    "answers": _when(plan),
+                    "error_95": [
+                        {"at": at, "error": error if math.isfinite(error) else None}
+                        for at, error in expected_errors(plan)
+                    ],
+                    **({"listed_from": question_of(plan.config).listed_from} if plan.config.names else {}),
+                    "claim": plan.claim.to_json(),
+                }
+                for plan in self.plans
+            ],
+            "totals": self.totals(),
+            "step": self.step,
+            "intakes": self.intakes(),
+            "conditions": CONDITIONS,
+            "warnings": [*self.warnings(), *self.uncertain(), *self.strict_windows()],
+        }
+
+    def text(self) -> str:
+        """Return the same for people."""
+        lines = [f"stream {self.config.stream.name}, durability {self.config.durability}"]
+        for plan in self.plans:
+            groups = f" for {len(plan.groups)} groups" if plan.config.groups else ""
+            rows = [
+                ("question", cleandoc(plan.config.sql)),
+                *[("shares", text) for text in [self._shared(plan)] if text],
+                ("algorithm", type(plan.algorithm).__name__),
+                ("why", plan.why),
+                ("answers", _when(plan) + _counted(plan, self.config.stream)),
+                ("state", f"{plan.state_bytes:,} bytes{groups}"),
+                *[("error, 95%", f"{rounded(error)} {at}") for at, error in expected_errors(plan)],
+                *self._names(plan),
+                *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
+                *[("announced", text) for text in [self._announced(plan)] if text],
+                *[("two machines", text) for text in [self._beside_one_machine(plan)] if text],
+                *plan.claim.rows(),
+            ]
+            lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]
+        lines += ["", "all queries together: the most that one of each can lose"]
+        for total in planned_ledger(self.config, self.plans).totals():
+            limit = "no limit declared" if total.limit is None else f"of {total.limit:g} declared"
+            slack = f", delta {total.delta:.3g}" if total.delta else ""
+            loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}{slack}, {limit}"
+            lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
+        if self.config.stream.machines:
+            lines += ["", *machines_text(self.plans, self.config.stream.lateness, self.config.stream.cells)]
+        lines += ["", "how rows arrive, and what else that makes public"]
+        for intake in INTAKES:
+            condition = CONDITIONS.get(intake)
+            texts = [*self.intakes()[intake], *([condition] if condition else [])]
+            lines.append(f"  {intake:<15} {'; '.join(texts) or 'nothing'}")
+        when = f"every {say_duration(self.step)}, whether or not any arrived" if self.step else ""
+        lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
+        lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile")
+        warnings = [*self.warnings(), *self.strict_windows()]
+        lines += [line for warning in warnings for line in ("", f"warning: {warning}")]
+        return "\n".join(lines)
+
+
+def explain(config: Config) -> _Explained:
+    """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
+    return _Explained(config=config, plans=plan_all(config))
+
+
+def _when(plan: QueryPlan) -> str:
+    """Return when a query answers."""
+    query = plan.config
+    if query.window is not None:
+        span = f"per window of {say_duration(query.window)}"
+        return f"once {span}" if query.every is None else f"every {say_duration(query.every)}, afresh {span}"
+    if query.every is not None:
+        return f"every {say_duration(query.every)}, " + ("without end" if plan.endless else f"{plan.releases:,} times")
+    return "once, at the end of the input" if plan.releases == 1 else f"{plan.releases:,} times, when asked"
+
+
+def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
+    """Return what an answer with a label counts, where late rows make a difference."""
+    if stream.time is None or (plan.config.every is None and plan.config.window is None):
+        return ""
+    lines = []
+    if plan.config.every is not None:
+        lines.append("each counts the rows that came before the stream reached its time; a late row is in the next one")
+    if plan.config.window is not None and stream.lateness:
+        last = "the last of a window" if plan.config.every is not None else "a window"
+        lines.append(f"{last} waits {say_duration(stream.lateness)} for late rows, and counts those of the window only")
+    return "".join(f"\n{line}" for line in lines)
+
+
+def _row(name: str, text: str) -> str:
+    first, *rest = text.splitlines()
+    return "\n".join([f"  {name:<11} {first}", *(f"  {'':<11} {line}" for line in rest)])
+
+
+def rounded(number: float) -> str:
+    """Return an error as people read it."""
+    if math.isinf(number):
+        return "no bound on"
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def _revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
+    """Return why what an intake makes public gives away a query's answer; None if it does not."""
+    parsed = query.parsed
+    if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:
+        return None
+    if intake in ("files", "growing files"):
+        return "how many rows were read of a file is public, and so is this count of all rows"
+    if intake == "calls" or not by_clock:
+        return "the number of batches is public: if each brings one row, so is this count"
+    if intake in KAFKA:
+        return "a copy of memory tells how many messages there were, and so this count of all rows"
+    if intake == "http":
+        return (
+            "producers that number their batches make the number of these public: if each brings one row, so is this "
+            "count; Client(pace=...) sends on a clock, empty batches included"
+        )
+    return None

@@ -1,0 +1,112 @@
+"""One list of names from the published answers of several sites or windows.
+
+Only what was published is read, and adding it up is computed from that alone: it costs nothing, and every answer keeps
+its own claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from panstream.algorithms.heavy_hitters.estimates import ranks_sure, spell
+from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.engine.planner.open_domain import listed_note, named_items, sure_note
+from panstream.engine.reporting.point_queries import published_in
+from panstream.engine.storage.release_log import ALL_CELLS, Release
+from panstream.errors import InvalidParameter, MergeRefused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedNames:
+    """Names in the order of their counts, over all ``parts``: the answers that were added up, as (store, release).
+
+    All intervals hold together, with 95%; a name with at least ``listed_from`` events is listed with 95%.
+    """
+
+    key: str
+    items: tuple[dict[str, Any], ...]
+    listed_from: float
+    parts: tuple[tuple[str, Release], ...]
+
+    def note(self, limit: int) -> str:
+        """Return what the first ``limit`` names promise, in one sentence."""
+        said = listed_note(self.listed_from)
+        if not self.items:
+            return f"no name stands out; {said}"
+        sure = ranks_sure([item["interval"] for item in self.items], limit, self.listed_from)
+        return said if limit >= len(self.items) else f"{said}; {sure_note(sure, limit)}"
+
+    @property
+    def costs(self) -> list[str]:
+        """Return the claims under which the answers were published, each once."""
+        return list(dict.fromkeys(_cost(release.record["claim"]) for _, release in self.parts))
+
+    @property
+    def by_user(self) -> bool:
+        """Return whether some answer protects users, who may be in several of them."""
+        return any(release.record["claim"]["unit"] != "event" for _, release in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        parts = [
+            {"store": store, "query": each.query, "number": each.number}
+            | {name: each.record[name] for name in ("window", "claim") if name in each.record}
+            for store, each in self.parts
+        ]
+        return {"key": self.key, "items": list(self.items), "listed_from": self.listed_from, "level": 0.95} | {
+            "parts": parts
+        }
+
+
+def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows: bool = False) -> MergedNames:
+    """Return one list of names from the latest answer of a query in every store, or from all answers kept.
+
+    Stores keep all cells of as many answers as ``[store] keep_prefixes`` says. ``query`` picks one of several that
+    count names. Answers of different windows are added only with ``all_windows``.
+    """
+    parts: list[tuple[str, Release]] = []
+    cells: list[bytes] = []
+    for store in stores:
+        label = Path(store).resolve().name if Path(store).name in ("", ".", "..") else str(store)
+        with published_in(store) as log:
+            found = [each for each in log.with_tables(ALL_CELLS) if query in (None, each.query)]
+            if len({each.query for each in found}) > 1:
+                several = ", ".join(sorted({each.query for each in found}))
+                raise InvalidParameter(f"{label!r} has names of several queries: choose one with --query ({several})")
+            if not found:
+                of = "" if query is None else f" of {query!r}"
+                raise InvalidParameter(f"{label!r} keeps no published tables of names{of}")
+            for each in found if all_windows else found[-1:]:
+                parts.append((label, each))
+                cells.append(log.table(each.query, each.number, ALL_CELLS))
+    _check(parts, cells, all_windows=all_windows)
+    tables = Tables.added([Tables.from_bytes(each) for each in cells])
+    whole = any(isinstance(item["name"], int) for _, each in parts for item in each.record["items"])
+    return MergedNames(
+        key=parts[0][1].record["key"],
+        items=tuple(named_items(spell(tables).items, whole=whole)),
+        listed_from=tables.listed_from,
+        parts=tuple(parts),
+    )
+
+
+def _check(parts: Sequence[tuple[str, Release]], cells: Sequence[bytes], *, all_windows: bool) -> None:
+    if len(parts) < 2:
+        raise InvalidParameter("there is one answer only: name several stores, or add all windows of one with --all")
+    keys = sorted({release.record["key"] for _, release in parts})
+    if len(keys) > 1:
+        raise MergeRefused(f"the answers list different keys: {', '.join(keys)}")
+    if len(set(cells)) < len(cells):
+        raise MergeRefused("the same answer was given twice: a store must not be named again, nor a copy of it")
+    windows = {tuple(release.record.get("window", ())) for _, release in parts}
+    if len(windows) > 1 and not all_windows:
+        told = ", ".join(f"{store} from {release.record.get('window', ['the start'])[0]}" for store, release in parts)
+        raise MergeRefused(f"the latest answers are about different windows ({told}); with --all everything is added")
+
+
+def _cost(claim: dict[str, Any]) -> str:
+    slack = f", delta {claim['delta']:g}" if claim["delta"] else ""
+    return f"epsilon {float(claim['epsilon']):g}{slack} for one {claim['unit']}"

@@ -1,0 +1,83 @@
+"""How often any one name came, asked of published tables and never of the live state: at no cost, however often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from panstream.algorithms.heavy_hitters.point_counts import PointCounts
+from panstream.engine.sql.expressions import not_too_deep, parsed
+from panstream.engine.storage.release_log import Release, ReleaseLog
+from panstream.errors import InvalidParameter
+from panstream.privacy.claim import Claim
+
+_LOG = "releases.sqlite"
+
+
+def ask(
+    store: str | Path, condition: str, *, query: str | None = None, all_windows: bool = False
+) -> list[dict[str, Any]]:
+    """Return how often names came, from what a store has published: ``page = '/x'``, or ``page IN ('/x', '/y')``.
+
+    Each answer has an interval that holds for its name alone, with 95%. ``query`` picks one of several that count the
+    same key; with ``all_windows`` every published window answers, and not only the latest.
+    """
+    key, names = named(condition)
+    with published_in(store) as log:
+        published = [each for each in log.with_tables() if query in (None, each.query)]
+        found = [each for each in published if each.record["key"] == key]
+        if not found:
+            known = ", ".join(sorted({each.record["key"] for each in published})) or "none"
+            raise InvalidParameter(f"no names of {key!r} were published; there are names of: {known}")
+        last = {each.query: each for each in found}
+        chosen = found if all_windows else list(last.values())
+        return [row for each in chosen for row in counted(each, log.table(each.query, each.number), names)]
+
+
+def published_in(store: str | Path) -> ReleaseLog:
+    """Return the log of a store's directory, or raise where there is none."""
+    path = Path(store) / _LOG
+    if not path.exists():
+        raise InvalidParameter(f"{Path(store).resolve().name!r} holds no published answers")
+    return ReleaseLog(path)
+
+
+def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return how often every name came, as one release's table says it."""
+    points, told = PointCounts.from_bytes(table), release.record["claim"]
+    claim = Claim(epsilon=float(told["epsilon"]), delta=told["delta"], unit=told["unit"], window=told["window"])
+    found = []
+    for name in names:
+        estimate = points.count(name, claim)
+        row: dict[str, Any] = {"query": release.query, "number": release.number, "time": release.time}
+        if "window" in release.record:
+            row["window"] = release.record["window"]
+        row |= {"key": release.record["key"], "name": points.shown(name), "value": estimate.value}
+        row["unclipped"] = estimate.unclipped
+        row |= {"standard_error": estimate.standard_error, "interval": list(estimate.interval()), "level": 0.95}
+        found.append(row)
+    return found
+
+
+@not_too_deep
+def named(condition: str) -> tuple[str, list[str]]:
+    """Return the key and the names of a condition.
+
+    >>> named("page IN ('/', '/about')"), named("code = -7")
+    (('page', ['/', '/about']), ('code', ['-7']))
+    """
+    tree = parsed(condition)
+    kind = type(tree).__name__
+    given = tree.expressions if kind == "In" else [tree.expression] if kind == "EQ" else []
+    names = [_literal(each) for each in given]
+    if not names or None in names or type(tree.this).__name__ != "Column":
+        raise InvalidParameter("ask takes COLUMN = 'name' or COLUMN IN ('name', ...)")
+    return str(tree.this.name), [name for name in names if name is not None]
+
+
+def _literal(node: Any) -> str | None:
+    if type(node).__name__ == "Neg":
+        inner = _literal(node.this)
+        return None if inner is None else f"-{inner}"
+    return str(node.this) if type(node).__name__ == "Literal" else None

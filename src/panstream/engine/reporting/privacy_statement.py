@@ -1,0 +1,386 @@
+"""What a configuration promises, as one page for people who are not engineers: ``panstream statement``.
+
+Every figure is one of ``explain`` or of a claim; this module adds words only. The page fetches nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Any
+
+from panstream import __version__
+from panstream.engine.config.config import Config
+from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
+from panstream.engine.reporting.explain import explain, rounded
+from panstream.engine.reporting.statement_page import PAGE, code, listed, paragraph, tabled
+from panstream.engine.reporting.unusable_share import epsilon_for_files
+from panstream.engine.runtime.intrusions import break_ins_in_words
+from panstream.primitives.durations import say_duration
+from panstream.primitives.escaping import html_text
+from panstream.privacy.claim import Unit
+from panstream.privacy.rounding import rounded_up
+
+_GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
+_ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
+_GLUE = "\N{NO-BREAK SPACE}"
+_LARGEST = 20.0  # epsilon from which a factor is written as a power
+
+
+def statement(config: Config, *, source: str, digest: str, today: date) -> str:
+    """Return the page. ``source`` is the name of the configuration's file and ``digest`` its SHA-256."""
+    found = explain(config)
+    told = found.to_json()
+    plans = found.plans
+    sections = [
+        ("In short", _in_short(config, plans)),
+        ("What is collected", _collected(config)),
+        ("What is kept", _kept(config, plans, told)),
+        ("What a thief would see", _thief(config, plans, found.step)),
+        ("What is published, and how often", _published(plans, told)),
+        ("The numbers", _numbers(config, plans)),
+        ("What is not protected", _not_protected(config, plans, told)),
+        ("What this rests on", _rests_on(plans)),
+    ]
+    body = "".join(f"<section><h2>{title}</h2>{''.join(parts)}</section>" for title, parts in sections)
+    made = (
+        f"Made on {today.day} {today:%B %Y} by panstream {__version__} from {source} (SHA-256 {digest}). It says what "
+        "the program promises with this configuration, not how the machine is run, and is not legal advice."
+    )
+    return PAGE.format(stream=html_text(config.stream.name), made=html_text(made), body=body)
+
+
+def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
+    worst = max(plan.claim.epsilon for plan in plans)
+    kept = "is a set of numbers that carry random noise from the start"
+    often = "once"
+    if config.machines is not None:
+        kept = "is divided between two machines, and what either of them holds is random"
+        often = "as often as she likes, but never both machines between the same two steps,"
+    yield listed(
+        [
+            f"Rows are counted and then forgotten. What remains {kept}.",
+            f"Every published answer carries noise, too. {_many(len(config.statements), 'question')} "
+            f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
+            f"Someone who copies {_places(config, plans)} {often} and reads every answer can improve her odds of a "
+            f"right guess about one protected person or row by a factor of at most {_factor(worst)} per question"
+            f"{but_for(max(plan.loss_exceeds() for plan in plans))}. “The numbers” says what each question protects, "
+            "and what all of them add up to.",
+            "That limit is proven, and holds whatever she already knows. What it does not cover is listed under “What "
+            "is not protected”.",
+        ]
+    )
+
+
+def _collected(config: Config) -> Iterable[str]:
+    stream = config.stream
+    read = config.needed_columns
+    rows = []
+    for name, kind in stream.columns.items():
+        roles = [
+            role
+            for column, role in (
+                (stream.user, "identifies the person the row is about"),
+                (stream.time, "when it happened"),
+                (stream.weight, "how much is added or taken away"),
+            )
+            if column == name and name in read
+        ]
+        asked = [query.name for query in config.queries if name in query.parsed.columns]
+        if asked:
+            roles.append("used by " + _names(dict.fromkeys(asked)))
+        rows.append([code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
+    yield paragraph(f"Each row of the stream “{stream.name}” may have these columns:")
+    yield tabled(["column", "type", "what for"], rows)
+    for name in config.lookups:
+        yield paragraph(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
+
+
+def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+    total = sum(query["state_bytes"] for query in told["queries"])
+    states = (
+        f"A noisy state for each question, {total:,} bytes in all (questions with windows have one for each open "
+        "window). It holds neither rows nor identifiers, and is random from the start, so that neither presence nor "
+        "absence can be read off it with certainty."
+    )
+    if config.machines is not None:
+        states = (
+            f"A state for each question, as a share of {total:,} bytes in all on each of two machines (questions with "
+            "windows have one for each open window). One share tells nothing, whatever rows came; "
+            f"{_both_shares(plans)}. Both shares are made anew in every step."
+        )
+    kept = [
+        states,
+        "The published answers, the budget spent, this configuration, and how far the input was read.",
+    ]
+    yield listed(kept)
+    if config.directory is None:
+        where = "The state is in memory only: this configuration names no directory to store it in."
+    elif config.durability == "batch":
+        where = (
+            "The same state is also on disk, replaced in place and without a history. It is encrypted; the key lies "
+            "next to it unless the operator keeps it elsewhere."
+        )
+    else:
+        where = "The state on disk, if there is one, is older than the one in memory. The limits cover memory only."
+    yield paragraph(where + " No log of rows, addresses or requests is written.")
+
+
+def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
+    flight = f"for up to {say_duration(step)} and the time it takes to store them" if step else "until they are stored"
+    states = "noisy states"
+    second = "A second copy that nobody noticed is not covered, by this or by any program that remembers anything."
+    if config.machines is not None:
+        states = "machine's shares of the states"
+        second = (
+            "Further copies, of either machine, tell no more, unless both are copied between the same two steps: "
+            f"{_both_shares(plans)}."
+        )
+    yield listed(
+        [
+            f"Someone who copies {_places(config, plans)} at a moment of her choice gets the {states}, this "
+            "configuration and the published answers. What she learns about one protected person or row is "
+            "limited by the numbers below, whatever else she knows.",
+            f"Rows that have just arrived are readable while they are being counted (live rows {flight}); then they "
+            "are overwritten. Those rows are not protected from a copy made at that very moment.",
+            second,
+        ]
+    )
+
+
+def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+    rows = []
+    for plan, query in zip(plans, told["queries"], strict=True):
+        groups = f", for each of {len(plan.groups):,} groups" if plan.config.groups else ""
+        if plan.config.names is not None:
+            groups = f", for every {plan.config.names} with at least {rounded(query['listed_from'])} rows (95%)"
+        error = query["error_95"][-1]
+        reach = "no bound on" if error["error"] is None else f"± {rounded(error['error'])}"
+        rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
+    yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
+    facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
+    yield paragraph("Treated as public, and not protected: " + "; ".join(facts) + ".")
+    ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in told["intakes"].items() if facts)
+    yield paragraph(f"Depending on how rows arrive, also: {ways}.")
+    conditions = "; ".join(f"{intake}: {condition}" for intake, condition in told["conditions"].items())
+    yield paragraph(f"Depending on how rows arrive, what is promised changes: {conditions}.")
+
+
+def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
+    slack = [plan for plan in plans if plan.claim.delta]
+    yield paragraph(
+        "Epsilon (ε) limits what anyone can learn from the covered break-ins and all answers together: the odds change "
+        "by a factor of at most e to the power ε. Suppose an intruder is 50% (or 1%) sure that a certain person or row "
+        "is in the data. Whatever she sees, she ends up between these bounds"
+        + ("; where there is a δ (delta), only with the probability that is given below:" if slack else ":")
+    )
+    rows = [
+        [
+            plan.config.name,
+            _unit(plan, config),
+            *_bounds(plan.claim.epsilon, plan.claim.delta),
+            break_ins_in_words(plan.claim),
+        ]
+        for plan in plans
+    ]
+    totals = planned_ledger(config, tuple(plans)).totals()
+    rows += [
+        [
+            "all questions together",
+            _protected(total.unit, total.window, config),
+            *_bounds(total.epsilon, total.delta),
+            "",
+        ]
+        for total in totals
+        if not total.reason
+    ]
+    guesses = [f"{guess} sure becomes" for guess, _ in _GUESSES]
+    yield tabled(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
+    for plan in plans:
+        claim = plan.claim
+        if claim.event_epsilon is not None:
+            yield paragraph(f"“{plan.config.name}”: a single row loses at most ε = {rounded_up(claim.event_epsilon)}.")
+        if claim.delta:
+            yield paragraph(
+                f"“{plan.config.name}”: ε = {rounded_up(claim.epsilon)}, δ = {claim.delta:.3g} means that no "
+                "probability changes by more than the factor e to the power ε, and δ on top. The bounds above hold "
+                f"with a probability of 1 - {rounded_up(plan.loss_exceeds())}, over the noise that was drawn; those "
+                f"for twice the ε with 1 - {rounded_up(plan.loss_exceeds(2.0))}. The moment of a break-in must not "
+                "depend on earlier answers."
+            )
+        if claim.note:
+            yield paragraph(f"“{plan.config.name}”: {claim.note}.")
+    worst = max((plan.loss_exceeds() / plan.claim.delta for plan in slack), default=0.0)
+    for total in totals:
+        if total.delta and not total.reason:
+            yield paragraph(
+                f"All questions together, {_protected(total.unit, total.window, config)}: the bounds hold with a "
+                f"probability of at least 1 - {rounded_up(min(worst * total.delta, 1.0))}."
+            )
+        if total.limit is not None:
+            protected = _protected(total.unit, total.window, config)
+            yield paragraph(f"The declared budget of all questions for {protected} is ε = {total.limit:g}.")
+    if share := epsilon_for_files(config):
+        yield paragraph(
+            f"If rows are read from files, the share of rows that could not be used is published once, too: ε = "
+            f"{rounded_up(share)} on top of each total above."
+        )
+
+
+def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+    queries = [plan.config for plan in plans]
+    rowwise = [plan.config.name for plan in plans if plan.claim.unit == "event"]
+    windowed = [plan.config.name for plan in plans if plan.claim.unit == "user-window"]
+    looks = "Repeated looks at the memory, including by the operator"
+    if config.machines is not None:
+        looks = (
+            f"Looks at both machines between the same two steps, including by their operators: {_both_shares(plans)}; "
+            "an intruder who acts with a stolen certificate"
+        )
+    found = [
+        "What is true of many people: that is what the answers are for, and anyone may draw conclusions from it.",
+        "Rows elsewhere: at their sender, on their way here, in the files that they are read from, in other copies.",
+        f"{looks}; swap, hibernation images, backups and snapshots of "
+        "the stored state; anyone who controls the operating system while rows arrive.",
+        "Past rows, if the program was started with --no-hardening or does not run on Linux: parts of them may stay in "
+        "freed memory for a while.",
+        "Sizes and times of network messages, and the messages themselves if they are sent without TLS.",
+    ]
+    found += [
+        f"Any copy of the state of “{plan.config.name}”: no break-in is covered there."
+        for plan in plans
+        if break_ins_in_words(plan.claim) == "none"
+    ]
+    late = [plan.config.name for plan in plans if plan.claim.intrusions.freezes]
+    if late:
+        found.append(
+            f"A break-in that is reported after further rows were counted, in {_names(late)}: it is then the one that "
+            "may stay unnoticed, and a second one is not covered."
+        )
+    if rowwise:
+        found.append(
+            f"Someone with several rows, in {_names(rowwise)}: the limit is for a single row, so k rows can lose "
+            "k times as much."
+        )
+    if windowed:
+        found.append(f"Someone who returns, in {_names(windowed)}: the limit is for a single window, and adds up.")
+    if config.stream.user is not None:
+        found.append(
+            f"Someone with several values of {config.stream.user}: each counts as another person, and losses add up."
+        )
+    found += [
+        f"Someone with more than {query.contributions:,} rows, in “{query.name}”: that number was declared, and is not "
+        "enforced from one batch to the next."
+        for query in queries
+        if query.contributions is not None
+    ]
+    found += [
+        f"Someone in more than {_many(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."
+        for query in queries
+        if query.groups_per_user is not None
+    ]
+    found += [
+        f"All questions together, for {_protected(total.unit, total.window, config)}: no limit, because nothing bounds "
+        f"how often that counts in {_names(name for name, loss in total.parts if math.isinf(loss))}."
+        for total in planned_ledger(config, tuple(plans)).totals()
+        if total.reason
+    ]
+    yield listed(found)
+    if told["warnings"]:
+        yield paragraph("Warnings about this configuration:")
+        yield listed(told["warnings"])
+
+
+def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
+    rows: dict[str, list[str]] = {}
+    for plan in plans:
+        page = f"docs/proofs/{plan.algorithm.proof}"
+        rows.setdefault(f"{type(plan.algorithm).__name__}: {page}", []).append(plan.config.name)
+    yield listed(
+        [
+            "Proofs, in the documentation of this version: "
+            + "; ".join(f"{proof} (for {_names(names)})" for proof, names in rows.items())
+            + "; totals: docs/proofs/totals.md; questions in SQL: docs/proofs/sql.md"
+            + (
+                "; rows that depend on answers: docs/proofs/adaptive.md."
+                if any(plan.claim.inputs == "adaptive" for plan in plans)
+                else "."
+            ),
+            *(
+                f"What the proofs assume: {assumption}."
+                for assumption in dict.fromkeys(plan.claim.assumption for plan in plans)
+                if assumption
+            ),
+            *(
+                f"“{plan.config.name}”: the proof holds for rows, and for moments of a break-in, that do not depend on "
+                "earlier answers."
+                for plan in plans
+                if plan.claim.inputs == "fixed"
+            ),
+            "Audits that anyone can repeat: “panstream audit” measures the algorithms against their limits; “panstream "
+            "audit system” runs the program on inputs that differ in one person; “panstream audit memory” searches the "
+            "memory and files of a running server for what was sent to it. This page does not say that they were run "
+            "on this machine.",
+            "“panstream explain” prints the same promises in technical terms; docs/explanation/threat-model.md goes "
+            "through the attacks one by one.",
+        ]
+    )
+
+
+def _both_shares(plans: Sequence[QueryPlan]) -> str:
+    """Return what the shares of both machines are together."""
+    if all(plan.claim.intrusions.together for plan in plans):
+        return "both together are a noisy state, of which one copy is covered and a second is not"
+    return "both together are the exact state"
+
+
+def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
+    if config.machines is not None:
+        return "the memory and disk of one of the two machines"
+    if "disk" in plans[0].claim.places:
+        return "the machine's memory, its disk, or both at the same time,"
+    return "the machine's memory" if config.directory is None else "the machine's memory (not its disk)"
+
+
+def _unit(plan: QueryPlan, config: Config) -> str:
+    claim, most = plan.claim, plan.config.contributions
+    rows = "" if most is None else f", with {_many(most, 'row')} at most"
+    return _protected(claim.unit, claim.window, config) + rows + _ADJACENT[claim.adjacency]
+
+
+def _protected(unit: Unit, window: float | None, config: Config) -> str:
+    person = f"one person (one {config.stream.user})"
+    if unit in ("user", "user-window"):
+        return person if window is None else f"{person} within {say_duration(window)}"
+    return "one row" if unit == "event" else f"one {unit}"
+
+
+def _bounds(epsilon: float, delta: float) -> list[str]:
+    """Return epsilon with delta and, for each guess, the chances between which it stays; rounded outwards."""
+    if not math.isfinite(epsilon):
+        return ["no limit", *("anything" for _ in _GUESSES)]
+    shown = []
+    for _, odds in _GUESSES:
+        low, high = (1 / (1 + math.exp(min(700.0, change)) / odds) for change in (epsilon, -epsilon))
+        shown.append(f"{math.floor(1000 * low) / 10:g}%{_GLUE}to{_GLUE}{math.ceil(1000 * high) / 10:g}%")
+    return [rounded_up(epsilon) + (f", δ{_GLUE}={_GLUE}{rounded_up(delta)}" if delta else ""), *shown]
+
+
+def but_for(chance: float) -> str:
+    """Return the exception to a bound that holds with a probability below 1."""
+    return f", but for a chance of at most {rounded_up(chance)}" if chance else ""
+
+
+def _factor(epsilon: float) -> str:
+    if not math.isfinite(epsilon):
+        return "any size (no limit)"
+    return rounded_up(math.exp(epsilon)) if epsilon <= _LARGEST else f"e^{rounded_up(epsilon)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"“{name}”" for name in names)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,1 @@
+"""Batches of parsed rows: columns, filters, wiping."""

@@ -1,0 +1,232 @@
+"""Plain conditions without DuckDB: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, and their
+combinations.
+
+They mean exactly what DuckDB would make of them, three-valued logic included; what is not sure to be the same is left
+to DuckDB. Conditions on the user column must be plain, since ids never go there. pyarrow compares; a dictionary's words
+are compared once, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import arrow_mask, compute, numbers_of, pa, truth_of, words_of
+from panstream.engine.rows.row_batch import arrow_type
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+# Of a record batch: an Arrow array of truths, NULL where unknown, or a mask where none is unknown.
+Condition: TypeAlias = Callable[[Any], Any]
+Constant: TypeAlias = Callable[[str], Any]  # SQL without columns to its value; raises if there is none
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "EQ": compute.equal,
+    "NEQ": compute.not_equal,
+    "GT": compute.greater,
+    "GTE": compute.greater_equal,
+    "LT": compute.less,
+    "LTE": compute.less_equal,
+}
+_JOINED = {"And": compute.and_kleene, "Or": compute.or_kleene}
+_MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
+_KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
+_EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two ways
+_MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
+
+
+class _NotPlain(Exception):
+    """The condition is not sure to mean the same here as in DuckDB."""
+
+
+class PlainCompiler:
+    """Turns a condition into a function of record batches, or returns ``None`` where that is not sure to be the
+    same.
+    """
+
+    def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
+        self._columns, self._constant, self._user = columns, constant, user
+
+    def compile(self, node: Any) -> Callable[[Any], Mask] | None:
+        """Return the condition: a mask of a record batch, false where it is not known."""
+        try:
+            condition = self._compiled(node)
+        except _NotPlain:
+            return None
+
+        def mask(batch: Any) -> Mask:
+            found = condition(batch)
+            return found if isinstance(found, np.ndarray) else truth_of(found)
+
+        return mask
+
+    def _compiled(self, node: Any) -> Condition:
+        kind = type(node).__name__
+        if any(value and part not in _KNOWN_PARTS for part, value in node.args.items()):
+            raise _NotPlain
+        if node.args.get("negate"):
+            positive = node.copy()
+            positive.set("negate", None)
+            return _inverted(self._compiled(positive))
+        if kind in _COMPARISONS:
+            return self._comparison(kind, node.this, node.expression)
+        if kind in _JOINED:
+            return _joined(kind, self._compiled(node.this), self._compiled(node.expression))
+        rules: dict[str, Callable[[Any], Condition]] = {
+            "Paren": lambda node: self._compiled(node.this),
+            "Not": lambda node: _inverted(self._compiled(node.this)),
+            "Column": self._flag,
+            "Is": self._is,
+            "In": self._in,
+            "Between": self._between,
+            "Like": self._like,
+            "StartsWith": self._like,
+        }
+        if kind not in rules:
+            raise _NotPlain
+        return rules[kind](node)
+
+    def _flag(self, node: Any) -> Condition:
+        name = node.name
+        _need(self._columns.get(name) == "bool")
+        return lambda batch: batch.column(name)
+
+    def _comparison(self, kind: str, left: Any, right: Any) -> Condition:
+        left, right = _bare(left), _bare(right)
+        if type(right).__name__ == "Column" and type(left).__name__ != "Column":
+            left, right, kind = right, left, _MIRRORED.get(kind, kind)
+        name = self._column(left, kind)
+        form = self._columns[name]
+        if type(right).__name__ == "Column":
+            other = self._column(right, kind)
+            _need(self._columns[other] == form and self._user not in (name, other))
+            return lambda batch: _COMPARISONS[kind](_decoded(batch.column(name)), _decoded(batch.column(other)))
+        value = self._value(right, form)
+        if form == "string":
+            word = words_of([value])[0]
+            return lambda batch: self._of_words(batch.column(name), lambda words: _COMPARISONS[kind](words, word))
+        if form == "bool":
+            return lambda batch: _COMPARISONS[kind](batch.column(name), pa.scalar(value))
+        number = _scalar(value, form)
+        return lambda batch: _compared(kind, batch.column(name), number)
+
+    def _is(self, node: Any) -> Condition:
+        column = _bare(node.this)
+        _need(type(column).__name__ == "Column" and type(node.expression).__name__ == "Null")
+        _need(column.name != self._user)
+        name = column.name
+        return lambda batch: batch.column(name).is_null()
+
+    def _in(self, node: Any) -> Condition:
+        _need(bool(node.expressions) and all(type(_bare(item)).__name__ != "Column" for item in node.expressions))
+        equal = [self._comparison("EQ", node.this, item) for item in node.expressions]
+        return reduce(lambda one, two: _joined("Or", one, two), equal)
+
+    def _between(self, node: Any) -> Condition:
+        low = self._comparison("GTE", node.this, node.args["low"])
+        return _joined("And", low, self._comparison("LTE", node.this, node.args["high"]))
+
+    def _like(self, node: Any) -> Condition:
+        column, pattern = _bare(node.this), _bare(node.expression)
+        _need(type(column).__name__ == "Column" and self._columns.get(column.name) == "string")
+        _need(type(pattern).__name__ == "Literal" and pattern.is_string)
+        name, prefix = column.name, pattern.this
+        if type(node).__name__ == "Like":
+            prefix = prefix.removesuffix("%")
+            _need(prefix != pattern.this and not any(sign in prefix for sign in "%_\\"))
+        return lambda batch: self._of_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
+
+    def _of_words(self, array: Any, test: Callable[[Any], Any]) -> Any:
+        """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
+        if not pa.types.is_dictionary(array.type):
+            return test(array)
+        truths = test(array.dictionary)
+        if array.indices.null_count or truths.null_count:
+            return truths.take(array.indices)
+        codes, right = numbers_of(array.indices), truth_of(truths)
+        found = np.empty(codes.size, np.bool_)
+        if np.count_nonzero(right) == 1:
+            return np.equal(codes, codes.dtype.type(right.argmax()), out=found)
+        return np.take(right, codes, out=found, mode="clip") if codes.size else found  # codes were checked
+
+    def _column(self, node: Any, kind: str) -> str:
+        """Return the name of a column that can be compared in such a way; ids only have an order if they are
+        numbers.
+        """
+        _need(type(node).__name__ == "Column" and self._columns.get(node.name) not in (None, "binary"))
+        _need(node.name != self._user or kind not in _MIRRORED or self._columns[node.name] == "int")
+        return str(node.name)
+
+    def _value(self, node: Any, kind: str) -> Any:
+        """Return a literal as the column's memory has it, if they plainly fit together."""
+        form = type(node).__name__
+        if kind == "bool":
+            _need(form == "Boolean")
+            return node.this
+        if kind == "string":
+            _need(form == "Literal" and node.is_string)
+            return node.this
+        if kind in ("timestamp", "date"):
+            return self._moment(node, kind)
+        sign = -1 if form == "Neg" else 1
+        node = _bare(node.this) if form == "Neg" else node
+        _need(type(node).__name__ == "Literal" and not node.is_string)
+        digits = node.this
+        if kind == "int":
+            _need(digits.isdigit() and int(digits) < 2**63)
+            return sign * int(digits)
+        _need(len(digits.strip("0.").replace(".", "")) <= _EXACT_DIGITS and len(digits) < 20)
+        return sign * float(digits)
+
+    def _moment(self, node: Any, kind: str) -> int:
+        form = type(node).__name__
+        is_text = form == "Literal" and node.is_string
+        is_typed = form == "Cast" and type(node.this).__name__ == "Literal" and node.this.is_string
+        _need(is_text or (is_typed and node.to.sql(dialect="duckdb") == kind.upper()))
+        value = self._constant(f"CAST({node.sql(dialect='duckdb')} AS {kind.upper()})")
+        return int(pa.scalar(value, arrow_type(kind)).value)
+
+
+def _need(plain: bool) -> None:
+    if not plain:
+        raise _NotPlain
+
+
+def _bare(node: Any) -> Any:
+    while type(node).__name__ == "Paren":
+        node = node.this
+    return node
+
+
+def _joined(kind: str, one: Condition, two: Condition) -> Condition:
+    return lambda batch: _JOINED[kind](_truths(one(batch)), _truths(two(batch)))
+
+
+def _inverted(inner: Condition) -> Condition:
+    return lambda batch: compute.invert(_truths(inner(batch)))
+
+
+def _truths(found: Any) -> Any:
+    return arrow_mask(found) if isinstance(found, np.ndarray) else found
+
+
+def _scalar(value: Any, kind: str) -> Any:
+    """Return a number, time or day as a scalar; ``pa.scalar`` would read it as a value of Python's own types."""
+    memory = pa.py_buffer(np.array([value], _MEMORY[kind]))
+    return pa.Array.from_buffers(arrow_type(kind), 1, [None, memory])[0]
+
+
+def _decoded(array: Any) -> Any:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _compared(kind: str, array: Any, value: Any) -> Any:
+    if array.type != pa.uint64():
+        return _COMPARISONS[kind](array, value)
+    if value.as_py() < 0:  # no unsigned id is below zero
+        return (compute.equal if kind in ("NEQ", "GT", "GTE") else compute.not_equal)(array, array)
+    return _COMPARISONS[kind](array, value.cast(pa.uint64()))

@@ -1,0 +1,296 @@
+"""The road of a row: bytes become ``Rows``, typed and checked, and of those every query gets its ``QueryRows``.
+
+Bad rows are known by their number and a reason that names a column and a rule, never by what stands in them, and only
+their sender is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
+from panstream.engine.config.config import StreamConfig
+from panstream.engine.rows.undecoded_ids import StoredIds
+from panstream.engine.rows.wiping import NONE_LENT, Lent, shares, wipe_array
+from panstream.errors import InvalidParameter
+from panstream.primitives.inputs.argument import read_only
+from panstream.primitives.memory.scratch import clear_registers
+
+Mask = NDArray[np.bool_]
+Codes = NDArray[np.uint16]
+
+RAGGED, NOT_JSON, ENDLESS, NOT_LOG = 1, 2, 3, 4  # codes of rows that are not made as they should be
+_FAULTS = (
+    "",
+    "the row has too few or too many fields",
+    "the line is not a JSON object",
+    "the record does not end: a quote is not closed, or it is too long",
+    "the line is not one of an access log in the common or combined format",
+)
+_RULES = {
+    "int": "is not a whole number of 64 bits",
+    "double": "is not a finite number",
+    "string": "is not a string of valid UTF-8",
+    "binary": "is not binary",
+    "bool": "is not true or false",
+    "timestamp": "is not a time such as 2024-12-31 23:59:59",
+    "date": "is not a date such as 2024-12-31",
+}
+_TYPES = {
+    "int": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+}
+
+
+def arrow_type(kind: str) -> Any:
+    """Return the Arrow type in which a column declared as ``kind`` travels.
+
+    >>> arrow_type("int")
+    DataType(int64)
+    """
+    if kind not in _TYPES:
+        raise InvalidParameter(f"the type of a column must be one of {', '.join(_TYPES)}, got {kind!r}")
+    return _TYPES[kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSchema:
+    """The columns that are read, with their declared types, and the one that holds user ids."""
+
+    columns: Mapping[str, str]
+    user: str | None = None
+    on_bad_row: Literal["skip", "stop"] = "skip"
+
+    @classmethod
+    def of(cls, stream: StreamConfig, needed: Iterable[str] | None = None) -> RowSchema:
+        """Return the part of a stream that is needed: nothing else is ever read.
+
+        Where no column is needed, as for COUNT(*), the first one is read, since rows are counted by it.
+        """
+        wanted = set(stream.columns if needed is None else needed) or {next(iter(stream.columns))}
+        for name in wanted:
+            if name not in stream.columns:
+                raise InvalidParameter(f"column {name!r} is not declared; declared: {', '.join(stream.columns)}")
+        columns = {name: kind for name, kind in stream.columns.items() if name in wanted}
+        user = stream.user if stream.user in wanted else None
+        return cls(columns=columns, user=user, on_bad_row=stream.on_bad_row)
+
+    def arrow(self) -> Any:
+        """Return the Arrow schema of a batch.
+
+        A string column may come dictionary-encoded and the user column as uint64, if the input has it so.
+        """
+        return pa.schema([(name, arrow_type(kind)) for name, kind in self.columns.items()])
+
+    def misfit(self, name: str) -> int:
+        """Return the code of a row whose value in a column does not fit."""
+        return len(_FAULTS) + 2 * list(self.columns).index(name)
+
+    def absent(self, name: str) -> int:
+        """Return the code of a row without a user."""
+        return self.misfit(name) + 1
+
+    def mark(self, codes: Codes, bad: Mask | None, code: int) -> None:
+        """Note a fault of some rows; the first one of a row counts."""
+        if bad is not None:
+            codes[bad & (codes == 0)] = code
+
+    def reason(self, code: int) -> str:
+        """Return in words what is wrong with a row: a rule, never what stands there.
+
+        >>> schema = RowSchema(columns={"age": "int"})
+        >>> schema.reason(schema.misfit("age"))
+        'column age is not a whole number of 64 bits'
+        """
+        if code < len(_FAULTS):
+            return _FAULTS[code]
+        name, kind = list(self.columns.items())[(code - len(_FAULTS)) // 2]
+        return (
+            f"column {name} {_RULES[kind]}"
+            if (code - len(_FAULTS)) % 2 == 0
+            else f"column {name}, the user, is missing"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that was skipped: its number in the input, counted from 1 without the header, and why."""
+
+    row: int
+    reason: str
+
+
+def _kept(ids: NDArray[Any], keep: Mask) -> NDArray[Any]:
+    from panstream.primitives.kernels.sources.row_selection import keep_numbers
+
+    out = np.empty(int(np.count_nonzero(keep)) + 1, ids.dtype)
+    keep_numbers(read_only(ids), keep, out)
+    return out[:-1]
+
+
+def _no_numbers() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Applied:
+    """What became of some rows: for whoever sent them, and nobody else."""
+
+    new: bool  # False if they were applied before
+    skipped: NDArray[np.int64] = field(default_factory=_no_numbers)  # numbers of the rows that some query could not use
+    late: NDArray[np.int64] = field(default_factory=_no_numbers)  # numbers of the rows whose window was over
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class QueryRows:
+    """What one query looks at: ``rows`` are chosen, and of those it cannot use the ``unusable``.
+
+    Every column is as long as the rows are many, or None where the query has no use for it; ``groups`` is -1 for
+    undeclared keys.
+    """
+
+    rows: Mask
+    unusable: Mask
+    values: NDArray[np.float64] | None = None
+    weights: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None
+    names: Any = None  # an Arrow array of texts or whole numbers, of keys that nobody listed
+
+    @classmethod
+    def all(cls, count: int, **columns: Any) -> Self:
+        """Return all of some rows."""
+        return cls(**{"rows": np.ones(count, bool), "unusable": np.zeros(count, bool), **columns})
+
+    def part(self, start: int, stop: int) -> QueryRows:
+        """Return consecutive rows."""
+        columns = (self.rows, self.unusable, self.values, self.weights, self.groups, self.names)
+        names = ("rows", "unusable", "values", "weights", "groups", "names")
+        return QueryRows(**{n: None if c is None else c[start:stop] for n, c in zip(names, columns, strict=True)})  # type: ignore[arg-type]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Rows:
+    """Some rows of one producer; bad ones are among them, since their times count.
+
+    A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it.
+    ``ids`` is the user column where that is still in the pages of a file and not in ``columns``; ``lent`` is memory of
+    the columns that belongs to the caller. The selector adds ``times`` (seconds of event time, NaN where unknown, None
+    where the time of arrival counts) and ``queries``; ``ids`` is then there for sure, as a NumPy or Arrow array or in
+    pages, if a query needs it.
+
+    Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them
+    (rows read so far for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on
+    behind it. Rows of several producers that were joined are named by ``origins``, and are known to be new. ``token``
+    goes to ``Feed.acknowledge`` once the state is durable. ``first_row`` is the first one's number for the sender
+    (None: they are told by their places, from 0 on), and ``labels`` is what the sender calls the rows, where those are
+    not numbers.
+    """
+
+    columns: Any = field(default=None, repr=False)
+    count: int = -1  # as many as the columns have
+    codes: Codes = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)  # without any, nothing is wrong
+    ids: Any = field(default=None, repr=False)
+    lent: Lent = field(default=NONE_LENT, repr=False)
+    times: NDArray[np.float64] | None = field(default=None, repr=False)
+    queries: Mapping[str, QueryRows] = field(default_factory=dict, repr=False)
+    first_row: int | None = None
+    producer: str | None = None
+    sequence: int = 0
+    origins: tuple[tuple[str, int], ...] = ()
+    token: object = field(default=None, repr=False)
+    labels: Sequence[str] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        self.count = self.count if self.columns is None else int(self.columns.num_rows)
+        self.codes = self.codes if self.codes.size else np.zeros(self.count, np.uint16)
+
+    @classmethod
+    def none(cls, schema: RowSchema) -> Self:
+        """Return no rows."""
+        return cls(columns=pa.RecordBatch.from_pylist([], schema.arrow()))
+
+    @classmethod
+    def checked(cls, columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Self:
+        """Return rows of columns, checking what no conversion checks: missing ids, infinite numbers."""
+        for name, column in columns.items():
+            if name == schema.user and column.null_count:
+                schema.mark(codes, truth_of(column.is_null()), schema.absent(name))
+            if schema.columns[name] == "double" and not compute.all(compute.is_finite(column), min_count=0).as_py():
+                bad = truth_of(compute.invert(compute.is_finite(column)))
+                columns[name] = compute.if_else(arrow_mask(bad), missing(column.type), column)
+                schema.mark(codes, bad, schema.misfit(name))
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        return cls(columns=batch, codes=codes, lent=lent)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def bad(self) -> Mask:
+        """Which rows cannot be used."""
+        found: Mask = self.codes != 0
+        return found
+
+    def numbers(self, chosen: Mask) -> NDArray[np.int64]:
+        """Return the numbers of some rows, for their sender."""
+        return np.flatnonzero(chosen) + (self.first_row or 0)
+
+    def bad_rows(self, schema: RowSchema) -> list[BadRow]:
+        """Return the rows that cannot be used, for their sender."""
+        found = []
+        for place in np.flatnonzero(self.codes).tolist():
+            label = f"{self.labels[place]}: " if self.labels else ""
+            reason = schema.reason(int(self.codes[place]))
+            found.append(BadRow(row=(self.first_row or 0) + place, reason=label + reason))
+        return found
+
+    def some_ids(self, keep: Mask) -> tuple[Any, bool]:
+        """Return the ids of some rows, and whether they are a copy that the caller has to wipe."""
+        ids = self.ids
+        if keep.all():
+            return ids.all() if isinstance(ids, StoredIds) else ids, False
+        if isinstance(ids, StoredIds):
+            return ids.chosen(keep), True
+        if not isinstance(ids, np.ndarray) and ids.type == pa.int64() and not ids.null_count:
+            ids = numbers_of(ids)
+        if isinstance(ids, np.ndarray):
+            return _kept(ids, keep), True
+        taken = ids.filter(arrow_mask(keep))
+        return taken, not shares(taken, ids)
+
+    def split(self, rows: int) -> tuple[Rows, Rows]:
+        """Return the first rows and the others, as they were read; these must not be used any more."""
+        ids = (None, None) if self.ids is None else self.ids.split(rows)
+        early = replace(self, columns=self.columns.slice(0, rows), codes=self.codes[:rows], ids=ids[0])
+        return early, replace(self, columns=self.columns.slice(rows), codes=self.codes[rows:], ids=ids[1])
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Return consecutive rows as the queries see them."""
+        return replace(
+            self,
+            columns=None,
+            count=stop - start,
+            codes=self.codes[start:stop],
+            ids=None if self.ids is None else self.ids[start:stop],
+            times=None if self.times is None else self.times[start:stop],
+            queries={name: each.part(start, stop) for name, each in self.queries.items()},
+            first_row=(self.first_row or 0) + start,
+        )
+
+    def wipe(self) -> None:
+        """Overwrite the columns, but for memory that was lent; the rows must not be used afterwards."""
+        for column in self.columns.columns:
+            wipe_array(column, self.lent)
+        if isinstance(self.ids, StoredIds):
+            self.ids.wipe()
+        clear_registers()

@@ -1,0 +1,1 @@
+"""Running queries: micro-batches, windows, releases, checkpoints."""

@@ -1,0 +1,318 @@
+"""What an engine keeps from one start to the next: states, seen batches, the ledger, and releases not yet published."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from panstream.engine.config.config import Config, QueryConfig
+from panstream.engine.planner.public_facts import Intake
+from panstream.engine.runtime.coverage import Coverage
+from panstream.engine.runtime.producers import Producers
+from panstream.engine.runtime.running_query import RunningQuery
+from panstream.engine.storage.release_log import Release, ReleaseLog
+from panstream.engine.storage.snapshot_store import SnapshotStore
+from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
+from panstream.privacy.ledger import Charge, Kind, Ledger
+
+_FORMAT = 1
+
+
+def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
+    """Return the store of a configuration, None if it names no directory."""
+    if config.directory is None:
+        return None
+    if sys.platform == "win32":
+        raise NotSupported(
+            "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
+        )
+    return SnapshotStore(config.directory, operator_key=operator_key)
+
+
+def open_log(config: Config) -> ReleaseLog:
+    """Return the log of a configuration's answers, in memory if it names no directory."""
+    if config.directory is None:
+        return ReleaseLog(":memory:", keep_tables=config.keep_tables)
+    path = config.directory / "releases.sqlite"
+    return ReleaseLog(path, keep_tables=config.keep_tables, keep_prefixes=config.keep_prefixes)
+
+
+@dataclass(slots=True)
+class Kept:
+    """Everything that goes into one commit besides the states themselves.
+
+    With durability "none" the states are left out: each start begins afresh and is charged again.
+    """
+
+    stream: str
+    ledger: Ledger
+    seen: dict[str, int] = field(default_factory=dict)  # by file, or by the place of a producer
+    producers: Producers = field(default_factory=Producers)
+    drawn: list[Release] = field(default_factory=list)
+    intrusions: list[dict[str, Any]] = field(default_factory=list)
+    applied: int | None = None  # when rows were last applied, or may have been, by the clock of arrival
+    newest: float | None = None
+    dirty: bool = True  # whether input came since the last end of input
+    with_states: bool = True
+    intakes: list[Intake] = field(default_factory=list)  # how rows have come in so far
+    parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
+    parked_states: dict[str, bytes] = field(default_factory=dict)
+    config: Config | None = None
+    begun: tuple[str, int, float | None] | None = (
+        None  # of a cluster: producer, number and next time of a batch cut short
+    )
+    old_numbers: bool = False  # of a cluster: whether an earlier release counted rows in ``seen``
+    _declarations: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the queries, which stay as they are
+
+    @classmethod
+    def restore(
+        cls,
+        config: Config,
+        store: SnapshotStore | None,
+        queries: Mapping[str, RunningQuery],
+        log: ReleaseLog,
+        *,
+        now: str,
+    ) -> Kept:
+        """Load what is stored into ``queries``, start what is new at the time ``now``, and charge for it."""
+        parts = store.load() if store is not None else None
+        published = log.counts()
+        if parts is None and published:
+            raise StoreError(
+                "the release log has answers but the state is gone, so what was spent would be forgotten: use a new "
+                "directory"
+            )
+        kept = cls._read(config, parts)
+        kept.with_states = config.durability != "none"
+        stored = {} if parts is None else cls.meta(parts)["queries"]
+        kept.parked = {name: {"removed": now, **meta} for name, meta in stored.items() if name not in queries}
+        for label, data in (parts or {}).items():
+            if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
+                kept.parked_states[label] = data
+        for name, query in queries.items():
+            _restore_query(query, config, stored.get(name), parts or {})
+            query.coverage = _coverage(stored.get(name), now, begun=parts is not None)
+            _check_log(query, published, {(each.query, each.number) for each in kept.drawn})
+            charge = name if query.starts == 1 else f"{name} (start {query.starts})"
+            if charge not in {name for name, _ in kept.ledger}:
+                kept.ledger.charge(charge, query.plan.claim)
+        kept.config = config
+        return kept
+
+    @classmethod
+    def _read(cls, config: Config, parts: Mapping[str, bytes] | None) -> Kept:
+        limits: dict[Kind, float] = {(unit, "add-remove"): most for unit, most in config.stream.budget.items()}  # type: ignore[misc]
+        if parts is None:
+            return cls(stream=config.stream.name, ledger=Ledger(limits))
+        meta = cls.meta(parts)
+        if meta["stream"] != config.stream.name:
+            raise ConfigError(f"the store belongs to stream {meta['stream']!r}, not to {config.stream.name!r}")
+        on = meta["with_states"]
+        known = meta.get("producers") if on else None  # which stores of the first release do not have
+        return cls(
+            stream=meta["stream"],
+            ledger=Ledger(limits, _with_windows(Ledger.from_json(meta["ledger"]), meta["queries"])),
+            seen=meta["seen"] if on else {},
+            drawn=[
+                Release(
+                    query=q,
+                    number=n,
+                    time=t,
+                    record=r,
+                    table=parts.get(f"table/{n}/{q}", b""),
+                    unread=[q, n] in meta.get("unread", []),
+                )
+                for q, n, t, r in meta["drawn"]
+            ],
+            intrusions=meta["intrusions"],
+            applied=meta.get("applied") if on else None,
+            newest=meta["newest"] if on else None,
+            dirty=meta["dirty"] if on else True,
+            begun=tuple(meta["begun"]) if on and meta.get("begun") else None,
+            old_numbers="begun" not in meta,
+            producers=Producers() if known is None else Producers.from_json(known),
+            intakes=meta.get("intakes", ["calls", "files"]),  # of earlier releases: whichever
+        )
+
+    @staticmethod
+    def meta(parts: Mapping[str, bytes]) -> dict[str, Any]:
+        """Return the public part of a commit: no state in it."""
+        damaged = "the store holds something other than an engine's state"
+        try:
+            meta = json.loads(parts["meta"])
+            found = meta["format"]
+        except (KeyError, ValueError, TypeError):
+            raise StoreDamaged(damaged) from None
+        if found != _FORMAT:
+            raise StoreDamaged(f"the state has format {found!r}; this release reads format {_FORMAT}")
+        return dict(meta)
+
+    def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
+        """Return everything as the named parts of one commit."""
+        meta = {
+            "format": _FORMAT,
+            "stream": self.stream,
+            "with_states": self.with_states,
+            "seen": self.seen,
+            "begun": self.begun,
+            "producers": self.producers.to_json(),
+            "ledger": self.ledger.to_json(),
+            "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],
+            "unread": [[r.query, r.number] for r in drawn if r.unread],
+            "intrusions": self.intrusions,
+            "applied": self.applied,
+            "newest": self.newest,
+            "dirty": self.dirty,
+            "intakes": self.intakes,
+            "queries": {**self.parked, **{name: self._query_meta(query) for name, query in queries.items()}},
+        }
+        parts = {"meta": json.dumps(meta).encode(), **self.parked_states}
+        parts |= {f"table/{release.number}/{release.query}": release.table for release in drawn if release.table}
+        for name, query in queries.items() if self.with_states else ():
+            for (window, group), monitor in query.monitors.items():
+                parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
+        return parts
+
+    def expose_parked(self) -> None:
+        """Note that the states of queries that the configuration no longer names were copied and not refreshed."""
+        exposed: dict[str, list[list[int]]] = {}
+        for label in self.parked_states:
+            _, window, group, name = label.split("/", 3)
+            exposed.setdefault(name, []).append([int(window), int(group)])
+        for name, slots in exposed.items():
+            self.parked[name]["exposed"] = slots
+
+    def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
+        assert self.config is not None
+        name = query.plan.config.name
+        if name not in self._declarations:
+            self._declarations[name] = _declared(query.plan.config, self.config)
+        return {
+            "declared": self._declarations[name],
+            "algorithm": type(query.plan.algorithm).__name__,
+            "claim": query.plan.claim.to_json(),
+            "kept": self.with_states,
+            "starts": query.starts,
+            "made": query.made,
+            "before": query.before,
+            "ticked": list(query.ticked.items()),
+            "started": list(query.started.items()),
+            "refreshed": list(query.refreshed.items()),
+            "exposed": sorted(query.exposed),
+            "since": query.coverage.since,
+            "gaps": query.coverage.gaps,
+            "step": None if query.schedule is None else query.schedule.step,
+        }
+
+
+def _with_windows(entries: Iterable[Charge], queries: Mapping[str, Any]) -> Iterator[Charge]:
+    """Give charges per user-window the length of their query's windows, which older stores did not write down."""
+    for name, claim in entries:
+        query = queries.get(re.sub(r" \(start \d+\)$", "", name))
+        if claim.unit == "user-window" and claim.window is None and query is not None:
+            yield name, replace(claim, window=query["declared"].get("window"))
+        else:
+            yield name, claim
+
+
+def _restore_query(
+    query: RunningQuery, config: Config, meta: dict[str, Any] | None, parts: Mapping[str, bytes]
+) -> None:
+    if meta is None:
+        query.start()
+        return
+    name = query.plan.config.name
+    now = _declared(query.plan.config, config)
+    declared = {"hash": "siphash", **meta["declared"]}  # which earlier releases did not write down
+    for key, value in declared.items():
+        # Without a stored state the query starts afresh, under whatever the claim now depends on.
+        if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
+            raise _changed(name, key)
+    if not meta["kept"]:
+        query.before, query.starts = meta["before"] + meta["made"], meta["starts"] + 1
+        query.start()
+        return
+    if meta["claim"]["epsilon"] == "inf" and query.plan.claim.is_private:
+        raise _changed(name, "a setting or a source of noise that gave it no privacy")
+    for label, data in parts.items():
+        if label.startswith("state/") and label.split("/", 3)[3] == name:
+            window, group = map(int, label.split("/", 3)[1:3])
+            monitor = query.backend.restore(name, (window, group), data)
+            if monitor.algorithm != query.plan.algorithm:
+                raise _changed(name, "its algorithm")
+            query.monitors[window, group] = monitor
+    query.made, query.before, query.starts = meta["made"], meta["before"], meta["starts"]
+    query.exposed = {(int(window), int(group)) for window, group in meta.get("exposed", ())}
+    query.started = {int(window): int(moment) for window, moment in meta.get("started", ())}
+    query.refreshed = {int(window): list(moments) for window, moments in meta.get("refreshed", ())}
+    query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
+    if query.schedule is not None:
+        query.schedule.step = meta["step"]
+
+
+def _coverage(meta: dict[str, Any] | None, now: str, *, begun: bool) -> Coverage:
+    """Return which rows a query can have seen: one that is new, or whose state was not kept, those from now on."""
+    if meta is None or not meta["kept"]:
+        return Coverage(since=now if begun else None)
+    gaps = [(begin, end) for begin, end in meta.get("gaps", ())]
+    if "removed" in meta:
+        gaps.append((meta["removed"], now))
+    return Coverage(since=meta.get("since"), gaps=tuple(gaps))
+
+
+def _check_log(
+    query: RunningQuery, published: Mapping[str, tuple[int, int]], drawn: Collection[tuple[str, int]]
+) -> None:
+    """Refuse a state that was rolled back, and a log that was removed, replaced by an older one or cut.
+
+    Every answer is stored before it is published, and those of the last commits may not have been: they are ``drawn``.
+    """
+    name, made = query.plan.config.name, query.before + query.made
+    for series in query.plan.series:
+        count, last = published.get(series, (0, 0))
+        if last > made:
+            raise StoreError(
+                f"{name!r} has published more answers than its state knows of, so the state was rolled back and "
+                "answers would be drawn twice: use a new directory"
+            )
+        waiting = sum((series, number) in drawn for number in range(last + 1, made + 1))
+        if count < last or last + waiting < made:
+            raise StoreError(
+                f"the release log (releases.sqlite) has {count} answers of {name!r}, which has published "
+                f"{made - waiting}, so the log was removed or replaced, and answers drawn twice would go unnoticed: "
+                "put the log back, or give the query a new name, which starts afresh and is charged on top"
+            )
+
+
+# Settings of the whole stream that claims depend on, by the keys under which they are stored: what a state was ever
+# exposed to stays true of it, whatever the configuration says later.
+_CLAIMED: dict[str, Callable[[Config], Any]] = {
+    "[stream] on_bad_row": lambda config: config.stream.on_bad_row,
+    "[store] durability": lambda config: config.durability,
+    "[store] step": lambda config: "none" if config.step == 0 else "by the clock",
+    "guessed columns": lambda config: config.stream.guessed,
+}
+
+
+def _declared(query: QueryConfig, config: Config) -> dict[str, Any]:
+    """Return all that the meaning of a query's state and its claim depend on, as JSON holds it."""
+    stream = config.stream
+    values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in ("parsed", "name")}
+    about = {"user": stream.user, "weight": stream.weight, "time": stream.time, "lateness": stream.lateness}
+    claimed = {key: read(config) for key, read in _CLAIMED.items()}
+    types = {column: stream.columns[column] for column in sorted(query.parsed.columns)}
+    means = {"meaning": dict(query.parsed.meaning)} if query.parsed.meaning else {}
+    every = {**values, **about, **claimed, "columns": types, **means}
+    plain: dict[str, Any] = json.loads(json.dumps(every, default=str))
+    return plain
+
+
+def _changed(name: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"[[query]] {name}: {what} was changed while its state is stored; change it back, or give the query a new "
+        "name, which starts afresh and is charged on top"
+    )

@@ -1,0 +1,82 @@
+"""Which rows a query cannot take: they are skipped one by one, so that one user's bad row changes nothing for
+others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import arrow_mask, numbers_of, truth_of
+from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.rows.undecoded_ids import StoredIds
+from panstream.primitives.hashing import derive
+from panstream.primitives.hashing.items import hash_items
+from panstream.primitives.inputs import items
+from panstream.primitives.memory.scratch import Scratch
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdCheck:
+    """Which ids are null, or outside the declared universe."""
+
+    universe: int | None = None
+    slots: NDArray[np.uint64] | None = None
+    numbers: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, plan: QueryPlan) -> IdCheck:
+        """Return the check that a query's algorithm calls for: a bitmap takes any id, whatever the universe."""
+        listed = getattr(plan.algorithm, "universe", None)
+        if listed is None or isinstance(listed, int):
+            return cls(listed)
+        from panstream.primitives.kernels.hashing.hash_table import build
+
+        members = items(listed, name="universe")
+        hashes = np.empty(len(members), np.uint64)
+        hash_items(members, _KEY, hashes)
+        size = 1 << (2 * hashes.size).bit_length()
+        slots, numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int64)
+        build(hashes, slots, numbers)
+        return cls(None, slots, numbers)
+
+    def unusable(self, ids: Any, count: int) -> Mask:
+        """Return where ids cannot be used."""
+        bad = np.zeros(count, bool)
+        if isinstance(ids, StoredIds):
+            if self.universe is None and self.slots is None:
+                return bad
+            ids = ids.all()
+        if not isinstance(ids, np.ndarray) and ids.null_count:
+            bad = truth_of(ids.is_null())
+        if self.universe is not None:
+            whole = ids if isinstance(ids, np.ndarray) else np.asarray(numbers_of(ids), np.int64)
+            bad |= (whole < 0) | (whole >= self.universe)
+        elif self.slots is not None:
+            known = ids.filter(arrow_mask(~bad)) if bad.any() else ids
+            bad[np.flatnonzero(~bad)[self._strangers(known)]] = True
+        return bad
+
+    def _strangers(self, ids: Any) -> Mask:
+        from panstream.primitives.kernels.hashing.hash_table import find_strangers
+
+        assert self.slots is not None
+        assert self.numbers is not None
+        batch = items(ids)
+        found = np.empty(len(batch), bool)
+        try:
+            with Scratch() as scratch:
+                hashes = scratch.array(len(batch), np.uint64)
+                hash_items(batch, _KEY, hashes)
+                find_strangers(hashes, self.slots, self.numbers, found)
+        finally:
+            batch.wipe()
+        return found
+
+
+_KEY = derive(0, "bad rows")

@@ -1,0 +1,248 @@
+"""From a feed to an engine, micro-batch by micro-batch; and a dry run that says which rows would be left out, and
+why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.config.config import Config, StreamConfig
+from panstream.engine.planner.public_facts import Pace, intakes_of
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.rows.row_batch import BadRow, Rows, RowSchema
+from panstream.engine.runtime.clocks import JUMPED
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.running_query import RunningQuery
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources import Dialect, Feed, TableFeed, open_feed
+from panstream.engine.sources.first_rows import check_first_rows
+from panstream.errors import ClockJumped
+from panstream.primitives.interrupts import INTERRUPTS
+
+_REMEMBERED = 1000  # row numbers kept for the report to the sender
+ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
+_NO_TIME = "the time is missing or cannot be read"
+_PULSE = 1.0  # seconds between looks at the clock while nothing comes
+_POLL = 0.050  # seconds that a live feed waits for rows at most before it lets the clock be looked at
+
+Tick = Callable[[int, float | None], None]
+
+
+@dataclass(slots=True)
+class Fed:
+    """What a feed delivered. Row numbers are for whoever sent the rows, and nobody else."""
+
+    rows: int = 0
+    batches: int = 0
+    skipped: list[int] = field(default_factory=list)
+    skipped_count: int = 0
+    late: list[int] = field(default_factory=list)
+    late_count: int = 0
+    interrupted: bool = False
+
+    def note(self, skipped: NDArray[np.int64], late: NDArray[np.int64]) -> None:
+        """Remember the first row numbers, and how many there were."""
+        self.skipped += skipped[: max(0, _REMEMBERED - len(self.skipped))].tolist()
+        self.late += late[: max(0, _REMEMBERED - len(self.late))].tolist()
+        self.skipped_count += len(skipped)
+        self.late_count += len(late)
+
+
+def feed_of(
+    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
+) -> Feed:
+    """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
+    ``mqtt://host/topic`` or ``kafka://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
+    """
+    schema = RowSchema.of(config.stream, config.needed_columns)
+    if not is_paths(inputs):
+        return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
+    settings: dict[str, Any] = {"batch_time": config.batch_time}
+    whole = not follow and all(given != "-" and "://" not in given for given in inputs)
+    rows = config.batch_rows or (ROWS_OF_FILES if whole else None)
+    if rows is not None:
+        settings["batch_rows"] = rows
+    if whole:
+        settings["stored_ids"] = True
+    else:
+        settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
+    if format is not None:
+        settings["format"] = format
+    if config.web is not None and not any("://" in given for given in inputs):
+        settings["site"] = config.web.site
+    if "dialect" not in more and (dialect := dialect_of(config.stream)) is not None:
+        settings["dialect"] = dialect
+    return open_feed(inputs, schema, follow=follow, **settings, **more)
+
+
+def dialect_of(stream: StreamConfig) -> Dialect | None:
+    """Return how text in files and pipes is written, None if nothing is declared about it."""
+    declared: dict[str, Any] = {
+        "delimiter": stream.delimiter,
+        "names": () if stream.header else tuple(stream.columns),
+        "decimal": stream.decimal,
+        "date_format": stream.date_format,
+        "encoding": stream.encoding,
+    }
+    usual = {"delimiter": None, "names": (), "decimal": ".", "date_format": (), "encoding": None}
+    return None if declared == usual else Dialect(**declared)
+
+
+def check_files(config: Config, inputs: Sequence[str], *, format: str | None = None) -> list[str]:
+    """Compare the first rows of files with the declared types; return warnings.
+
+    Live inputs are not looked at, since what they will bring is not there yet.
+
+    Raises:
+        FeedError: Most of the first rows of a file cannot be used.
+    """
+    files = [name for name in inputs if name != "-" and "://" not in name]
+    if not files:
+        return []
+    stream = config.stream
+    schema = RowSchema.of(stream, config.needed_columns)
+    required = [name for name in (schema.user, stream.time) if name is not None]
+    dialect = dialect_of(stream)
+    return check_first_rows(
+        files, schema.columns, required=required, dialect=dialect, format=format, caller="configuration"
+    )
+
+
+def feed(
+    engine: Engine,
+    inputs: Sequence[str] | Any,
+    *,
+    follow: bool = False,
+    format: str | None = None,
+    tick: Tick | None = None,
+) -> Fed:
+    """Feed files, or one table of pandas, polars, Arrow or DuckDB, to an engine until they end, or until Ctrl-C or
+    SIGTERM: then ``interrupted`` is set.
+    """
+    feed = feed_of(engine.config, inputs, follow=follow, format=format)
+    engine.declare(*(intakes_of(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
+    with Selector(engine.config) as select:
+        return drain(engine, feed, select, tick=tick)
+
+
+def is_paths(inputs: Any) -> bool:
+    """Return whether inputs are names of files and the like, and not a table."""
+    return isinstance(inputs, list | tuple) and all(isinstance(given, str) for given in inputs)
+
+
+def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None, once: bool = False) -> Fed:
+    """Drain a feed into an engine; what was applied before is passed over, and batches are acknowledged when durable.
+
+    Files can be read again, so that many of their micro-batches share a commit; rows of live feeds wait for the end of
+    their step. Of a feed that is read ``once`` no position is kept, which would tell how long it is.
+    """
+    fed = Fed()
+    feed.resume({} if once else engine.positions())
+    share = engine.config.commit_rows if feed.progress() is not None else 1
+    clock = Pace(engine.step_length) if engine.by_clock else None
+    waiting: list[object] = []
+    looked, pending = time.monotonic(), 0
+    try:
+        with INTERRUPTS.caught() as guard:
+            with guard.step():
+                if clock is not None:
+                    engine.step()
+            _check_clock(engine)
+            for batch in feed.batches():
+                if batch is not None:
+                    batch.producer = None if once else batch.producer
+                    pending += len(batch)
+                    with guard.step():
+                        _take(engine, select, batch, fed, commit=clock is None and pending >= share)
+                    pending = 0 if pending >= share else pending
+                    waiting.append(batch.token)
+                if clock is not None:
+                    if not clock.remaining():
+                        with guard.step():
+                            engine.step()
+                        clock.next()
+                        _check_clock(engine)
+                elif batch is None or time.monotonic() - looked > _PULSE:
+                    looked, pending = time.monotonic(), 0
+                    with guard.step():
+                        engine.advance()
+                    _check_clock(engine)
+                if engine.durable:
+                    for token in waiting:
+                        feed.acknowledge(token)
+                    waiting.clear()
+                if tick is not None:
+                    tick(fed.rows, feed.progress())
+    except KeyboardInterrupt:
+        fed.interrupted = True
+        INTERRUPTS.forget()
+    finally:
+        feed.close()
+        if not engine.broken and (clock is not None or pending):
+            with INTERRUPTS.step():
+                engine.step() if clock is not None else engine.advance()
+    return fed
+
+
+def _check_clock(engine: Engine) -> None:
+    if engine.jumped:
+        raise ClockJumped(JUMPED)
+
+
+def _take(engine: Engine, select: Selector, batch: Rows, fed: Fed, *, commit: bool) -> None:
+    try:
+        applied = engine.apply(select(batch), commit=commit)
+        if applied.new:
+            fed.note(applied.skipped, applied.late)
+        fed.rows += len(batch)
+        fed.batches += 1
+    finally:
+        select.wipe()
+        batch.wipe()
+
+
+def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None) -> Iterator[BadRow]:
+    """Yield the rows that would be left out, in the order of the input; for whoever owns them, and nobody else.
+
+    There is no state and no store, and nothing is charged.
+    """
+    config = replace(config, stream=replace(config.stream, on_bad_row="skip"))
+    queries = [RunningQuery(plan) for plan in plan_all(config)]  # never started, so there is no state
+    source = feed_of(config, inputs, format=format)
+    try:
+        with Selector(config) as select:
+            for batch in source.batches():
+                if batch is None:
+                    continue
+                try:
+                    found = _found(config, queries, select, batch)
+                finally:
+                    select.wipe()
+                    batch.wipe()
+                yield from found
+    finally:
+        source.close()
+
+
+def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: Rows) -> list[BadRow]:
+    schema = RowSchema.of(config.stream, config.needed_columns)
+    found, rows = batch.bad_rows(schema), select(batch)
+
+    def report(bad: NDArray[np.bool_], reason: str) -> None:
+        found.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad).tolist())
+
+    if rows.times is not None:
+        report(~np.isfinite(rows.times), _NO_TIME)
+        ahead = config.stream.ahead
+        report(rows.times > (np.inf if ahead is None else time.time() + ahead), "the time is in the future")
+    for query in queries:
+        name = query.plan.config.name
+        bad = query.unusable(rows, rows.queries[name])
+        report(bad, f"query {name!r} cannot use its user, value or weight as declared")
+    return sorted(found, key=lambda bad: bad.row)

@@ -1,0 +1,127 @@
+"""Who sends batches, and what is accepted of them: a batch counts once, in the order of its number, or is refused.
+
+The batches of a producer are numbered 1, 2, 3, ... and applied in this order, over whatever connections they come. A
+producer is opened under a token, and is known by both. Each opening hands out a new id, which its batches must carry,
+and makes the one before it invalid: what a crashed sender left under way cannot arrive behind the back of its
+successor. A producer that was closed, or retired because nothing came of it, is forgotten, so that nobody can tell any
+more what was counted of it: batches under its old ids are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from panstream.errors import InvalidParameter, ProducerRefused
+from panstream.primitives.noise.entropy import random_id
+
+NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
+ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}@[0-9a-f]{16}$"
+ROUND = 7  # days: whoever sent nothing between the end of one round and the end of the next is retired
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whose batch it is: the token's name, and the producer's id as its opening told it."""
+
+    token: str
+    id: str
+
+
+@dataclass(slots=True)
+class _Producer:
+    """An open producer. How far it came is stored under its ``place``, from its first opening on."""
+
+    name: str
+    id: str
+    place: str
+    active: bool = True  # in this round
+
+
+@dataclass(slots=True)
+class Producers:
+    """The producers of every token."""
+
+    round: int | None = None  # the day on which it began
+    _tokens: dict[str, dict[str, _Producer]] = field(default_factory=dict)
+
+    def open(self, token: str, name: str, most: int) -> _Producer:
+        """Open a producer, or take it over; ``most`` may be open under one token."""
+        if _NAME.fullmatch(name) is None:
+            raise InvalidParameter(f"the name of a producer must match {NAME_PATTERN}")
+        own = self._tokens.get(token, {})
+        found = own.get(name)
+        if found is None and len(own) >= most:
+            raise ProducerRefused(
+                f"{most:,} producers are open under this token: close some, or wait until unused ones are retired",
+                code="too_many_producers",
+            )
+        made = f"{name}@{random_id(8).hex()}"
+        if found is None:
+            found = self._tokens.setdefault(token, {})[name] = _Producer(name, made, f"{token}/{made}")
+        found.id, found.active = made, True
+        return found
+
+    def find(self, token: str, name: str) -> _Producer:
+        """Return a producer that is open under a token."""
+        found = self._tokens.get(token, {}).get(name)
+        if found is None:
+            raise ProducerRefused("no producer of this name is open under this token", code="not_found")
+        return found
+
+    def all_of(self, token: str) -> list[_Producer]:
+        """Return the producers that are open under a token."""
+        return [each for _, each in sorted(self._tokens.get(token, {}).items())]
+
+    def place(self, sender: Sender) -> str:
+        """Return the place of the producer that a batch comes from; refuse those that are not open."""
+        producer = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
+        if producer is None or producer.id != sender.id:
+            raise ProducerRefused(
+                "this producer was closed, retired or reopened, or never opened under this token; whether earlier "
+                "batches were counted is unknown, and this one was not: open it again",
+                code="unknown_producer",
+            )
+        producer.active = True
+        return producer.place
+
+    def close(self, token: str, name: str) -> str:
+        """Forget a producer, and return its place, which is to be forgotten too."""
+        self.find(token, name)
+        place = self._tokens[token].pop(name).place
+        if not self._tokens[token]:
+            del self._tokens[token]
+        return place
+
+    def retire(self, day: int) -> list[str]:
+        """Forget those that were not used in a round that is over by that day, and return their places."""
+        if self.round is None or day < self.round:  # a clock that was put back begins a round
+            self.round = day
+        if day < self.round + ROUND:
+            return []
+        self.round = day
+        idle = [(token, name) for token, own in self._tokens.items() for name, each in own.items() if not each.active]
+        places = [self.close(token, name) for token, name in idle]
+        for own in self._tokens.values():
+            for each in own.values():
+                each.active = False
+        return places
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as it is stored."""
+        tokens = {
+            token: {name: [each.id, each.place, each.active] for name, each in own.items()}
+            for token, own in self._tokens.items()
+        }
+        return {"round": self.round, "tokens": tokens}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Return the table that was stored."""
+        tokens = {
+            token: {name: _Producer(name, *each) for name, each in own.items()} for token, own in data["tokens"].items()
+        }
+        return cls(data["round"], tokens)

@@ -1,0 +1,389 @@
+"""A query while it runs: its states by window and group, its clock, and the checked batches that wait to be applied."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.core.estimate import Estimate
+from panstream.engine.arrow import arrow_mask
+from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.wiping import shares, wipe_array
+from panstream.engine.runtime.clocks import UNKNOWN, Schedule
+from panstream.engine.runtime.coverage import ALL_DATA, Coverage
+from panstream.engine.runtime.id_check import IdCheck
+from panstream.engine.runtime.state_backend import Backend, Held, LocalBackend, PendingAnswer, Slot
+from panstream.engine.sql.parser import Aggregate, Output
+from panstream.errors import BudgetExhausted, NotSupported
+from panstream.primitives.memory.scratch import wipe
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds.
+
+    ``estimate`` may be called once the backend has flushed; on one machine, at any time.
+
+    It counts the rows that came before the stream's time reached ``until``, so none of a later time; the last answer of
+    a window counts the rows of the window that came before the stream's time, less the lateness, reached its end.
+    """
+
+    group: int
+    number: int
+    estimate: Callable[[], Estimate]
+    window: int | None = None
+    until: float | None = None
+    output: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """What a query will do with a micro-batch: nothing here can fail because of the data any more."""
+
+    step: int | None  # what is over: windows that end before it take no more rows
+    reached: int | None  # where the stream's time is: ``step``, or up to the lateness ahead of it
+    windows: tuple[int, ...]
+    batches: list[tuple[Slot, Any]]
+    copies: list[Any]
+
+    def wipe(self) -> None:
+        """Overwrite what was copied."""
+        for _, batch in self.batches:
+            batch.wipe()
+        for copy in self.copies:
+            wipe_array(copy)
+
+
+@dataclass(slots=True, eq=False)
+class RunningQuery:
+    """One query's states and counts.
+
+    Without windows there is one state per group, under window 0. With them every window has states of its own, started
+    for all groups at once and dropped when it is over: when the first row of the stream falls into it or, where the
+    time of arrival counts, by the clock.
+    """
+
+    plan: QueryPlan
+    backend: Backend = field(default_factory=LocalBackend)
+    lateness: float = 0.0  # seconds that windows wait for rows after their end
+    monitors: dict[Slot, Held] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    made: int = 0  # releases so far, over all windows
+    before: int = 0  # releases of earlier starts whose state was not kept
+    starts: int = 1
+    ticked: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
+    coverage: Coverage = ALL_DATA
+    clock: Callable[[], float] = time.time
+    started: dict[int, int] = field(default_factory=dict)  # per window, a time before which its states were not there
+    refreshed: dict[int, list[int]] = field(default_factory=dict)  # per window, when its states were refreshed
+    exposed: set[Slot] = field(default_factory=set)  # states seen in an announced intrusion and not refreshed
+    _ids: IdCheck | None = None
+
+    def __post_init__(self) -> None:
+        query = self.plan.config
+        step = query.every if query.every is not None else query.window
+        self.schedule = None if step is None else Schedule(step)
+        self._ids = IdCheck.of(self.plan)
+
+    @property
+    def windowed(self) -> bool:
+        """Return whether every window has states of its own."""
+        return self.plan.config.window is not None
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all paid releases were made; windows never end."""
+        return not self.windowed and self.made >= self.plan.releases
+
+    def start(self) -> None:
+        """Start the states of a query without windows: which groups have rows must not show."""
+        if not self.windowed:
+            self._open(0)
+
+    def _open(self, window: int) -> None:
+        self.started.setdefault(window, math.floor(self.clock()))
+        for group in range(len(self.plan.groups)):
+            if (window, group) not in self.monitors:
+                started = self.backend.start(self.plan.config.name, (window, group), self.plan.algorithm)
+                self.monitors[window, group] = started
+
+    # Checking: nothing is touched yet.
+
+    def unusable(self, rows: Rows, chosen: QueryRows) -> Mask:
+        """Return which of the chosen rows this query cannot take."""
+        kind, bad = self.plan.config.parsed.aggregate, chosen.unusable.copy()
+        if kind.of_users or self.plan.config.contributions is not None:
+            assert self._ids is not None
+            bad |= self._ids.unusable(rows.ids, rows.count)
+        if chosen.weights is not None and kind.of_users:
+            bad |= _unusable_weights(chosen.weights, self.plan.algorithm)
+        if chosen.values is not None and not kind.of_users:
+            bad |= ~np.isfinite(chosen.values)
+        return bad & chosen.rows
+
+    def prepare(self, rows: Rows, chosen: QueryRows, usable: Mask, marks: NDArray[np.float64] | None) -> list[Prepared]:
+        """Return the checked work, slot by slot. ``marks`` is the stream's time at every row."""
+        keep = chosen.rows & usable
+        if chosen.groups is not None:
+            keep &= chosen.groups >= 0
+        if self.schedule is None or marks is None:
+            return [self._prepare(rows, chosen, keep, None, None, None)]
+        steps, reached = self.steps(marks)
+        windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
+        found: list[Prepared] = []
+        try:
+            for step, at in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
+                inside = (steps == step) & (reached == at)
+                found.append(self._prepare(rows, chosen, keep & inside, step, at, _within(windows, inside)))
+        except BaseException:
+            for each in found:
+                each.wipe()
+            raise
+        return found
+
+    def prepare_usability(self, rows: Rows, skipped: Mask) -> list[Prepared]:
+        """Return the checked work of counting usable and unusable rows, each row in one of two groups; of a query that
+        asks for anything else, none.
+        """
+        if not self.plan.config.of_unusable:
+            return []
+        groups = skipped.astype(np.int64)
+        chosen = QueryRows.all(rows.count, groups=groups)
+        try:
+            return self.prepare(rows, chosen, chosen.rows, None)
+        finally:
+            wipe(groups)
+
+    def steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return at every row the step before which all is over, and the step that the stream's time has reached.
+
+        They differ for windows only, which wait for late rows. Answers without a window, and those within one, do not
+        wait: they would count rows of later times meanwhile. A late row is in the answers that come after it.
+        """
+        assert self.schedule is not None
+        if not self.windowed or not self.lateness:
+            reached = self.schedule.steps(marks)
+            return reached, reached
+        over = self.schedule.steps(marks - self.lateness)
+        return over, over if self.ticks_per_window == 1 else self.schedule.steps(marks)
+
+    def windows_of(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the window of every row; a time that is not known is in none."""
+        length = self.plan.config.window or math.inf
+        known = np.where(np.isfinite(times), times, -math.inf)
+        return np.where(np.isfinite(known), np.floor(known / length), -(2.0**62)).astype(np.int64)
+
+    def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask:
+        """Return the rows whose window is over by the stream's clock; none of a query without windows."""
+        if not self.windowed or self.schedule is None:
+            return np.zeros(times.size, bool)
+        steps, _ = self.steps(marks)
+        return np.isfinite(times) & (self.windows_of(times) < steps // self.ticks_per_window)
+
+    @property
+    def ticks_per_window(self) -> int:
+        """Return how many slots of the schedule make a window."""
+        query = self.plan.config
+        return 1 if query.every is None or query.window is None else round(query.window / query.every)
+
+    def _prepare(
+        self,
+        rows: Rows,
+        chosen: QueryRows,
+        keep: Mask,
+        step: int | None,
+        reached: int | None,
+        windows: NDArray[np.int64] | None,
+    ) -> Prepared:
+        opened: tuple[int, ...] = ()
+        if windows is not None and step is not None:
+            alive = windows >= step // self.ticks_per_window
+            opened = tuple(int(window) for window in np.unique(windows[alive]))
+            keep = keep & alive
+        prepared = Prepared(step, reached, opened, [], [])
+        try:
+            for slot, part in _parts(chosen.groups, windows, keep):
+                prepared.batches.append((slot, self._batch(rows, chosen, part, prepared.copies)))
+        except BaseException:
+            prepared.wipe()
+            raise
+        return prepared
+
+    def _batch(self, rows: Rows, chosen: QueryRows, part: Mask, copies: list[Any]) -> Any:
+        kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
+        by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
+        whole = bool(part.all())  # then nothing is copied
+        ids = None
+        if kind.of_users or by_user:
+            ids, owned = rows.some_ids(part)
+            copies += [ids] if owned else []
+        if kind.of_users:
+            if chosen.weights is None:
+                return algorithm.batch(ids)
+            weights = chosen.weights if whole else chosen.weights[part]
+            copies += [] if whole else [weights]
+            return algorithm.batch(ids, weights)
+        if chosen.names is not None:
+            names = chosen.names if whole else chosen.names.filter(arrow_mask(part))
+            own = names.indices if hasattr(names, "indices") else names
+            copies += [] if whole or shares(own, chosen.names) else [own]
+            return algorithm.batch(names)
+        if kind is Aggregate.COUNT:
+            count = int(np.count_nonzero(part))
+            return algorithm.batch(np.ones(count, np.int64), users=ids) if by_user else algorithm.batch(count)
+        assert chosen.values is not None
+        values = chosen.values if whole else chosen.values[part]
+        try:
+            return algorithm.batch(values, users=ids) if by_user else algorithm.batch(values)
+        finally:
+            if not whole:
+                wipe(values)
+
+    # Doing: called only after every query has checked its share.
+
+    def apply(self, prepared: Prepared, draw: Callable[[Drawn], None]) -> None:
+        """Draw what is due before these rows, then take them in and wipe them."""
+        if prepared.step is not None:
+            self.reach(prepared.step, draw, prepared.reached)
+        for window in prepared.windows:
+            self._open(window)
+            passed = 0 if prepared.reached is None else prepared.reached - window * self.ticks_per_window
+            self.ticked.setdefault(window, min(max(passed, 0), self.ticks_per_window - 1))
+        for slot, batch in prepared.batches:
+            answered = self.windowed and self.ticked[slot[0]] >= self.plan.releases
+            if not self.finished and not answered:
+                self.monitors[slot].apply(batch)
+        prepared.wipe()
+
+    def open_at(self, step: int) -> None:
+        """Open the window that a step of the clock falls into, whether or not rows do; nothing without windows."""
+        if self.windowed:
+            window = step // self.ticks_per_window
+            self._open(window)
+            self.ticked.setdefault(window, step - window * self.ticks_per_window)
+
+    def reach(self, step: int, draw: Callable[[Drawn], None], reached: int | None = None) -> None:
+        """Close every slot before ``step`` and draw its answers; drop windows that are over.
+
+        Slots of windows that wait for late rows are answered up to ``reached``, all but the last one.
+        """
+        assert self.schedule is not None
+        before = self.schedule.step
+        self.schedule.reach(step)
+        if not self.windowed:
+            for closed in range(before if before is not None else step, step):
+                if self.finished:
+                    break
+                self._draw(0, draw, until=(closed + 1) * self.schedule.length)
+            return
+        for window in sorted(self.ticked):
+            first = window * self.ticks_per_window
+            over = step >= first + self.ticks_per_window
+            now = step if reached is None else reached
+            due = self.ticks_per_window if over else min(now - first, self.ticks_per_window - 1)
+            while self.ticked[window] < due:
+                self.ticked[window] += 1
+                if self.ticked[window] <= self.plan.releases:
+                    self._draw(window, draw, until=(first + self.ticked[window]) * self.schedule.length)
+            if over:
+                self._drop(window)
+
+    def finish(self, draw: Callable[[Drawn], None], newest: float | None) -> None:
+        """Close what is open at the end of the input; slots that never began are not answered."""
+        if self.schedule is None:
+            if not self.finished:
+                self._draw(0, draw)
+            return
+        if self.schedule.step is None or (self.windowed and not self.ticked):
+            return  # a window that has not begun stays as it is, for the next stretch of input
+        open_step = self.schedule.step if newest is None else max(self.schedule.step, self.schedule.at(newest))
+        self.reach(open_step + 1, draw)
+        if self.ticked:
+            self.schedule.reach((max(self.ticked) + 1) * self.ticks_per_window)
+            for window in list(self.ticked):
+                self._drop(window)
+
+    def _drop(self, window: int) -> None:
+        del self.ticked[window]
+        self.started.pop(window, None)
+        self.refreshed.pop(window, None)
+        for slot in [slot for slot in self.monitors if slot[0] == window]:
+            del self.monitors[slot]
+            self.exposed.discard(slot)
+
+    def check_asked(self) -> None:
+        """Raise if the query does not answer when asked, or if all paid releases were made."""
+        name = self.plan.config.name
+        if self.finished:
+            raise BudgetExhausted(f"query {name!r} has no release left (releases={self.plan.releases})")
+        if self.schedule is not None:
+            raise NotSupported(f"query {name!r} answers by its schedule, not when asked")
+
+    def draw_now(self, draw: Callable[[Drawn], None]) -> None:
+        """Answer a query without schedule."""
+        self._draw(0, draw)
+
+    def _draw(self, window: int, draw: Callable[[Drawn], None], until: float | None = None) -> None:
+        self.made += 1
+        for group in range(len(self.plan.groups)):
+            monitor = self.monitors[window, group]
+            own = monitor.tick() if self.plan.continual else monitor.release()
+            for at, output in enumerate(self.plan.outputs):
+                estimate, number = self._estimate(output, monitor, own), self.before + self.made
+                draw(Drawn(group, number, estimate, window if self.windowed else None, until, at))
+
+    def _estimate(self, output: Output, monitor: Any, own: Estimate | PendingAnswer) -> Callable[[], Estimate]:
+        """Return how to have an answer; one that is not pending is read at once, before the state changes again."""
+        if isinstance(own, PendingAnswer):
+            return lambda: self.plan.answer(output, own.estimate(), own.at)
+        read = partial(_read_off, monitor)  # from numbers that this tick has made public
+        estimate = self.plan.answer(output, own, read)
+        return lambda: estimate
+
+
+def _read_off(monitor: Any, what: Any) -> Estimate:
+    found: Estimate = monitor.algorithm.at(monitor.state, what)
+    return found
+
+
+def _distinct(pairs: NDArray[np.int64]) -> list[list[int]]:
+    """Return the different columns in order. Time only grows: equal ones are neighbours, and few are left to sort."""
+    new = (np.diff(pairs, axis=1, prepend=pairs[:, :1] - 1) != 0).any(axis=0)
+    found: list[list[int]] = np.unique(pairs[:, new], axis=1).T.tolist()
+    return found
+
+
+def _within(windows: NDArray[np.int64] | None, inside: Mask) -> NDArray[np.int64] | None:
+    """Return the windows of some rows; the others are in none."""
+    return None if windows is None else np.where(inside, windows, -(2**62))
+
+
+def _parts(
+    groups: NDArray[np.int64] | None, windows: NDArray[np.int64] | None, keep: Mask
+) -> Iterator[tuple[Slot, Mask]]:
+    """Yield the rows of every window and group that has some."""
+    for window in [0] if windows is None else np.unique(windows[keep]).tolist():
+        for group in [0] if groups is None else np.unique(groups[keep]).tolist():
+            part = keep if windows is None else keep & (windows == window)
+            part = part if groups is None else part & (groups == group)
+            if part.any():
+                yield (window, group), part
+
+
+def _unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
+    """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
+    most = getattr(algorithm, "max_weight", 1)
+    bad: Mask = (weights > most) | (weights < getattr(algorithm, "min_weight", -most))
+    if not hasattr(algorithm, "max_weight"):
+        bad |= weights == 0
+    return bad

@@ -1,0 +1,321 @@
+"""From rows with typed columns to what every query looks at: its conditions, values and groups.
+
+Keys of groups are declared, never read from the data, which would tell who is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
+from panstream.engine.config.config import Config, QueryConfig, load_config
+from panstream.engine.planner.open_domain import check_kind
+from panstream.engine.rows.evaluator import Evaluator, Expression, Keys, Mask, Result, Values
+from panstream.engine.rows.row_batch import QueryRows, Rows, arrow_type
+from panstream.engine.rows.wiping import wipe_array
+from panstream.engine.sql.expressions import Joined
+from panstream.engine.sql.lookup_tables import Lookup
+from panstream.engine.sql.parser import ParsedQuery
+from panstream.errors import ConfigError, InvalidParameter, SqlRefused
+
+
+def _places_of(column: Any, keys: Any) -> Any:
+    """Return where among ``keys`` every value of a column is, null where it is not; of a dictionary, word by word."""
+    if not pa.types.is_dictionary(column.type):
+        return compute.index_in(column, value_set=keys)
+    return compute.index_in(column.dictionary, value_set=keys).take(column.indices)
+
+
+class _Joins:
+    """Columns of public lookup tables, put beside the columns of a micro-batch: one row in, at most one found."""
+
+    def __init__(self, joined: Sequence[Joined], lookups: Mapping[str, Lookup], columns: Mapping[str, str]) -> None:
+        self._joined = tuple(dict.fromkeys(joined))
+        self._keys = tuple(dict.fromkeys(Expression(sql=each.key, kind="key") for each in self._joined))
+        self._evaluator = Evaluator(self._keys, columns)
+        self._made: list[Any] = []
+        self._tables = {
+            each: [_column(lookups[each.lookup], name) for name in (lookups[each.lookup].key, each.column)]
+            for each in self._joined
+        }
+        for each in self._joined:
+            key, kind = lookups[each.lookup].key, self._evaluator.kind_of(Expression(sql=each.key, kind="key"))
+            if kind != lookups[each.lookup].columns[key]:
+                other = lookups[each.lookup].columns[key]
+                raise SqlRefused(f"{each.key} is {kind}, and {each.lookup}.{key} is {other}", hint="use CAST")
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Return the types of the columns that are put beside."""
+        return {each.name: each.kind for each in self._joined}
+
+    def beside(self, batch: Any) -> Any:
+        """Return the batch with all of them."""
+        if not self._joined:
+            return batch
+        keys = dict(zip(self._keys, self._evaluator.evaluate(batch), strict=True))
+        found = []
+        for each in self._joined:
+            key = keys[Expression(sql=each.key, kind="key")]
+            assert isinstance(key, Keys)
+            own, values = self._tables[each]
+            places = _places_of(key.column, own)
+            found.append(values.take(places))
+            self._made += [places, found[-1]]
+        names = [*batch.schema.names, *(each.name for each in self._joined)]
+        return pa.RecordBatch.from_arrays([*batch.columns, *found], names=names)
+
+    def wipe(self) -> None:
+        """Overwrite what was found for the last micro-batch."""
+        for array in self._made:
+            wipe_array(array)
+        self._made.clear()
+        self._evaluator.wipe()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._evaluator.close()
+
+
+def _column(lookup: Lookup, name: str) -> Any:
+    """Return a column of a lookup table as the columns of streams travel."""
+    return lookup.table.column(name).cast(arrow_type(lookup.columns[name])).combine_chunks()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GroupKeys:
+    """The declared keys of one query's GROUP BY.
+
+    >>> groups = _GroupKeys.of({"region": ("north", "south"), "sex": ("f", "m")}, {"region": "string", "sex": "string"})
+    >>> len(groups), groups.key(3)
+    (4, ('south', 'm'))
+    """
+
+    columns: tuple[str, ...]
+    declared: tuple[Any, ...]  # one Arrow array of keys a column
+
+    @classmethod
+    def of(cls, groups: Mapping[str, tuple[Any, ...]], columns: Mapping[str, str]) -> _GroupKeys:
+        """Check the keys against the declared types of their columns."""
+        arrays = []
+        for name, keys in groups.items():
+            array = _typed(keys, columns[name])
+            if array is None or array.null_count or len(array.unique()) != len(array):
+                raise InvalidParameter(f"groups.{name} must list different keys of the column's type, {columns[name]}")
+            arrays.append(array)
+        return cls(tuple(groups), tuple(arrays))
+
+    def __len__(self) -> int:
+        return int(np.prod([len(array) for array in self.declared], dtype=np.int64))
+
+    def key(self, number: int) -> tuple[Any, ...]:
+        """Return the keys of a group."""
+        found = []
+        for array in reversed(self.declared):
+            number, position = divmod(number, len(array))
+            found.append(array[position].as_py())
+        return tuple(reversed(found))
+
+    def numbers(self, keys: Sequence[Any]) -> NDArray[np.int64]:
+        """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is
+        told.
+        """
+        total = np.zeros(len(keys[0]), np.int64)
+        known = np.ones(len(keys[0]), bool)
+        for column, array in zip(keys, self.declared, strict=True):
+            places = _places_of(column, array)
+            positions = np.where(truth_of(places.is_valid()), numbers_of(places), -1).astype(np.int64)
+            known &= positions >= 0
+            total = total * len(array) + positions
+        return np.where(known, total, -1)
+
+
+def _typed(keys: tuple[Any, ...], kind: str) -> Any:
+    fits: dict[str, tuple[type, ...]] = {"int": (int,), "double": (int, float), "string": (str,), "bool": (bool,)}
+    for key in keys:
+        if kind in fits and (not isinstance(key, fits[kind]) or isinstance(key, bool) != (kind == "bool")):
+            return None
+    try:
+        if kind == "string":
+            return words_of(keys)
+        if kind == "timestamp":  # a day stands for its beginning
+            keys = tuple(datetime.combine(key, time()) if type(key) is date else key for key in keys)
+        return pa.array(keys, arrow_type(kind))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+_PIPE = "standard input"  # another run's pipe is another stream: there is no position to go on from
+
+
+class Selector:
+    """Evaluates the conditions, values and groups of a configuration's queries on micro-batches.
+
+    Making one checks every expression against the declared columns. What it computes from rows is its own and
+    overwritten by ``wipe``, once the engine has taken the batch in.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._stream, self._lookups = config.stream, config.lookups
+        self._queries = [query for query in config.queries if not query.of_unusable]  # that one looks at no column
+        self._made: list[NDArray[Any]] = []
+        refused: str | None = None
+        try:
+            self._joins, self._evaluator, self._expressions, self._keys = self._compiled(self._queries)
+        except (SqlRefused, InvalidParameter) as error:
+            refused = self._culprit() or str(error)
+        if refused is not None:
+            raise ConfigError(refused)
+        self._looks_at_ids = self._stream.user in {*self._evaluator.columns, self._stream.time, self._stream.weight}
+
+    def _compiled(
+        self, queries: Sequence[QueryConfig]
+    ) -> tuple[_Joins, Evaluator, list[Expression], dict[str, _GroupKeys]]:
+        """Return what evaluates some queries; raise SqlRefused or InvalidParameter if one of them cannot be."""
+        stream = self._stream
+        columns = {name: kind for name, kind in stream.columns.items() if name != stream.user}
+        joins = _Joins([each for query in queries for each in query.parsed.joined], self._lookups, columns)
+        expressions = [each for query in queries for each in _expressions(query.parsed)]
+        evaluator = Evaluator(expressions, {**stream.columns, **joins.types}, user=stream.user)
+        keys = {}
+        for query in queries:
+            names = query.parsed.group_by
+            kinds = {name: evaluator.kind_of(each) for name, each in zip(names, _keys(query.parsed), strict=True)}
+            if query.names is not None:
+                check_kind(query.names, kinds[query.names])
+            elif names:
+                keys[query.name] = _GroupKeys.of({name: query.groups[name] for name in names}, kinds)
+        return joins, evaluator, expressions, keys
+
+    def _culprit(self) -> str | None:
+        """Return which query cannot be evaluated, and why."""
+        for query in self._queries:
+            try:
+                joins, evaluator, _, _ = self._compiled([query])
+            except (SqlRefused, InvalidParameter) as error:
+                return f"[[query]] {query.statement or query.name}: {error}"
+            evaluator.close()
+            joins.close()
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.wipe()
+        self._evaluator.close()
+        self._joins.close()
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the rows as the engine takes them."""
+        if rows.ids is not None and self._looks_at_ids:
+            rows = replace(rows, columns=_with_ids(rows, str(self._stream.user)), ids=None)
+        found = self._evaluator.evaluate(self._joins.beside(rows.columns))
+        results = dict(zip(self._expressions, found, strict=True))
+        return replace(
+            rows,
+            queries={query.name: self._chosen(query, rows, results) for query in self._queries},
+            ids=self._ids(rows),
+            times=self._times(rows),
+            producer=None if rows.producer == _PIPE else rows.producer,
+        )
+
+    def wipe(self) -> None:
+        """Overwrite what was computed from the last micro-batch."""
+        for array in self._made:
+            wipe_array(array)
+        self._made.clear()
+        self._evaluator.wipe()
+        self._joins.wipe()
+
+    def _chosen(self, query: QueryConfig, rows: Rows, results: dict[Expression, Result]) -> QueryRows:
+        parsed = query.parsed
+        chosen, unusable = np.ones(len(rows), bool), np.zeros(len(rows), bool)
+        for sql in (parsed.where, parsed.user_where):
+            if sql is not None:
+                mask = results[Expression(sql=sql)]
+                assert isinstance(mask, np.ndarray)
+                chosen &= mask
+        values = self._numbers(results, parsed.value, np.float64, unusable)
+        weights = self._numbers(results, parsed.weight, np.int64, unusable)
+        if weights is None and self._stream.weight is not None and parsed.aggregate.of_presence:
+            column = rows.columns.column(self._stream.weight)
+            unusable |= truth_of(column.is_null())
+            weights = self._own(np.array(numbers_of(column), np.int64))
+            weights[unusable] = 0
+        groups = names = None
+        if query.names is not None:
+            (key,) = (results[each] for each in _keys(parsed))
+            assert isinstance(key, Keys)
+            names = key.column
+            chosen &= truth_of(names.is_valid())
+        elif query.name in self._keys:
+            keys = [results[each] for each in _keys(parsed)]
+            groups = self._own(self._keys[query.name].numbers([each.column for each in keys if isinstance(each, Keys)]))
+        return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable)
+
+    def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
+        """Return the numbers of an expression; mark where there is none or, for weights, none that is whole."""
+        if sql is None:
+            return None
+        found = results[Expression(sql=sql, kind="value")]
+        assert isinstance(found, Values)
+        unusable |= ~found.valid
+        numbers = found.numbers
+        if kind is np.int64 and numbers.dtype != np.int64:
+            broken = (numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**62)
+            unusable |= broken
+            numbers = np.where(broken, 0.0, numbers)
+        return numbers if numbers.dtype == kind else self._own(numbers.astype(kind))
+
+    def _times(self, rows: Rows) -> NDArray[np.float64] | None:
+        """Return event times as seconds since 1970, NaN where there is none."""
+        if self._stream.time is None:
+            return None
+        column = rows.columns.column(self._stream.time)
+        unit = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}[self._stream.columns[self._stream.time]]
+        whole = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
+        values: NDArray[np.float64] = numbers_of(whole) * unit
+        if column.null_count:
+            values[truth_of(column.is_null())] = np.nan
+        return values
+
+    def _ids(self, rows: Rows) -> Any:
+        name = self._stream.user
+        if rows.ids is not None or name is None or name not in rows.columns.schema.names:
+            return rows.ids
+        return rows.columns.column(name)
+
+    def _own(self, array: NDArray[Any]) -> NDArray[Any]:
+        self._made.append(array)
+        return array
+
+
+def load_checked(path: Path) -> Config:
+    """Read a configuration file, and check every condition."""
+    config = load_config(path)
+    with Selector(config):
+        return config
+
+
+def _with_ids(rows: Rows, user: str) -> Any:
+    """Return the columns with the user's, which stays the rows' to wipe."""
+    columns = rows.columns
+    return pa.RecordBatch.from_arrays([*columns.columns, rows.ids.all()], names=[*columns.schema.names, user])
+
+
+def _expressions(parsed: ParsedQuery) -> list[Expression]:
+    conditions = [Expression(sql=sql) for sql in (parsed.where, parsed.user_where) if sql is not None]
+    values = [Expression(sql=sql, kind="value") for sql in (parsed.value, parsed.weight) if sql is not None]
+    return conditions + values + _keys(parsed)
+
+
+def _keys(parsed: ParsedQuery) -> list[Expression]:
+    return [Expression(sql=sql, kind="key") for sql in parsed.keys]

@@ -1,0 +1,50 @@
+"""Published answers as rows of named values, which is how every sink has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from panstream.engine.planner.open_domain import listed_names
+from panstream.engine.runtime.results import said_gaps
+from panstream.engine.storage.release_log import Release
+
+WHOLE = ("stream", "query", "group_key", "number")  # what tells answers apart
+COLUMNS = {
+    "stream": "TEXT",
+    "query": "TEXT",
+    "group_key": "TEXT",
+    "number": "BIGINT",
+    "time": "TIME",
+    "period_from": "TIME",
+    "period_until": "TIME",
+    **dict.fromkeys(
+        ("value", "low", "high", "level", "standard_error", "unclipped", "epsilon", "delta"), "DOUBLE PRECISION"
+    ),
+    "unit": "TEXT",
+    "statement": "TEXT",
+    "too_uncertain": "BOOLEAN",
+    "claim": "TEXT",
+    "since": "TIME",
+    "gaps": "TEXT",
+}
+
+
+def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
+    """Yield a release as rows; that of the release itself stands for all of its names, and so comes last."""
+    for each in (*listed_names(release), release):
+        record, claim = each.record, each.record["claim"]
+        period = record.get("window", [None, record.get("until")])
+        figures = (record["value"], *record["interval"], record["level"], record["standard_error"], record["unclipped"])
+        yield (
+            *(stream, *key_of(each), each.number, each.time, *period, *figures),
+            *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("statement")),
+            *(record.get("too_uncertain", False), json.dumps(claim, sort_keys=True)),
+            *(record.get("since"), said_gaps(record)),
+        )
+
+
+def key_of(release: Release) -> tuple[str, str]:
+    """Return the query of a release, and its group as JSON."""
+    return release.asked, json.dumps(release.record.get("group", {}), sort_keys=True, ensure_ascii=False)

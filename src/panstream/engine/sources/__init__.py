@@ -1,0 +1,65 @@
+"""Where events come from: files, pipes, growing files, tables, Redis Streams, MQTT and Kafka, all as micro-batches.
+
+::
+
+    feed = open_feed(["visits/"], schema)
+    feed.resume(applied)                  # how far earlier runs came: {producer: sequence}
+    for batch in feed.batches():          # None while there is nothing to read
+        ...                               # update; make the state durable with batch.producer and batch.sequence
+        feed.acknowledge(batch.token)
+        batch.wipe()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.sources.base import Feed
+from panstream.engine.sources.files import FileFeed, FollowFeed
+from panstream.engine.sources.formats.csv import Dialect
+from panstream.engine.sources.input_files import Format
+from panstream.engine.sources.kafka import KafkaFeed
+from panstream.engine.sources.mqtt import MqttFeed
+from panstream.engine.sources.redis_streams import RedisFeed
+from panstream.engine.sources.tables import TableFeed
+from panstream.errors import FeedError
+
+__all__ = [
+    "Dialect",
+    "Feed",
+    "FileFeed",
+    "FollowFeed",
+    "Format",
+    "KafkaFeed",
+    "MqttFeed",
+    "RedisFeed",
+    "TableFeed",
+    "open_feed",
+]
+
+
+def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> Feed:
+    """Return the feed for inputs as given on a command line.
+
+    Paths, globs, directories and "-" go to ``FileFeed`` or, with ``follow``, to ``FollowFeed``; a single
+    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``, one
+    ``mqtt://host/topic`` (``mqtts://``) to ``MqttFeed``, and one ``kafka://host/topic`` to ``KafkaFeed``.
+    """
+    for begins, feed in ((("mqtt://", "mqtts://"), MqttFeed), (("kafka://",), KafkaFeed)):
+        if any(given.startswith(begins) for given in inputs):
+            if len(inputs) > 1:
+                raise FeedError(f"a topic is given alone, as {begins[0]}host:port/topic")
+            if settings.keys() & {"format", "dialect"}:
+                raise FeedError("messages are JSON objects or bare values, and have no format")
+            return feed(inputs[0], schema, **settings)
+    addresses = [given for given in inputs if given.startswith(("redis://", "rediss://", "unix://"))]
+    if not addresses:
+        return (FollowFeed if follow else FileFeed)(inputs, schema, **settings)
+    url, _, stream = addresses[0].partition("#")
+    if len(inputs) > 1 or not stream:
+        raise FeedError("a Redis stream is given alone, as redis://host:port/db#stream")
+    if settings.keys() & {"format", "dialect"}:
+        raise FeedError("the entries of a Redis stream have fields, and no format")
+    return RedisFeed(url, stream, schema, **settings)

@@ -1,0 +1,109 @@
+"""Regular files that another program appends to, renames or cuts."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+
+from panstream.engine.sources.byte_streams import HEAD_BYTES, compression_of
+from panstream.engine.sources.error_guard import guarded
+from panstream.errors import FeedError
+
+_NEWLINE = 0x0A
+
+
+class TailBytes:
+    """A regular file that another program appends to. It ends when it is cut, or at its end after :meth:`finish`."""
+
+    def __init__(self, path: Path, raw: io.FileIO) -> None:
+        status = os.fstat(raw.fileno())
+        self._path = path
+        self._raw = raw
+        self._device = status.st_dev
+        self.inode = status.st_ino
+        self.was_cut = False
+        self._is_finished = False
+        self._may_be_cut = False  # its end was reached since the last read
+        self._line_end = 0  # a position behind a newline that was read
+
+    @classmethod
+    def open(cls, path: Path) -> TailBytes | None:
+        """Open a file, or return ``None`` if it is not there (any more)."""
+        try:
+            raw = io.FileIO(path, opener=_open_without_waiting)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            raise FeedError(f"{path.name} may not be read") from None
+        try:
+            refuse_special_file(path, os.fstat(raw.fileno()))
+        except FeedError:
+            raw.close()
+            raise
+        return cls(path, raw)
+
+    def is_compressed(self) -> bool:
+        """Tell whether the file begins as a compressed one does."""
+        head = self._raw.read(HEAD_BYTES) or b""
+        self._raw.seek(0)
+        return compression_of(head) is not None
+
+    def is_current(self) -> bool:
+        """Tell whether the path still leads to this file."""
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == (self._device, self.inode)
+
+    def finish(self) -> None:
+        """Let the file end where it ends now."""
+        self._is_finished = True
+
+    def readinto(self, view: memoryview, wait: float) -> int | None:
+        """Read what was appended; 0 once the file became shorter, also if it has grown again by now."""
+        if self._may_be_cut and self._is_cut():
+            self.was_cut = True
+            return 0
+        count = guarded(lambda: self._raw.readinto(view), place=self._path.name, what="a file")
+        self._may_be_cut = not count
+        if count:
+            if view[count - 1] == _NEWLINE:
+                self._line_end = self._raw.tell()
+            return count
+        return 0 if self._is_finished else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+    def _is_cut(self) -> bool:
+        """Tell whether the file is shorter than what was read, or has something else where a line ended.
+
+        That a newline stood there is all that is remembered of the file: its text, or a hash of it, would tell of rows.
+        A hole is what a program leaves that writes on at its old position after a cut.
+        """
+        position = self._raw.tell()
+        if os.fstat(self._raw.fileno()).st_size < position:
+            return True
+        if self._line_end == 0:
+            return False
+        self._raw.seek(self._line_end - 1)
+        byte = guarded(lambda: self._raw.read(1), place=self._path.name, what="a file")
+        self._raw.seek(position)
+        return byte not in (b"\n", b"\0")
+
+
+def refuse_special_file(path: Path, status: os.stat_result) -> None:
+    """Raise FeedError for pipes, devices and sockets: they have no position to go on from."""
+    if not stat.S_ISREG(status.st_mode):
+        raise FeedError(
+            f'{path.name} is not a regular file, and only those can be followed; pipe its rows to "-" instead'
+        )
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file as it is: a pipe that nobody writes to would keep the thread waiting."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

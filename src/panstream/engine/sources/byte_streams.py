@@ -1,0 +1,310 @@
+"""Where bytes come from (files and pipes, either of them compressed), and text read from them block by block.
+
+The block lives in one buffer that is reused and overwritten. Blocks end where a record ends, so that a record that does
+not parse spoils no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import lzma
+import re
+import select
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows.row_batch import ENDLESS, Rows
+from panstream.engine.rows.wiping import grown
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.error_guard import guarded
+from panstream.primitives.memory.scratch import wipe
+
+BLOCK_BYTES = 1 << 20
+RECORD_BYTES = 1 << 24  # a longer record is a bad row
+SPARE_BYTES = 1 << 16
+
+
+class _ByteStream(Protocol):
+    """Where bytes come from. ``was_cut`` tells that the end came in the middle: what is left is no record."""
+
+    was_cut: bool
+
+    def readinto(self, view: memoryview, wait: float) -> int | None:
+        """Fill ``view`` as far as possible; 0 at the end, ``None`` if nothing came within ``wait`` seconds."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class RecordParser(Protocol):
+    """How bytes become rows."""
+
+    def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
+        """Read the head of the input; return where the records begin, or ``None`` if more bytes are needed."""
+
+    def cut(self, data: bytearray, end: int) -> int:
+        """Return where the last complete record in ``data[:end]`` seems to end, 0 if there is none."""
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of the complete records in ``data[:end]`` and where the last of them really ends.
+
+        Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to look at, whatever is there.
+        """
+
+
+class TextReader:
+    """One producer's text. Call ``pump`` until ``ended``; ``idle`` tells that nothing came."""
+
+    def __init__(
+        self,
+        stream: _ByteStream,
+        parser: RecordParser,
+        coalescer: Coalescer,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        record_bytes: int = RECORD_BYTES,
+    ) -> None:
+        self._stream, self._parser, self._coalescer = stream, parser, coalescer
+        self._data = bytearray(block_bytes + SPARE_BYTES)
+        self._limit = max(record_bytes, block_bytes)
+        self._end = 0
+        self._started = False
+        self._lost = False  # inside a record that is too long
+        self.ended = self.idle = False
+
+    @property
+    def rows_seen(self) -> int:
+        """Rows read so far."""
+        return self._coalescer.rows_seen
+
+    def remaining(self) -> float | None:
+        """Return the seconds until waiting rows must go, if any do."""
+        return self._coalescer.remaining()
+
+    def pump(self, wait: float = 0.0) -> Iterator[Rows]:
+        """Read at most one block and yield the batches that are ready."""
+        final = self._fill(wait)
+        if not self._started:
+            begin = self._parser.start(self._data, self._end, final=final or self._end >= self._limit)
+            self._started = begin is not None
+            if begin is not None:
+                self._forget(begin)
+        if self._started:
+            yield from self._records(final=final)
+        if final:
+            self.ended = True
+            yield from self._coalescer.flush()
+        elif self._coalescer.remaining() == 0.0:
+            yield from self._coalescer.flush()
+
+    def close(self) -> None:
+        """Overwrite the buffer and what waits in it."""
+        self._data[:] = bytes(len(self._data))
+        self._end = 0
+        self._coalescer.close()
+        self._stream.close()
+
+    def _fill(self, wait: float) -> bool:
+        self.idle = True
+        if self._end >= len(self._data) - SPARE_BYTES:
+            room = 2 * (len(self._data) - SPARE_BYTES)
+            self._data = grown(self._data, self._end, room + SPARE_BYTES)
+        room = len(self._data) - SPARE_BYTES
+        with memoryview(self._data) as view:
+            while self._end < room:
+                count = self._stream.readinto(view[self._end : room], wait if self.idle else 0.0)
+                if not count:
+                    return count == 0
+                self._end += count
+                self.idle = False
+        return False
+
+    def _records(self, *, final: bool) -> Iterator[Rows]:
+        broken_off = final and self._stream.was_cut  # then what is left is no record
+        if broken_off:
+            self._end = self._parser.cut(self._data, self._end)
+        if final and self._end and self._data[self._end - 1] != 0x0A:
+            self._data[self._end] = 0x0A
+            self._end += 1
+        while not self._lost or self._skip_line():
+            cut = self._parser.cut(self._data, self._end)
+            if cut:
+                piece, cut = self._parser.parse(self._data, cut)
+                self._forget(cut)
+                yield from self._coalescer.add(piece)
+            if not self._end or broken_off or (not final and self._end < self._limit):
+                return
+            # One bad row; what follows its first line may be good.
+            yield from self._coalescer.add_bad(ENDLESS)
+            self._lost = True
+
+    def _skip_line(self) -> bool:
+        newline = self._data.find(b"\n", 0, self._end)
+        self._forget(newline + 1 if newline >= 0 else self._end)
+        self._lost = newline < 0
+        return not self._lost
+
+    def _forget(self, begin: int) -> None:
+        """Move what is left to the front and overwrite the rest."""
+        left = self._end - begin
+        with memoryview(self._data) as view:
+            view[:left] = view[begin : self._end]
+        wipe(np.frombuffer(self._data, np.uint8)[left : self._end])
+        self._end = left
+
+
+HEAD_BYTES = 10
+_CODECS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bz2": re.compile(rb"BZh[1-9]1AY&SY"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+}
+
+
+def compression_of(head: bytes | bytearray) -> str | None:
+    """Return the codec that the first bytes of an input tell of: gzip, bz2, xz, zstd or ``None``.
+
+    >>> compression_of(bytes([0x1f, 0x8b, 8]))
+    'gzip'
+    """
+    return next((codec for codec, magic in _CODECS.items() if magic.match(head)), None)
+
+
+def open_file(path: Path) -> tuple[io.FileIO, str | None]:
+    """Open a file and tell how it is compressed."""
+    raw = guarded(lambda: io.FileIO(path), place=path.name, what="a file")
+    head = guarded(lambda: raw.read(HEAD_BYTES), place=path.name, what="a file") or b""
+    raw.seek(0)
+    return raw, compression_of(head)
+
+
+def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, place: str) -> _ByteStream:
+    """Return the bytes of a file or pipe, decompressed if need be."""
+    if codec is not None:
+        return _Whole(unpacked(raw, codec), place, "compressed data")
+    return raw if isinstance(raw, PipeBytes) else _Whole(raw, place, "a file")
+
+
+def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
+    """Return a pyarrow stream, or a file-like object for xz, with the decompressed bytes of ``raw``."""
+    plain: Any = _Blocking(raw) if isinstance(raw, PipeBytes) else raw
+    if codec == "xz":
+        return _Xz(plain)
+    handle = pa.PythonFile(plain, "r")
+    return handle if codec is None else pa.CompressedInputStream(handle, codec)
+
+
+def unpacked_head(head: bytearray, codec: str, size: int) -> bytearray:
+    """Return up to ``size`` decompressed bytes of an input of which only ``head`` is there."""
+    found = bytearray()
+    raw: Any = io.BytesIO(head)
+    stream = _Xz(raw) if codec == "xz" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
+    with contextlib.suppress(pa.ArrowException, OSError, EOFError, lzma.LZMAError):  # it ends in the middle
+        while len(found) < size and (piece := stream.read(min(1 << 14, size - len(found)))):
+            found += piece
+    return found
+
+
+class _Whole:
+    """A file that is there as a whole, or a compressed input: that takes as long as it takes, since nobody can ask a
+    compressed pipe whether something will come.
+    """
+
+    was_cut = False
+
+    def __init__(self, raw: Any, place: str, what: str) -> None:
+        self._raw, self._place, self._what = raw, place, what
+
+    def readinto(self, view: memoryview, wait: float) -> int | None:
+        """Read on."""
+        return guarded(lambda: int(self._raw.readinto(view)), place=self._place, what=self._what)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+
+class _Xz(lzma.LZMAFile):
+    """A file compressed by xz, which is closed with it."""
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__(raw)
+        self._raw = raw
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
+class PipeBytes:
+    """Standard input or another pipe, read as data arrives."""
+
+    was_cut = False
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.raw = io.FileIO(fd, closefd=False)
+        self._head = bytearray()
+        # Windows cannot wait for a pipe with a limit; there a read takes as long as it takes.
+        self._can_wait = sys.platform != "win32"
+
+    def wait(self, seconds: float) -> bool:
+        """Tell whether something came, or the end, within ``seconds``."""
+        return bool(self._head) or not self._can_wait or bool(select.select([self._fd], [], [], seconds)[0])
+
+    def compression(self) -> str | None:
+        """Tell from its first bytes how the input is compressed, waiting for them but not using them up."""
+        return compression_of(self.head(HEAD_BYTES))
+
+    def head(self, size: int) -> bytearray:
+        """Return the first bytes, waiting for them but not using them up."""
+        while len(self._head) < size:
+            more = self.raw.read(size - len(self._head))
+            if not more:
+                break
+            self._head += more
+        return self._head[:size]
+
+    def readinto(self, view: memoryview, wait: float) -> int | None:
+        """Read what has arrived, or wait for something."""
+        if self._head:
+            count = min(len(view), len(self._head))
+            view[:count] = self._head[:count]
+            self._head[:count] = bytes(count)
+            del self._head[:count]
+            return count
+        if not self.wait(wait):
+            return None
+        return guarded(lambda: self.raw.readinto(view), place="standard input", what="a pipe")
+
+    def close(self) -> None:
+        """Leave the pipe open: it belongs to the process."""
+        self._head[:] = bytes(len(self._head))
+        self._head.clear()
+
+
+class _Blocking(io.RawIOBase):
+    """A pipe as an ordinary file, for decompressors."""
+
+    def __init__(self, pipe: PipeBytes) -> None:
+        self._pipe = pipe
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Fill the whole buffer: Arrow takes a short read for the end."""
+        view, filled = memoryview(buffer).cast("B"), 0
+        while filled < len(view):
+            count = self._pipe.readinto(view[filled:], 1.0)
+            if count == 0:
+                break
+            filled += count or 0
+        return filled

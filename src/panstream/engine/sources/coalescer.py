@@ -1,0 +1,163 @@
+"""Pieces of any size in, micro-batches out: by row count, and by time where rows trickle in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
+from panstream.engine.rows.undecoded_ids import StoredIds
+from panstream.engine.rows.wiping import NONE_LENT, wipe_unused
+from panstream.errors import BadRowError
+
+
+class Coalescer:
+    """Collects one producer's rows into batches of exactly ``rows`` rows read, bad ones included.
+
+    Boundaries depend on the input alone unless ``seconds`` is given, which lets a batch go early. The first ``skip``
+    rows were applied in an earlier run and are passed over; of them, the first ``start`` rows will not even be read.
+    """
+
+    def __init__(
+        self,
+        schema: RowSchema,
+        *,
+        rows: int,
+        producer: str | None,
+        place: str,
+        seconds: float | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+        skip: int = 0,
+        start: int = 0,
+    ) -> None:
+        self._schema, self._rows, self._producer, self._place = schema, rows, producer, place
+        self._seconds, self._clock = seconds, clock
+        self._pieces: list[Rows] = []
+        self._waiting = 0
+        self._since = 0.0
+        self._done = start  # rows in batches given away, or passed over
+        self._skip = skip
+
+    @property
+    def rows_seen(self) -> int:
+        """Rows of this producer that were read, whether given away, waiting or passed over."""
+        return self._done + self._waiting
+
+    def add(self, piece: Rows) -> Iterator[Rows]:
+        """Take a piece and yield the batches that are full."""
+        if self._done < self._skip and len(piece):
+            gone = min(self._skip - self._done, len(piece))
+            passed, piece = piece.split(gone)
+            passed.wipe()
+            self._done += gone
+        if self._schema.on_bad_row == "stop" and piece.codes.any():
+            position = int(np.argmax(piece.codes != 0))
+            row, reason = self.rows_seen + position + 1, self._schema.reason(int(piece.codes[position]))
+            raise BadRowError(f"{self._place}, row {row}: {reason}; nothing of its batch was taken", row=row)
+        if len(piece):
+            if not self._waiting:
+                self._since = self._clock()
+            self._pieces.append(piece)
+            self._waiting += len(piece)
+        while self._waiting >= self._rows:
+            yield self._batch(self._rows)
+
+    def add_bad(self, code: int) -> Iterator[Rows]:
+        """Take a row of which nothing could be read."""
+        columns = [pa.nulls(1, arrow_type(kind)) for kind in self._schema.columns.values()]
+        batch = pa.RecordBatch.from_arrays(columns, names=list(self._schema.columns))
+        yield from self.add(Rows(columns=batch, codes=np.array([code], np.uint16)))
+
+    def remaining(self) -> float | None:
+        """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
+        if self._seconds is None or not self._waiting:
+            return None
+        return max(0.0, self._since + self._seconds - self._clock())
+
+    def flush(self) -> Iterator[Rows]:
+        """Yield the waiting rows, if any."""
+        if self._waiting:
+            yield self._batch(self._waiting)
+
+    def close(self) -> None:
+        """Forget and overwrite the waiting rows."""
+        for piece in self._pieces:
+            piece.wipe()
+        self._pieces.clear()
+        self._waiting = 0
+
+    def _batch(self, rows: int) -> Rows:
+        parts, short = [], rows
+        while short:
+            piece = self._pieces.pop(0)
+            if len(piece) > short:
+                piece, rest = piece.split(short)
+                self._pieces.insert(0, rest)
+            parts.append(piece)
+            short -= len(piece)
+        first, self._done = self._done, self._done + rows
+        self._waiting -= rows
+        self._since = self._clock()
+        whole = joined(parts, self._schema)
+        return replace(whole, first_row=first + 1, producer=self._producer, sequence=self._done)
+
+
+def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
+    """Return the rows of all, which must not be used any more: what was only theirs is overwritten."""
+    if len(parts) == 1:
+        return parts[0]
+    if 0 < sum(part.ids is not None for part in parts) < len(parts):
+        parts = [_with_ids(part, schema) for part in parts]
+    batches = _one_encoding([_wide(part.columns) for part in parts])
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
+    for part, batch in zip(parts, batches, strict=True):
+        wipe_unused(part.columns.columns, columns.columns, part.lent)
+        wipe_unused(batch.columns, columns.columns, part.lent)
+    stored = [part.ids for part in parts if part.ids is not None]
+    return Rows(
+        columns=columns,
+        codes=np.concatenate([part.codes for part in parts]),
+        ids=StoredIds.joined(stored) if stored else None,
+        lent=reduce(or_, (part.lent for part in parts), NONE_LENT),
+    )
+
+
+def _with_ids(part: Rows, schema: RowSchema) -> Rows:
+    """Return the same rows with the user column among the columns; those given must not be used any more."""
+    if part.ids is None:
+        return part
+    try:
+        ids = part.ids.chosen(np.ones(len(part), bool))
+    finally:
+        part.ids.wipe()
+    arrays = [ids if name == schema.user else part.columns.column(name) for name in schema.columns]
+    columns = pa.RecordBatch.from_arrays(arrays, names=list(schema.columns))
+    return replace(part, columns=columns, ids=None)
+
+
+def _wide(batch: Any) -> Any:
+    """Return the batch with codes of 32 bits: of fewer, not all may fit once dictionaries are joined."""
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and column.type.index_type != pa.int32():
+            column = pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary, safe=False)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
+
+
+def _one_encoding(batches: list[Any]) -> list[Any]:
+    """Give every batch the schema of the first: a column may be dictionary-encoded in some and plain in others."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return batches
+    plain = []
+    for batch in batches:
+        columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+        plain.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
+    return plain

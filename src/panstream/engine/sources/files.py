@@ -1,0 +1,341 @@
+"""Files, globs, directories and standard input, one after the other, as micro-batches.
+
+Every file is a producer of its own, known by its name. Batches of files end after every ``batch_rows`` rows, whatever
+the machine does, and carry the number of rows read so far: told how far an earlier run came, the feed goes on behind
+it. Batches from a pipe also end when ``batch_time`` has passed, so that rows do not wait in memory.
+
+Text files that grow are read as ``tail -F`` does. Such a file is known by its name, its inode, and how many files bore
+the name before it: after a restart the feed goes on where it was, and starts over when the file under the name is
+another one or became shorter. A file that was renamed is read on beside its successor until nothing was appended to it
+for a minute, and is looked for beside its successor after a restart. Rows are known only by their number, so a file
+that was cut while nobody watched, and then grew longer than before, is taken for the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources._encodings import TranscodedBytes
+from panstream.engine.sources._read_ahead import read_ahead
+from panstream.engine.sources._tail import TailBytes, refuse_special_file
+from panstream.engine.sources.base import Feed, Settings
+from panstream.engine.sources.byte_streams import (
+    BLOCK_BYTES,
+    PipeBytes,
+    RecordParser,
+    TextReader,
+    open_file,
+    text_bytes,
+    unpacked,
+)
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.access_log import CaddyParser, LogParser
+from panstream.engine.sources.formats.arrow_ipc import ArrowInput
+from panstream.engine.sources.formats.csv import CsvParser, Dialect
+from panstream.engine.sources.formats.json_lines import JsonParser
+from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.input_files import Format, InputFile, expand
+from panstream.errors import FeedError
+
+_ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
+_LEAST_BLOCK_BYTES = 1 << 15
+_GRACE = 60.0  # seconds without growth after which a renamed file is closed
+_PREDECESSORS = 2  # how many renamed files are looked for after a restart; they are read from their beginning
+
+
+class _Settings(Settings, total=False):
+    format: Format | None
+    dialect: Dialect | None
+    site: str | None
+
+
+class _Paths(Feed):
+    """What both feeds share: how far every producer came, and how rows of text become batches."""
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        schema: RowSchema,
+        *,
+        format: Format | None = None,
+        dialect: Dialect | None = None,
+        site: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        super().__init__(schema, **settings)
+        self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect or Dialect(), site
+
+    def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
+        return Coalescer(
+            self._schema,
+            rows=self._rows,
+            producer=producer,
+            place=file.name,
+            seconds=self._seconds if live else None,
+            clock=self._clock,
+            skip=self._applied.get(producer, 0),
+            start=start,
+        )
+
+    def _parser(self, file: InputFile) -> RecordParser:
+        if file.format == "json":
+            return JsonParser(self._schema, style=self._dialect.style)
+        if file.format == "log":
+            return LogParser(self._schema, place=file.name, site=self._site)
+        if file.format == "caddy":
+            return CaddyParser(self._schema, place=file.name, site=self._site)
+        return CsvParser(self._schema, place=file.name, dialect=self._dialect.of_format(file.format))
+
+    def _utf8(self, stream: Any) -> Any:
+        """Return the bytes of a stream of text, transcoded if need be."""
+        encoding = self._dialect.encoding
+        return stream if encoding == "utf-8" else TranscodedBytes(stream, encoding)
+
+
+class FileFeed(_Paths):
+    """Files that are there as a whole, and standard input.
+
+    With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
+    is standard input where somebody has looked at its beginning.
+    ``settings`` are those of every feed, ``format``, ``dialect`` and, for logs, the ``site``.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        schema: RowSchema,
+        *,
+        stored_ids: bool = False,
+        fd: int = 0,
+        pipe: PipeBytes | None = None,
+        **settings: Unpack[_Settings],
+    ) -> None:
+        super().__init__(inputs, schema, **settings)
+        self._files = expand(inputs, format=self._format)
+        self._stored_ids, self._fd, self._looked_at = stored_ids, fd, pipe
+        self._waiting = threading.Event()  # for the thread that reads ahead
+        self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
+        self._finished = 0
+        self._position: Callable[[], float] = lambda: 0.0
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield all rows; ``None`` whenever standard input keeps us waiting."""
+        for file, size in zip(self._files, self._sizes, strict=True):
+            found = self._found(file, size)
+            # Not a pipe: reading ahead passes no None on, and the clock must be looked at while a pipe is quiet.
+            ahead = found if file.path is None else read_ahead(found, waiting=self._waiting)
+            with contextlib.closing(ahead) as batches:
+                yield from batches
+            self._position = lambda: 0.0
+            self._finished += size
+
+    def _found(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        if file.format == "parquet":
+            yield from self._parquet(file, size)
+        elif file.format == "arrow":
+            yield from self._arrow(file, size)
+        else:
+            yield from self._text(file, size)
+
+    def _raw(self, file: InputFile, size: int) -> Generator[None, None, tuple[io.FileIO | PipeBytes, str | None]]:
+        """Yield ``None`` until there is something to read; return where from, and how it is compressed."""
+        if file.path is None:
+            pipe = self._looked_at or PipeBytes(self._fd)
+            while not pipe.wait(self._poll):
+                yield None
+            return pipe, pipe.compression()
+        raw, codec = open_file(file.path)
+        self._position = lambda: _tell(raw, size)
+        return raw, codec
+
+    def progress(self) -> float | None:
+        """Return the share of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
+        if any(file.path is None for file in self._files):
+            return None
+        total = sum(self._sizes)
+        return min(1.0, (self._finished + self._position()) / total) if total else 1.0
+
+    def _parquet(self, file: InputFile, size: int) -> Iterator[Rows | None]:
+        if file.path is None:
+            raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
+        hurry = self._waiting.is_set
+        reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids, hurry=hurry)
+        total = max(1, reader.total_rows)
+        coalescer = self._coalescer(file, file.name, live=False, start=reader.skip(self._applied.get(file.name, 0)))
+        self._position = lambda: size * coalescer.rows_seen / total
+        yield from _coalesced(reader, reader.pieces(), coalescer)
+
+    def _arrow(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        raw, codec = yield from self._raw(file, size)
+        seekable = file.path is not None and codec is None
+        reader = ArrowInput(unpacked(raw, codec), self._schema, place=file.name, seekable=seekable)
+        yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
+
+    def _text(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        raw, codec = yield from self._raw(file, size)
+        stream = self._utf8(text_bytes(raw, codec, file.name))
+        block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
+        coalescer = self._coalescer(file, file.name, live=file.path is None)
+        reader = TextReader(stream, self._parser(file), coalescer, block_bytes=block)
+        try:
+            while not reader.ended:
+                remaining = reader.remaining()
+                wait = self._poll if remaining is None else min(self._poll, remaining)
+                yield from reader.pump(wait)
+                if reader.idle and not reader.ended:
+                    yield None
+        finally:
+            reader.close()
+
+
+class FollowFeed(_Paths):
+    """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
+
+    A file that does not exist yet is waited for. One that is replaced or removed is read on until it is quiet, since
+    the program that writes may still have it open. ``settings`` are those of ``FileFeed``.
+    """
+
+    def __init__(self, inputs: Sequence[str], schema: RowSchema, **settings: Unpack[_Settings]) -> None:
+        super().__init__(inputs, schema, **settings)
+        if "-" in inputs:
+            raise FeedError("standard input is always followed; drop --follow")
+        for file in expand(inputs, format=self._format, must_exist=False):
+            if file.path is not None and file.path.exists():
+                refuse_special_file(file.path, file.path.stat())
+        self._tails: dict[str, _Tail] = {}
+        self._renamed: list[_Tail] = []
+        self._met: set[str] = set()
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield rows as they are appended, for ever; ``None`` whenever there is nothing new."""
+        try:
+            while not self._stopped:
+                self._discover()
+                yield from self._pump_renamed()
+                for name, tail in list(self._tails.items()):
+                    yield from tail.reader.pump()
+                    is_replaced = tail.reader.idle and not tail.stream.is_current()
+                    if tail.reader.ended or tail.is_another() or is_replaced:
+                        del self._tails[name]
+                        if is_replaced and not tail.reader.ended and not tail.is_another():
+                            tail.quiet_since = self._clock()
+                            self._renamed.append(tail)
+                        else:
+                            tail.reader.close()
+                        self._open(tail.file, fresh=True)  # if it is not there yet, it will be discovered
+                tails = [*self._tails.values(), *self._renamed]
+                if all(tail.reader.idle for tail in tails):
+                    yield None
+                    waits = [tail.reader.remaining() for tail in tails]
+                    self._sleep(min([self._poll, *(wait for wait in waits if wait is not None)]))
+        finally:
+            for tail in (*self._tails.values(), *self._renamed):
+                tail.reader.close()
+            self._tails.clear()
+            self._renamed.clear()
+
+    def _pump_renamed(self) -> Iterator[Rows]:
+        """Read files that were renamed or removed; close those to which nothing was appended for a while."""
+        for tail in list(self._renamed):
+            yield from tail.reader.pump()
+            if not tail.reader.idle:
+                tail.quiet_since = self._clock()
+            elif self._clock() - tail.quiet_since >= _GRACE and not tail.reader.ended:
+                tail.stream.finish()
+                yield from tail.reader.pump()
+            if tail.reader.ended or tail.is_another():
+                tail.reader.close()
+                self._renamed.remove(tail)
+
+    def _discover(self) -> None:
+        for file in expand(self._inputs, format=self._format, must_exist=False):
+            if file.name in self._tails:
+                continue
+            if file.format not in ("csv", "tsv", "json", "log", "caddy"):
+                raise FeedError(f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}")
+            self._open(file, fresh=file.name in self._met)
+            self._met.add(file.name)
+
+    def _open(self, file: InputFile, *, fresh: bool) -> None:
+        stream = None if file.path is None else TailBytes.open(file.path)
+        if stream is None:
+            return
+        if stream.is_compressed():
+            stream.close()
+            raise FeedError(f"{file.name}: a compressed file cannot be followed")
+        past = [match for key in self._applied if (match := re.fullmatch(rf"{re.escape(file.name)}@(\d+)-(\w+)", key))]
+        last = max(past, key=lambda match: int(match[1]), default=None)
+        generation = 0 if last is None else int(last[1])
+        if last is not None and (fresh or int(last[2], 16) != stream.inode):
+            generation += 1
+        if not fresh:
+            previous = [match for match in past if generation - _PREDECESSORS <= int(match[1]) < generation]
+            self._find_renamed(file, stream.inode, previous)
+        self._tails[file.name] = self._tail(file, stream, f"{file.name}@{generation}-{stream.inode:x}")
+
+    def _find_renamed(self, file: InputFile, inode: int, previous: list[re.Match[str]]) -> None:
+        """Look for files that an earlier run read under this name: rows may have been appended to them since.
+
+        An inode alone would not tell: once a file is removed, the file system may give its inode to any other.
+        """
+        assert file.path is not None
+        producers = {int(match[2], 16): match[0] for match in previous if int(match[2], 16) != inode}
+        whole_name = re.escape(file.path.name)
+        stem = re.escape(file.path.stem)
+        is_rotated = re.compile(rf"{whole_name}.+|{stem}[-._]\d.*", re.DOTALL).fullmatch
+        for entry in os.scandir(file.path.parent) if producers else ():
+            if entry.inode() not in producers or not is_rotated(entry.name):
+                continue
+            with contextlib.suppress(FeedError):
+                stream = TailBytes.open(Path(entry.path))
+                if stream is not None and stream.inode in producers and not stream.is_compressed():
+                    self._renamed.append(self._tail(file, stream, producers[stream.inode]))
+                elif stream is not None:
+                    stream.close()
+
+    def _tail(self, file: InputFile, stream: TailBytes, producer: str) -> _Tail:
+        skip = self._applied.setdefault(producer, 0)
+        coalescer = self._coalescer(file, producer, live=True)
+        reader = TextReader(self._utf8(stream), self._parser(file), coalescer)
+        return _Tail(file=file, stream=stream, reader=reader, skip=skip, quiet_since=self._clock())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tail:
+    """A file that is followed, and how many of its rows an earlier run applied."""
+
+    file: InputFile
+    stream: TailBytes
+    reader: TextReader
+    skip: int
+    quiet_since: float
+
+    def is_another(self) -> bool:
+        """Tell whether the file ends before what an earlier run applied: it was cut, or is not the one it read."""
+        return self.reader.idle and self.reader.rows_seen < self.skip
+
+
+def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:
+    try:
+        for piece in pieces:
+            yield from coalescer.add(piece)
+        yield from coalescer.flush()
+    finally:
+        coalescer.close()
+        reader.close()
+
+
+def _tell(raw: Any, size: int) -> float:
+    """Return how far a file was read; the reading thread may have closed it, or do so during the call (OSError)."""
+    with contextlib.suppress(ValueError, OSError):
+        return min(float(raw.tell()), float(size))
+    return float(size)

@@ -1,0 +1,1 @@
+"""Formats of input: CSV, JSON lines, access logs, Arrow, Parquet."""

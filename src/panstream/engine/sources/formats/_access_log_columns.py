@@ -1,0 +1,54 @@
+"""Columns about visits that are made of an access log's own, as those of beacons are: without DuckDB, which would keep
+residue of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from panstream.engine.arrow import arrow_mask, compute, pa
+from panstream.engine.config.website import LOG_MADE
+from panstream.engine.sources.formats._bots import known_bots
+from panstream.engine.sources.formats.beacons import SOURCES, extracted, made_of
+
+FILES = "avif|bmp|css|eot|gif|ico|jpe?g|js|json|map|mjs|mp3|mp4|mpe?g|otf|png|svg|ttf|txt|wav|webm|webp|woff2?|xbm|xml"
+_CAMPAIGN = "(?:^|&)utm_campaign=(?P<found>[^&]+)"
+_OF = {
+    **{name: (SOURCES[name],) for name in ("referrer_host", "entry", "device")},
+    "section": ("path",),
+    "campaign": ("query",),
+    "event": ("status", "agent", "method", "path"),
+}
+
+
+def sources_of(names: Mapping[str, str]) -> list[str]:
+    """Return the columns of a log that are read so that those of these names can be made."""
+    return list(dict.fromkeys(source for name in names if name in LOG_MADE for source in _OF[name]))
+
+
+def made_of_log(name: str, columns: Mapping[str, Any], site: str) -> Any:
+    """Return a column that is made of others.
+
+    >>> made_of_log("campaign", {"query": pa.array(["a=1&utm_campaign=may", None])}, "example.org").to_pylist()
+    ['may', '']
+    """
+    if name == "event":
+        return _events(columns)
+    text = columns[_OF[name][0]]
+    return extracted(text, _CAMPAIGN) if name == "campaign" else made_of(name, text, site)
+
+
+def _events(columns: Mapping[str, Any]) -> Any:
+    """Return what a line tells of: a page view, an error of the server, a robot, or something else."""
+    no, nothing = pa.scalar(False), pa.scalar("", pa.string())
+    status, path = columns["status"], columns["path"]
+    agents = compute.coalesce(columns["agent"], nothing)
+    failed = compute.coalesce(compute.greater_equal(status, 500), no)
+    robots = arrow_mask(known_bots().among(agents))
+    answered = compute.is_in(status, value_set=pa.array([200, 304]))
+    got = compute.coalesce(compute.equal(columns["method"], "GET"), no)
+    file = compute.coalesce(compute.match_substring_regex(path, rf"(?i)\.({FILES})$"), pa.scalar(True))
+    viewed = compute.and_not(compute.and_(answered, got), file)
+    chosen = compute.make_struct(failed, robots, viewed)
+    return compute.case_when(chosen, *(pa.scalar(word) for word in ("error", "bot", "view", "other")))

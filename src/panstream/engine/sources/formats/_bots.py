@@ -1,0 +1,87 @@
+"""Which user agents are robots: the list of crawler-user-agents (MIT), which its keepers extend every month.
+
+Nearly all of its patterns are plain words: an automaton finds any of them in one pass over a text. The few others are
+left to RE2. Without the package, a short pattern of words that robots use stands in for the list.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import compute, truth_of
+
+SHORT = "bot|crawl|spider|slurp|archiver|preview|monitor|headless|curl|wget|python|java/|go-http|http-?client|scan"
+_ESCAPED = re.compile(r"\\([^A-Za-z0-9])")
+_SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
+
+
+class Bots:
+    """Finds robots among user agents."""
+
+    def __init__(self, patterns: list[str]) -> None:
+        plain = [pattern for pattern in patterns if _SPECIAL.search(_ESCAPED.sub("", pattern)) is None]
+        others = [pattern for pattern in patterns if pattern not in set(plain)]
+        self._pattern = "|".join(f"(?:{pattern})" for pattern in others)
+        words = [_ESCAPED.sub(r"\1", pattern).encode("ascii", "ignore") for pattern in plain]
+        self._automaton = _automaton([word for word in words if word])
+
+    def among(self, agents: Any) -> NDArray[np.bool_]:
+        """Return which of an Arrow array of texts, none of them missing, are robots."""
+        from panstream.primitives.kernels.sources.beacon_fields import find_words
+
+        found = np.zeros(len(agents), np.uint8)
+        offsets = np.frombuffer(agents.buffers()[1], np.int32, len(agents) + 1, 4 * agents.offset).astype(np.int64)
+        data = np.frombuffer(agents.buffers()[2] or b"\0", np.uint8)
+        find_words(data, offsets[:-1], offsets[1:], *self._automaton, found)
+        robots: NDArray[np.bool_] = found.astype(bool)
+        if self._pattern:
+            robots |= truth_of(compute.match_substring_regex(agents, self._pattern))
+        return robots
+
+
+@cache
+def known_bots() -> Bots:
+    """Return the kept list, or the short one where the package is not installed."""
+    try:
+        kept = importlib.import_module("crawleruseragents").CRAWLER_USER_AGENTS_DATA
+    except ImportError:
+        return Bots([f"(?i){SHORT}"])
+    return Bots([str(entry["pattern"]) for entry in kept])
+
+
+def _automaton(words: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint8]]:
+    """Return the letters by byte, the next state by state and letter, and which states end a word."""
+    used = sorted({letter for word in words for letter in word})
+    letters = np.zeros(256, np.uint8)
+    letters[used] = np.arange(1, len(used) + 1)
+    steps: list[dict[int, int]] = [{}]
+    ends = [0]
+    for word in words:
+        state = 0
+        for letter in letters[np.frombuffer(word, np.uint8)].tolist():
+            if letter not in steps[state]:
+                steps[state][letter] = len(steps)
+                steps.append({})
+                ends.append(0)
+            state = steps[state][letter]
+        ends[state] = 1
+    if len(steps) > np.iinfo(np.uint16).max:
+        raise OverflowError("too many words for an automaton of 16 bits")
+    table, fallback = np.zeros((len(steps), len(used) + 1), np.uint16), np.zeros(len(steps), np.int64)
+    waiting = [0]
+    for state in waiting:  # grows: shortest beginnings first
+        back = int(fallback[state])
+        if state:
+            table[state] = table[back]
+            ends[state] |= ends[back]
+        for letter, target in steps[state].items():
+            fallback[target] = int(table[back, letter]) if state else 0
+            table[state, letter] = target
+            waiting.append(target)
+    return letters, table, np.array(ends, np.uint8)

@@ -1,0 +1,204 @@
+"""Access logs of web servers, as columns of the same names: the common and combined formats, and Caddy's JSON lines.
+
+``visitor`` is a hash of host and agent, made as the line is read; where the log is a site's, so are the columns about
+visits that beacons have. A dash is NULL. A time is read with its zone, or as
+seconds since 1970. A line that is not of such a log is a bad row; what follows the fields is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from panstream.engine.arrow import pa
+from panstream.engine.config.website import LOG_MADE
+from panstream.engine.rows.row_batch import NOT_LOG, Rows, RowSchema
+from panstream.engine.rows.wiping import wipe_unused
+from panstream.engine.sources.formats._access_log_columns import made_of_log, sources_of
+from panstream.engine.sources.formats.beacons import Found
+from panstream.engine.sources.formats.text_columns import from_spans
+from panstream.errors import FeedError
+
+COLUMNS = {
+    "host": "string",
+    "user": "string",
+    "time": "timestamp",
+    "method": "string",
+    "path": "string",
+    "query": "string",
+    "protocol": "string",
+    "status": "int",
+    "bytes": "int",
+    "referrer": "string",
+    "agent": "string",
+}
+CADDY = b'"logger":"http.log.access'
+LINE = re.compile(rb"\S+ \S+ \S+ \[\d{2}/[A-Z][a-z]{2}/\d{4}:")
+VISITOR = "visitor"
+_KEY = np.uint64(0)  # there is nothing to keep secret: hashes are hashed again, and wiped with the rows
+_PLACE = {name: at for at, name in enumerate(COLUMNS)} | {VISITOR: 0}
+# Where Caddy writes what: keys of a line, of its request, and of the request's headers.
+_OUTER = ("request", "user_id", "ts", "status", "size")
+_REQUEST = ("headers", "client_ip", "remote_ip", "method", "uri", "proto")
+_HEADERS = ("Referer", "User-Agent")
+
+
+class _Lines:
+    """What logs share: they have no head, and a row is a line."""
+
+    def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
+        made = {} if site is None else LOG_MADE
+        known = (*_PLACE, *made)
+        strange = next((name for name in schema.columns if name not in known), None)
+        if strange is not None:
+            raise FeedError(f"{place}: an access log has the columns {', '.join(known)}, and no {strange!r}")
+        if schema.columns.get(VISITOR, "int") != "int":
+            raise FeedError(f"{place}: the column visitor is a hash, so its type must be int")
+        own = {name: kind for name, kind in schema.columns.items() if name not in made}
+        sources = {name: COLUMNS[name] for name in (sources_of(schema.columns) if made else ())}
+        for name, kind in (made | sources).items():
+            if schema.columns.get(name, kind) != kind:
+                raise FeedError(f"{place}: the type of column {name} must be {kind}")
+        self._schema, self._site = schema, site or ""
+        self._read = replace(schema, columns=own | sources)  # what is made of other columns is not read
+        self._places = [_PLACE[name] for name in self._read.columns]
+        faults = range(self._read.misfit(next(iter(self._read.columns))))
+        self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
+        self._codes[faults] = faults
+        for name in own:
+            here, there = self._read.misfit(name), schema.misfit(name)
+            self._codes[here : here + 2] = there, there + 1
+
+    def start(self, data: bytearray, end: int, *, final: bool) -> int:
+        """There is no head."""
+        return 0
+
+    def _made(self, view: Any, starts: Any, stops: Any) -> dict[str, Any]:
+        """Return the column of visitors, if it is read."""
+        from panstream.primitives.kernels.sources.visitor_ids import hash_pairs
+
+        if VISITOR not in self._schema.columns:
+            return {}
+        host, agent = _PLACE["host"], _PLACE["agent"]
+        out = np.empty(starts.shape[1], np.uint64)
+        hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
+        return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
+
+    def _with_made(self, read: Rows) -> Rows:
+        """Return rows with the columns that are made of those that were read."""
+        if self._read == self._schema:
+            return read
+        found = {name: read.columns.column(name) for name in self._read.columns}
+        columns = {
+            name: found[name] if name in found else made_of_log(name, found, self._site)
+            for name in self._schema.columns
+        }
+        rows = Rows.checked(columns, self._schema, self._codes[read.codes])
+        wipe_unused(found.values(), rows.columns.columns)
+        return rows
+
+    def cut(self, data: bytearray, end: int) -> int:
+        """Return where the last line ends."""
+        return data.rfind(b"\n", 0, end) + 1
+
+
+class LogParser:
+    """Rows of one log, in Caddy's format if its first line is a JSON object, else in the common or combined one."""
+
+    def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
+        self._kinds = tuple(kind(schema, place=place, site=site) for kind in (AccessLogParser, CaddyParser))
+        self._chosen: AccessLogParser | CaddyParser = self._kinds[0]
+
+    def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
+        """Look at the first byte."""
+        if not end and not final:
+            return None
+        self._chosen = self._kinds[data.startswith(b"{", 0, end)]
+        return 0
+
+    def cut(self, data: bytearray, end: int) -> int:
+        """Return where the last line ends."""
+        return self._chosen.cut(data, end)
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of complete lines."""
+        return self._chosen.parse(data, end)
+
+
+class AccessLogParser(_Lines):
+    """Rows of one log in the common or combined format."""
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of complete lines."""
+        from panstream.primitives.kernels.sources.access_log_fields import split_log
+        from panstream.primitives.kernels.sources.csv_fields import copy_spans
+
+        view = np.frombuffer(data, np.uint8)
+        most = data.count(b"\n", 0, end)
+        starts, stops = np.empty((2, len(COLUMNS), most), np.int64)
+        broken = np.empty(most, np.uint8)
+        rows = int(split_log(view, end, starts, stops, broken))
+        if not rows:
+            return Rows.none(self._schema), end
+        codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
+        made = self._made(view, starts[:, :rows], stops[:, :rows])
+        starts, stops = starts[self._places, :rows], stops[self._places, :rows]
+
+        def copy(column: int, offsets: Any, out: Any) -> None:
+            copy_spans(view, starts[column], stops[column], offsets, out)
+
+        read = from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=made)
+        return self._with_made(read), end
+
+
+class CaddyParser(_Lines):
+    """Rows of one log that Caddy writes as JSON lines."""
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of complete lines."""
+        from panstream.primitives.kernels.sources import json_fields as json
+        from panstream.primitives.kernels.sources.json_nested import scan_within, split_texts, take_first
+
+        view = np.frombuffer(data, np.uint8)
+        outer, broken = Found(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
+        rows = int(json.scan_lines(view, end, *outer.arrays, broken))
+        if not rows:
+            return Rows.none(self._schema), end
+        request, headers = Found(_REQUEST, rows), Found(_HEADERS, rows)
+        scan_within(view, outer.places("request", rows), *request.arrays)
+        scan_within(view, request.places("headers", rows), *headers.arrays)
+        starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
+        kinds = np.zeros((len(COLUMNS), rows), np.uint8)
+
+        def put(column: str, places: tuple[Any, Any, Any]) -> int:
+            at, there = _PLACE[column], places[2] != json.ABSENT
+            starts[at, there], stops[at, there], kinds[at, there] = (each[there] for each in places)
+            return at
+
+        for column, key in (("user", "user_id"), ("time", "ts"), ("status", "status"), ("bytes", "size")):
+            put(column, outer.places(key, rows))
+        for column, key in (("host", "remote_ip"), ("host", "client_ip"), ("method", "method"), ("protocol", "proto")):
+            put(column, request.places(key, rows))
+        for column, key in (("referrer", "Referer"), ("agent", "User-Agent")):
+            at = put(column, headers.places(key, rows))
+            take_first(view, starts[at], stops[at], kinds[at])
+        at, rest = put("path", request.places("uri", rows)), _PLACE["query"]
+        split_texts(view, ord("?"), starts[at], stops[at], kinds[at], starts[rest], stops[rest], kinds[rest])
+        fitting = np.isin(kinds, (json.STRING, json.ESCAPED, json.NUMBER))
+        kinds[~fitting | (starts == stops)] = json.ABSENT  # an empty name of a user is none
+        bad = (broken[:rows] != 0) | (outer.places("request", rows)[2] != json.NESTED)
+        codes = np.where(bad, np.uint16(NOT_LOG), np.uint16(0))
+        numbers = not (kinds[_PLACE["time"]] == json.STRING).any()  # Caddy can be told to write times as text
+        made = self._made(view, starts, stops)
+        starts, stops, kinds = starts[self._places], stops[self._places], kinds[self._places]
+
+        def copy(column: int, offsets: Any, out: Any) -> None:
+            json.gather_values(view, starts[column], stops[column], kinds[column], offsets, out)
+
+        present, woven = kinds != json.ABSENT, kinds == json.ESCAPED
+        seconds = ["time"] if numbers else []
+        read = from_spans(view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=made)
+        return self._with_made(read), end

@@ -1,0 +1,287 @@
+"""Arrow arrays that anyone may have made to columns as declared: null where a value does not fit, and those rows are
+marked.
+
+Every type that is not on the list is refused by its name in the schema, before any row is looked at. Arrays from
+outside then have all their offsets, views and codes checked, here and in this process, before anything else reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
+from panstream.engine.rows.row_batch import Codes, Rows, RowSchema, arrow_type
+from panstream.engine.rows.undecoded_ids import StoredIds
+from panstream.engine.rows.wiping import NONE_LENT, Lent, wipe_unused
+from panstream.engine.sources.formats.text_columns import checked_letters, parse, plain_bytes
+from panstream.errors import FeedError
+
+_WHOLE = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
+_WHOLE |= {kind.id for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())}
+_REAL = {kind.id for kind in (pa.float16(), pa.float32(), pa.float64())}
+_DECIMAL = {kind.id for kind in (pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1))}
+_TEXT = {kind.id for kind in (pa.string(), pa.large_string(), pa.string_view())}
+_BYTES = {kind.id for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))}
+_DATE = {kind.id for kind in (pa.date32(), pa.date64())}
+_TIME = {pa.timestamp("us").id}
+_NUMBER = _WHOLE | _REAL | _DECIMAL
+_READ = {
+    "int": _NUMBER,
+    "double": _NUMBER,
+    "string": _TEXT,
+    "binary": _TEXT | _BYTES,
+    "bool": {pa.bool_().id},
+    "timestamp": _TIME | _DATE | _TEXT,
+    "date": _DATE | _TEXT,
+}
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+
+
+def check_types(found: Any, schema: RowSchema, place: str) -> None:
+    """Refuse an input whose Arrow schema lacks a declared column or has it in a type that is not read as declared."""
+    for name, kind in schema.columns.items():
+        if found.get_field_index(name) < 0:
+            raise FeedError(f"{place} has no column {name!r}, or has it twice")
+        stored = found.field(name).type  # or that of an extension's storage, and of a dictionary's words
+        stored = stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored
+        stored = stored.value_type if pa.types.is_dictionary(stored) else stored
+        fits = stored.id in _READ[kind] or pa.types.is_null(stored)
+        if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
+            fits = False  # pyarrow goes astray with such a scale
+        if not fits:
+            raise FeedError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
+
+
+def check_layout(array: Any) -> None:
+    """Check an array of a type that ``check_types`` has let pass; raise ``ArrowInvalid`` if it is not sound.
+
+    Letters are not checked: what is not UTF-8 is a matter of its row.
+    """
+    array = getattr(array, "storage", array)
+    if pa.types.is_dictionary(array.type):
+        check_layout(array.indices)
+        check_layout(array.dictionary)
+        if not _within(array.indices, len(array.dictionary)):
+            raise pa.ArrowInvalid("a code is not in its dictionary")
+        return
+    array.validate()
+    plain = _AS_BYTES.get(array.type)
+    if plain is not None:
+        array = pa.Array.from_buffers(plain, len(array), array.buffers(), offset=array.offset)
+    if array.type.id not in _DATE:  # there a time of day is found, which is left out like anybody's
+        array.validate(full=True)
+    if pa.types.is_decimal(array.type) and _has_least_decimal(array):
+        raise pa.ArrowInvalid("a decimal has more digits than its type")
+
+
+def _has_least_decimal(array: Any) -> bool:
+    """Return whether a decimal is the least that fits its bits: it has no opposite, so pyarrow lets it pass and
+    turns its sign.
+    """
+    words = array.type.bit_width // 64
+    if array.type.bit_width % 64 or array.null_count == len(array):
+        return False
+    stop = array.offset + len(array)
+    parts = np.frombuffer(array.buffers()[1], np.int64, words * stop).reshape(-1, words)[array.offset :]
+    least = (parts[:, -1] == np.iinfo(np.int64).min) & (parts[:, :-1] == 0).all(axis=1)
+    return bool((least & truth_of(array.is_valid())).any())
+
+
+def _within(codes: Any, size: int) -> bool:
+    """Return whether all codes are from 0 up to but not including ``size``."""
+    if not codes.null_count:
+        plain = numbers_of(codes)
+        return not plain.size or (int(plain.min()) >= 0 and int(plain.max()) < size)
+    ends = compute.min_max(codes).as_py()
+    return (ends["min"] or 0) >= 0 and (ends["max"] or 0) < max(1, size)
+
+
+Mask = NDArray[np.bool_]
+Converted = tuple[Any, Mask | None]
+
+_DAY = 86_400_000_000  # microseconds
+_UNITS = {"s": 1_000_000, "ms": 1_000}
+_MOST = 2**63 - 1
+
+
+def from_arrow(
+    batch: Any,
+    schema: RowSchema,
+    *,
+    ids: StoredIds | None = None,
+    owned: bool = True,
+    place: str = "the input",
+    sound: Container[str] = (),
+) -> Rows:
+    """Return the declared columns of an Arrow record batch, converted to their declared types; without the user's if
+    ``ids`` are given.
+
+    What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
+    Columns that are ``sound`` were put together by decoders of ours, which check what they read.
+    """
+    kinds = {name: kind for name, kind in schema.columns.items() if ids is None or name != schema.user}
+    found = {name: batch.column(name) for name in kinds}
+    lent = NONE_LENT if owned else Lent.of(found.values())
+    codes = np.zeros(batch.num_rows, np.uint16)
+    columns = _converted(found, kinds, schema, codes, place, sound)
+    piece = Rows.checked(columns, schema, codes, lent=lent)
+    piece.ids = ids
+    wipe_unused(found.values(), piece.columns.columns, lent)
+    return piece
+
+
+def _converted(
+    found: Mapping[str, Any],
+    kinds: Mapping[str, str],
+    schema: RowSchema,
+    codes: Codes,
+    place: str,
+    sound: Container[str],
+) -> dict[str, Any]:
+    """Check and convert arrays, wherever they come from: anyone may have made them."""
+    columns = {}
+    name = ""
+    try:
+        for name, array in found.items():
+            if name not in sound:
+                check_layout(array)
+            columns[name], bad = _convert(array, kinds[name], is_user=name == schema.user)
+            schema.mark(codes, bad, schema.misfit(name))
+        return columns
+    except pa.ArrowException:  # whose message may quote a value
+        pass
+    raise FeedError(f"{place} could not be read: column {name!r} points outside its data")
+
+
+def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
+    """Return a column of a declared kind, null where a value does not fit, and where that is (None: nowhere).
+
+    Ids may stay unsigned, and are compared and hashed as bytes, so that nobody checks their letters; other strings may
+    stay in a dictionary.
+    """
+    is_ = pa.types
+    array = getattr(array, "storage", array)
+    if is_.is_dictionary(array.type):
+        if kind == "string" and not is_user:
+            return _dictionary(array)
+        array = _decoded(array)
+    if is_.is_null(array.type):
+        return pa.nulls(len(array), arrow_type(kind)), None
+    if kind == "string" and is_user:
+        plain, _ = parse(array, "binary")
+        return pa.Array.from_buffers(pa.string(), len(array), plain.buffers(), offset=plain.offset), None
+    if kind == "string":
+        return parse(array, "string")
+    if kind == "int":
+        return (array, None) if is_user and is_.is_uint64(array.type) else _whole(array)
+    if kind == "double":
+        return compute.cast(_wide(array), pa.float64(), safe=False), None
+    if kind == "binary":
+        fixed = is_.is_fixed_size_binary(array.type)
+        return (compute.cast(array, pa.binary()), None) if fixed else parse(array, "binary")
+    if kind != "bool" and array.type.id in _TEXT:
+        return parse(array, kind)
+    return (array, None) if kind == "bool" else _time(array) if kind == "timestamp" else _date(array)
+
+
+def _wide(array: Any) -> Any:
+    """Return numbers in a type that pyarrow can compute with: of the narrow ones it cannot, or not rightly."""
+    if pa.types.is_decimal32(array.type) or pa.types.is_decimal64(array.type):
+        return compute.cast(array, pa.decimal128(array.type.precision, array.type.scale))
+    return compute.cast(array, pa.float32()) if pa.types.is_float16(array.type) else array
+
+
+def _whole(array: Any) -> Converted:
+    array = _wide(array)
+    found, bad = array.type, None
+    if pa.types.is_uint64(found):
+        array, bad = _only(array, numbers_of(array) <= np.uint64(_MOST))
+    elif pa.types.is_floating(found):
+        numbers = numbers_of(array)
+        with np.errstate(invalid="ignore"):  # of NaNs that signal
+            whole = (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
+        array, bad = _only(array, whole)
+    elif pa.types.is_decimal(found):
+        good = compute.equal(compute.trunc(array), array)
+        if found.precision - found.scale > 18:
+            ends = [pa.array([end]).cast(pa.decimal256(19, 0)) for end in (-_MOST - 1, _MOST)]
+            for end, within in zip(ends, (compute.greater_equal, compute.less_equal), strict=True):
+                good = compute.and_(good, within(array, end[0]))
+        array, bad = _only(array, truth_of(good))
+        if array.null_count:  # pyarrow would cast what lies behind a null, too
+            array = compute.if_else(array.is_valid(), array, compute.cast(words_of(["0"]), found)[0])
+            whole = compute.cast(array, pa.int64())
+            return compute.if_else(arrow_mask(truth_of(good)), whole, missing(whole.type)), bad
+    return (array if array.type == pa.int64() else compute.cast(array, pa.int64())), bad
+
+
+def _time(array: Any) -> Converted:
+    found = array.type
+    if pa.types.is_date32(found):
+        return _scaled(array.view(pa.int32()).cast(pa.int64()), _DAY)
+    whole = array.view(pa.int64())
+    if pa.types.is_date64(found):
+        return _scaled(whole, 1_000)
+    if found.unit == "ns":
+        return compute.cast(whole.view(pa.timestamp("ns")), pa.timestamp("us"), safe=False), None
+    return (whole.view(pa.timestamp("us")), None) if found.unit == "us" else _scaled(whole, _UNITS[found.unit])
+
+
+def _scaled(whole: Any, factor: int) -> Converted:
+    """Return times in microseconds, of so many each."""
+    numbers = numbers_of(whole)
+    whole, bad = _only(whole, (numbers <= _MOST // factor) & (numbers >= -(_MOST // factor)))
+    values = np.where(np.abs(numbers_of(whole)) <= _MOST // factor, numbers_of(whole), 0) * factor
+    valid = arrow_mask(truth_of(whole.is_valid())).buffers()[1] if whole.null_count else None
+    return pa.Array.from_buffers(pa.timestamp("us"), len(whole), [valid, pa.py_buffer(values)]), bad
+
+
+def _date(array: Any) -> Converted:
+    if pa.types.is_date32(array.type):
+        return array, None
+    whole = array.view(pa.int64())
+    numbers = numbers_of(whole)
+    days, rest = np.divmod(numbers, _DAY // 1_000)
+    _, bad = _only(whole, (rest == 0) & (days >= -(2**31)) & (days < 2**31))
+    valid = truth_of(whole.is_valid()) if whole.null_count else np.ones(len(whole), bool)
+    valid = valid if bad is None else valid & ~bad
+    bits = None if valid.all() else arrow_mask(valid).buffers()[1]
+    return pa.Array.from_buffers(pa.date32(), len(whole), [bits, pa.py_buffer(days.astype(np.int32))]), bad
+
+
+def _only(array: Any, good: Mask) -> Converted:
+    """Return the array with null where a value is there and not good, and where that is."""
+    bad: Mask = ~good
+    if array.null_count:
+        bad &= truth_of(array.is_valid())
+    if not bad.any():
+        return array, None
+    return compute.if_else(arrow_mask(bad), missing(array.type), array), bad
+
+
+def _decoded(array: Any) -> Any:
+    words = getattr(array.dictionary, "storage", array.dictionary)
+    views = words.type in (pa.string_view(), pa.binary_view())  # from which pyarrow cannot take
+    return (plain_bytes(words) if views else words).take(array.indices)
+
+
+def _dictionary(array: Any) -> Converted:
+    words, codes = array.dictionary, array.indices
+    plain = words.type == pa.string() and codes.type in (pa.int32(), pa.int8())
+    words, broken = parse(words, "string") if not plain else checked_letters(words)
+    if plain and broken is None and not words.null_count:
+        return array, None
+    numbers = numbers_of(codes).astype(np.int64)  # checked: within the dictionary, but behind nulls
+    there = truth_of(codes.is_valid()) if codes.null_count else np.ones(len(codes), bool)
+    numbers = np.where(there, numbers, 0)
+    if words.null_count:
+        there &= truth_of(words.is_valid())[numbers]
+        words = compute.coalesce(words, words_of([""])[0])  # dictionaries with nulls cannot be joined
+    bad = None if broken is None else broken[numbers] & ~there
+    bits = None if there.all() else arrow_mask(there).buffers()[1]
+    plain_codes = pa.Array.from_buffers(pa.int32(), len(codes), [bits, pa.py_buffer(numbers.astype(np.int32))])
+    return pa.DictionaryArray.from_arrays(plain_codes, words, safe=False), bad

@@ -1,0 +1,175 @@
+"""Arrow IPC, as a stream or as a file; a stream may also come through a pipe or compressed.
+
+Messages are looked at before pyarrow unpacks them: a compressed buffer says how large it will be, and pyarrow allocates
+that much, so the sum is bounded first. Dictionaries that come in parts are refused: pyarrow would put them together
+before anyone has checked them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
+from panstream.errors import FeedError
+from panstream.primitives.kernels.sources.arrow_ipc import (
+    COMPRESSED,
+    DAMAGED,
+    DELTA,
+    block_places,
+    buffer_places,
+    look_at,
+    walk_messages,
+)
+
+MOST_UNPACKED = 1 << 30  # bytes of one message
+_MOST_METADATA = 1 << 26
+_CONTINUES = b"\xff\xff\xff\xff"
+_MAGIC = b"ARROW1"
+
+
+def check_body(data: memoryview, place: str) -> None:
+    """Refuse a stream in memory that is not whole, or has compressed buffers: those are for the whole body."""
+    found = walk_messages(np.frombuffer(data, np.uint8))
+    if found == COMPRESSED:
+        raise FeedError(f"{place} has compressed buffers; compress the whole body instead, by Content-Encoding")
+    _check(found, place)
+
+
+class _CheckedStream(io.RawIOBase):
+    """The bytes of a stream, message by message, each looked at before its first byte is handed on."""
+
+    def __init__(self, handle: Any, place: str) -> None:
+        self._messages = pa.ipc.MessageReader.open_stream(handle)
+        self._place = place
+        self._waiting = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return exactly ``size`` bytes, or fewer at the end."""
+        parts: list[bytes] = []
+        while size > 0 and (self._waiting or self._next()):
+            taken = self._waiting[:size]
+            parts.append(bytes(taken))
+            self._waiting = self._waiting[len(taken) :]
+            size -= len(taken)
+        return b"".join(parts)
+
+    def _next(self) -> bool:
+        try:
+            message = self._messages.read_next_message()
+        except StopIteration:
+            return False
+        body = memoryview(message.body if message.body is not None else b"")
+        _check_message(np.frombuffer(message.metadata, np.uint8), lambda at, size: body[at : at + size], self._place)
+        self._waiting = memoryview(message.serialize())
+        return True
+
+
+def _check_file(handle: Any, place: str) -> None:
+    """Look at all messages that the footer of a file names; the handle can be moved, and is left at its beginning."""
+    size = handle.size()
+
+    def read(at: int, count: int) -> bytes:
+        handle.seek(at)
+        return bytes(handle.read(count))
+
+    tail = read(max(0, size - 10), 10)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > min(size - 10, _MOST_METADATA):
+        _check(DAMAGED, place)
+    footer = np.frombuffer(read(size - 10 - length, length), np.uint8)
+    for at in block_places(footer).tolist():
+        head = read(at, 8) if 0 <= at < size else b""
+        begin = at + (8 if head.startswith(_CONTINUES) else 4)
+        count = int.from_bytes(head[begin - at - 4 : begin - at], "little")
+        if len(head) < 8 or count > min(size - begin, _MOST_METADATA):
+            _check(DAMAGED, place)
+        metadata = np.frombuffer(read(begin, count), np.uint8)
+        _check_message(metadata, lambda start, wide, body=begin + count: read(body + start, wide), place)  # type: ignore[misc]
+    handle.seek(0)
+
+
+def _check_message(metadata: Any, body: Callable[[int, int], Any], place: str) -> None:
+    _, found = look_at(metadata)
+    if found != COMPRESSED:
+        _check(found, place)
+        return
+    total = 0
+    for at, size in buffer_places(metadata).tolist():
+        if at < 0 or size < 0:
+            _check(DAMAGED, place)
+        declared = int.from_bytes(body(at, min(size, 8)), "little", signed=True)
+        total += size if declared == -1 else max(0, declared)  # -1: this one is not compressed
+    if total > MOST_UNPACKED:
+        raise FeedError(
+            f"{place} has a batch of more than {MOST_UNPACKED >> 20:,} MiB when unpacked; write smaller ones"
+        )
+
+
+def _check(found: int, place: str) -> None:
+    if found == DELTA:
+        raise FeedError(f"{place} has dictionaries in parts; write each as a whole")
+    if found == DAMAGED:
+        raise FeedError(f"{place} could not be read: it is cut off, damaged or not Arrow IPC")
+
+
+class ArrowInput:
+    """Record batches of one input. Memory is bounded by the largest batch that its writer made.
+
+    ``handle`` is a pyarrow file or stream that reads into memory of its own: nothing is mapped, since batches are
+    overwritten after use.
+    """
+
+    def __init__(self, handle: Any, schema: RowSchema, *, place: str, seekable: bool) -> None:
+        self._handle, self._schema, self._place = handle, schema, place
+        head = guarded(lambda: handle.read(len(_MAGIC)), place=place, what="Arrow IPC") if seekable else b""
+        if seekable:
+            handle.seek(0)
+        self._is_file = head == _MAGIC
+        try:
+            self._reader = self._guarded(self._open)
+            check_types(self._reader.schema, schema, place)
+        except FeedError:
+            handle.close()
+            raise
+
+    def pieces(self) -> Iterator[Rows]:
+        """Yield the rows in order."""
+        number = 0
+        while (batch := self._guarded(lambda number=number: self._batch(number))) is not None:  # type: ignore[misc]
+            number += 1
+            yield from_arrow(batch, self._schema, place=self._place)
+
+    def close(self) -> None:
+        """Close the input."""
+        self._handle.close()
+
+    def _open(self) -> Any:
+        if not self._is_file:
+            return pa.ipc.open_stream(pa.PythonFile(_CheckedStream(self._handle, self._place), "r"))
+        _check_file(self._handle, self._place)
+        names = pa.ipc.open_file(self._handle).schema
+        wanted = [names.get_field_index(name) for name in self._schema.columns]
+        # Other columns are not even read; a missing one is reported by check_types.
+        options = pa.ipc.IpcReadOptions(included_fields=sorted(wanted) if min(wanted) >= 0 else None)
+        return pa.ipc.open_file(self._handle, options=options)
+
+    def _batch(self, number: int) -> Any:
+        if self._is_file:
+            if number >= self._reader.num_record_batches:
+                return None
+            return self._reader.get_batch(number)
+        return next(iter(self._reader), None)
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        return guarded(call, place=self._place, what="Arrow IPC")

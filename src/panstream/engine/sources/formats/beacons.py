@@ -1,0 +1,165 @@
+"""Beacons of browsers, four lines each: site and address, user agent, language, as the connection tells, and the body.
+
+The body is a JSON object with ``url``, ``referrer``, ``event`` and ``value``, written by whoever sent it. Robots are
+bad rows, as is a body that is no such object.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import compute, pa
+from panstream.engine.config.website import BEACON, MADE
+from panstream.engine.rows.row_batch import NOT_JSON, Rows, RowSchema
+from panstream.engine.rows.wiping import wipe_array, wipe_unused
+from panstream.engine.sources.formats._bots import known_bots
+from panstream.engine.sources.formats.text_columns import from_spans
+
+LINES = 4
+_KEYS = ("url", "referrer", "event", "value")
+_HEAD = {"agent": 1, "language": 2}  # in which line it stands
+OTHERS, TABLETS, PHONES = (
+    "TV|PlayStation|Xbox|Nintendo",
+    "iPad|Tablet|Kindle|Silk/",
+    "Mobi|iPhone|iPod|Android",
+)
+SOURCES = {  # what is made of which text
+    **dict.fromkeys(("path", "section", "campaign"), "url"),
+    **dict.fromkeys(("referrer_host", "entry"), "referrer"),
+    "country": "language",
+    "device": "agent",
+}
+_PATTERNS = {
+    "path": "^(?P<found>[^?#]+)",
+    "section": "^(?P<found>/[^/?#]*)",
+    "campaign": "[?&]utm_campaign=(?P<found>[^&#]+)",
+    "referrer_host": r"^https?://(?:www\.)?(?P<found>[^/:?#]+)",
+    "country": "^[A-Za-z]{2,3}(?:-[A-Za-z]{4})?-(?P<found>[A-Za-z]{2})",
+}
+_KEY = np.uint64(0)  # hashes are hashed again, and wiped with the rows: there is nothing to keep secret
+
+
+def made_of(name: str, text: Any, site: str) -> Any:
+    """Return a column that is made of a text that the browser sent, without DuckDB, which would keep residue of it.
+
+    >>> made_of("campaign", pa.array(["/a?utm_campaign=may&x=1", "/b", None]), "example.org").to_pylist()
+    ['may', '', '']
+    """
+    text = compute.coalesce(text, pa.scalar("", pa.string()))
+    if name == "device":
+        return _devices(text)
+    if name == "entry":
+        return compute.not_equal(made_of("referrer_host", text, site), site)
+    if name == "referrer_host":
+        text = compute.ascii_lower(text)
+    found = extracted(text, _PATTERNS[name])
+    return compute.ascii_upper(found) if name == "country" else found
+
+
+def extracted(text: Any, pattern: str) -> Any:
+    """Return what a pattern finds in every text, and nothing where it does not match."""
+    found = compute.struct_field(compute.extract_regex(text, pattern), "found")
+    return compute.coalesce(found, pa.scalar("", pa.string()))
+
+
+def _devices(agents: Any) -> Any:
+    holds = partial(compute.match_substring_regex, agents)
+    tablet = compute.or_(holds(TABLETS), compute.and_not(holds("Android"), holds("Mobi")))
+    cases = (compute.or_(compute.equal(agents, ""), holds(OTHERS)), tablet, holds(PHONES))
+    chosen = compute.make_struct(*cases)
+    return compute.case_when(chosen, *(pa.scalar(word) for word in ("other", "tablet", "mobile", "desktop")))
+
+
+class Found:
+    """Where the values of some keys lie, and what they are, a row for each key."""
+
+    def __init__(self, keys: tuple[str, ...], rows: int) -> None:
+        self._keys = keys
+        names = [key.encode() for key in keys]
+        places = np.zeros((2, len(keys), rows), np.int64)
+        kinds = np.zeros((len(keys), rows), np.uint8)
+        edges = np.cumsum([0, *map(len, names)])
+        self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, places[0], places[1], kinds)
+
+    def places(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Return where the values of a key begin and end, and what they are."""
+        at = self._keys.index(key)
+        _, _, starts, stops, kinds = self.arrays
+        return starts[at, :rows], stops[at, :rows], kinds[at, :rows]
+
+
+def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
+    """Return a row for every beacon of ``data[:end]``."""
+    from panstream.primitives.kernels.sources import json_fields as json
+    from panstream.primitives.kernels.sources.beacon_fields import cut_lines, scan_texts
+    from panstream.primitives.kernels.sources.visitor_ids import hash_pairs
+
+    view = np.frombuffer(data, np.uint8)
+    most = data.count(b"\n", 0, end) // LINES
+    if not most:
+        return Rows.none(schema)
+    begins, ends = np.zeros((2, LINES, most), np.int64)
+    rows = int(cut_lines(view, end, begins, ends))
+    found, broken = Found(_KEYS, rows), np.zeros(rows, np.uint8)
+    scan_texts(view, begins[3], ends[3], *found.arrays, broken)
+    visitors = np.empty(rows, np.uint64)
+    hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[1]), _KEY, visitors)
+    places = {name: (begins[line], ends[line], np.full(rows, json.STRING, np.uint8)) for name, line in _HEAD.items()}
+    codes = np.where(broken != 0, np.uint16(NOT_JSON), np.uint16(0))
+    for name in _KEYS:
+        starts, stops, sorts = found.places(name, rows)
+        fits = np.isin(sorts, (json.NUMBER,) if name == "value" else (json.STRING, json.ESCAPED))
+        codes[(sorts != json.ABSENT) & ~fits & (codes == 0)] = NOT_JSON
+        places[name] = starts, stops, np.where(fits, sorts, json.ABSENT).astype(np.uint8)
+    codes[_robots(view, begins[1], ends[1])] = NOT_JSON
+    texts = _columns(view, {name: BEACON[name] for name in _needed(schema)}, codes, places)
+    site = bytes(view[: ends[0, 0]]).split(b" ", 1)[0].decode()
+    columns: dict[str, Any] = {}
+    for name in schema.columns:
+        if name == "visitor":
+            columns[name] = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(visitors)])
+        elif name in MADE:
+            columns[name] = made_of(name, texts.column(SOURCES[name]), site)
+        else:
+            columns[name] = texts.column(name)
+    parsed = Rows.checked(columns, schema, codes)
+    wipe_unused(texts.columns, parsed.columns.columns)
+    return parsed
+
+
+def _needed(schema: RowSchema) -> list[str]:
+    """Return what is read of a beacon so that the columns of a schema can be made."""
+    return list(dict.fromkeys(SOURCES.get(name, name) for name in schema.columns if name != "visitor"))
+
+
+def _columns(view: Any, kinds: dict[str, str], codes: Any, places: dict[str, tuple[Any, Any, Any]]) -> Any:
+    """Return the columns that stand somewhere as text; rows that hold none get one of nothing."""
+    from panstream.primitives.kernels.sources.json_fields import ABSENT, ESCAPED, gather_values
+
+    if not kinds:
+        return pa.RecordBatch.from_arrays([], names=[])
+    starts, stops, forms = (np.array([places[name][part] for name in kinds]) for part in range(3))
+
+    def copy(column: int, offsets: Any, out: Any) -> None:
+        gather_values(view, starts[column], stops[column], forms[column], offsets, out)
+
+    spans, woven = (starts, stops), forms == ESCAPED
+    return from_spans(view, RowSchema(columns=kinds), codes, spans, forms != ABSENT, copy, woven).columns
+
+
+def _robots(view: Any, starts: Any, stops: Any) -> Any:
+    from panstream.primitives.kernels.sources.csv_fields import copy_spans
+    from panstream.primitives.kernels.sources.parquet_pages import SLACK
+
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    text = np.zeros(int((stops - starts).sum()) + SLACK, np.uint8)
+    copy_spans(view, starts, stops, offsets, text)
+    agents = pa.Array.from_buffers(pa.string(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    try:
+        return known_bots().among(agents)
+    finally:
+        wipe_array(agents)

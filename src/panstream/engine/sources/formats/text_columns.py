@@ -1,0 +1,208 @@
+"""Columns of text to columns as declared: every row is read by itself, and those that do not fit are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
+from panstream.engine.config.text_style import PLAIN, TextStyle, compile_date_formats
+from panstream.engine.rows.row_batch import Codes, Rows, RowSchema, arrow_type
+from panstream.engine.rows.wiping import wipe_unused
+
+_VALUES = ("int", "double", "timestamp", "date", "bool")
+_LATEST = 253_402_300_800.0  # seconds to the year 10,000
+
+Mask = NDArray[np.bool_]
+
+
+def from_spans(
+    data: Any,
+    schema: RowSchema,
+    codes: Codes,
+    places: tuple[NDArray[Any], NDArray[Any]],
+    present: NDArray[np.bool_],
+    copy: Callable[[int, Any, Any], None],
+    woven: NDArray[np.bool_] | None = None,
+    *,
+    seconds: Collection[str] = (),
+    made: Mapping[str, Any] | None = None,
+    style: TextStyle = PLAIN,
+) -> Rows:
+    """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
+
+    ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is
+    already known to be wrong with each row. Times in ``seconds`` are numbers of seconds since 1970. Columns that are
+    ``made`` of others are taken as they are. All other numbers and times are written in a ``style``.
+    """
+    columns, texts = {}, []
+    for column, (name, kind) in enumerate(schema.columns.items()):
+        first, last, there = places[0][column], places[1][column], present[column]
+        if made is not None and name in made:
+            columns[name], bad = made[name], None
+        elif name in seconds:
+            columns[name], bad = _moments(data, first, last, there)
+        elif kind in _VALUES and (woven is None or not woven[column].any()):
+            columns[name], bad = _values(data, first, last, there, kind, style)
+        else:
+            texts.append(_text(first, last, there, partial(copy, column)))
+            known = kind == "string" and _is_ascii(texts[-1])
+            columns[name], bad = (_as(texts[-1], pa.string()), None) if known else parse(texts[-1], kind, style)
+        schema.mark(codes, bad, schema.misfit(name))
+    rows = Rows.checked(columns, schema, codes)
+    wipe_unused(texts, rows.columns.columns)
+    return rows
+
+
+def parse(array: Any, kind: str, style: TextStyle = PLAIN) -> tuple[Any, Mask | None]:
+    """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is
+    (None: nowhere).
+    """
+    array = plain_bytes(array)
+    if kind == "binary":
+        return _as(array, pa.binary()), None
+    if kind == "string":
+        return checked_letters(_as(array, pa.string()))
+    data, offsets, present = _memory(array)
+    return _values(data, offsets[:-1], offsets[1:], present, kind, style)
+
+
+def checked_letters(array: Any) -> tuple[Any, Mask | None]:
+    """Return an array of strings with null where one is not UTF-8, and where that is."""
+    from panstream.primitives.kernels.sources.text_values import find_bad_utf8
+
+    try:
+        array.validate(full=True)
+        return array, None
+    except (pa.ArrowException, UnicodeDecodeError):
+        pass
+    data, offsets, present = _memory(array)
+    bad = np.empty(len(array), bool)
+    find_bad_utf8(data, offsets[:-1], offsets[1:], present, bad)
+    return _without(_as(array, pa.binary()), bad).view(pa.string()), bad
+
+
+def _values(
+    data: Any, starts: Any, stops: Any, present: Mask, kind: str, style: TextStyle = PLAIN
+) -> tuple[Any, Mask | None]:
+    """Return the text between some places of memory as a column that does not hold text, as ``parse`` does."""
+    from panstream.primitives.kernels.sources import text_values
+    from panstream.primitives.kernels.sources.csv_fields import copy_spans
+
+    memory = {"double": np.float64, "date": np.int32, "bool": np.bool_}
+    values: NDArray[Any] = np.empty(present.size, memory.get(kind, np.int64))
+    bad = np.empty(present.size, bool)
+    if kind == "double":
+        rest = np.empty(present.size, bool)
+        text_values.parse_doubles(data, starts, stops, present, values, bad, rest, ord(style.decimal))
+        if rest.any():  # digits, signs and points
+            first, last = starts[rest], stops[rest]
+            text = _text(first, last, rest[rest], partial(copy_spans, data, first, last))
+            if style.decimal != ".":
+                letters = np.frombuffer(text.buffers()[2], np.uint8)
+                letters[letters == ord(style.decimal)] = ord(".")
+            texts = compute.ascii_trim(_as(text, pa.string()), " \t")
+            values[rest] = np.frombuffer(compute.cast(texts, pa.float64()).buffers()[1], np.float64, len(texts))
+        bad |= ~np.isfinite(values)
+    elif style.date_formats and kind in ("timestamp", "date"):
+        from panstream.primitives.kernels.sources.date_formats import parse_formatted
+
+        steps, ends = compile_date_formats(style.date_formats)
+        parse_formatted(data, starts, stops, present, steps, ends, values, bad, kind == "date")
+    else:
+        parsers: dict[str, Callable[..., None]] = {
+            "int": text_values.parse_ints,
+            "timestamp": text_values.parse_moments,
+            "date": text_values.parse_dates,
+            "bool": text_values.parse_truths,
+        }
+        parsers[kind](data, starts, stops, present, values, bad)
+    valid = present & ~bad
+    buffer = arrow_mask(values).buffers()[1] if kind == "bool" else pa.py_buffer(values)
+    column = pa.Array.from_buffers(arrow_type(kind), present.size, [_bits(valid), buffer])
+    return column, bad if bad.any() else None
+
+
+def _moments(data: Any, starts: Any, stops: Any, present: Mask) -> tuple[Any, Mask | None]:
+    """Return numbers of seconds since 1970 as a column of times."""
+    column, wrong = _values(data, starts, stops, present, "double")
+    seconds = np.frombuffer(column.buffers()[1], np.float64, len(column))
+    bad = np.zeros(present.size, bool) if wrong is None else wrong
+    bad |= present & ~(np.abs(seconds) < _LATEST)
+    valid = present & ~bad
+    values = np.rint(np.where(valid, seconds, 0.0) * 1e6).astype(np.int64)
+    times = pa.Array.from_buffers(arrow_type("timestamp"), present.size, [_bits(valid), pa.py_buffer(values)])
+    return times, bad if bad.any() else None
+
+
+def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:
+    """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of
+    bytes.
+    """
+    from panstream.primitives.kernels.sources.parquet_pages import SLACK
+
+    size = int(stops.sum() - starts.sum())
+    offsets, out = np.empty(starts.size + 1, np.int32), np.empty(size + SLACK, np.uint8)
+    copy(offsets, out)
+    return pa.Array.from_buffers(pa.binary(), starts.size, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _is_ascii(array: Any) -> bool:
+    """Tell whether an array that was made here holds nothing but ASCII, which is always UTF-8."""
+    return bool(np.frombuffer(array.buffers()[2], np.uint8).max() < 0x80)
+
+
+def _bits(valid: Mask) -> Any:
+    return None if valid.all() else arrow_mask(valid).buffers()[1]
+
+
+def plain_bytes(array: Any) -> Any:
+    """Return an array of strings or bytes without views and with small offsets."""
+    if array.type in (pa.string_view(), pa.binary_view()):
+        return _gathered(array)
+    large = array.type in (pa.large_string(), pa.large_binary())
+    return compute.cast(_as(array, pa.large_binary()), pa.binary()) if large else _as(array, pa.binary())
+
+
+def _gathered(array: Any) -> Any:
+    """Return the bytes of views. pyarrow checks no view behind a null, but follows it."""
+    from panstream.primitives.kernels.arrow_gather import gather_views, view_offsets
+
+    if not len(array):
+        return pa.nulls(0, pa.binary())
+    _, table, *buffers = array.buffers()
+    views = np.frombuffer(table, np.int32, 4 * len(array), 16 * array.offset).reshape(-1, 4)
+    bits, offsets = None, np.empty(len(array) + 1, np.int64)
+    if array.null_count:
+        present = truth_of(array.is_valid())
+        views, bits = np.where(present[:, None], views, np.int32(0)), arrow_mask(present).buffers()[1]
+    outside = view_offsets(views, np.array([buffer.size for buffer in buffers], np.int64), offsets) >= 0
+    if outside or offsets[-1] >= 1 << 31:
+        raise pa.ArrowInvalid("views point outside their data, or to too much of it")
+    data = np.empty(int(offsets[-1]), np.uint8)
+    gather_views(views, np.array([buffer.address for buffer in buffers], np.uint64), offsets, data)
+    places = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(array), [bits, places, pa.py_buffer(data)])
+
+
+def _as(array: Any, kind: Any) -> Any:
+    """Return the same memory as strings or bytes."""
+    if array.type == kind:
+        return array
+    return pa.Array.from_buffers(kind, len(array), array.buffers(), offset=array.offset)
+
+
+def _without(array: Any, bad: Mask) -> Any:
+    return compute.if_else(arrow_mask(bad), missing(array.type), array)
+
+
+def _memory(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32], Mask]:
+    """Return data, offsets and which rows are there, of an array that was checked."""
+    _, offsets, data = array.buffers()
+    present = truth_of(array.is_valid()) if array.null_count else np.ones(len(array), bool)
+    places = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if len(array) else np.zeros(1, np.int32)
+    return np.frombuffer(data or b"", np.uint8), places, present

@@ -1,0 +1,103 @@
+"""Files, globs and directories as people write them: a list of files with stable names."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal, get_args
+
+from panstream.engine.storage.ledger_file import LEDGER
+from panstream.errors import FeedError, InvalidParameter
+
+Format = Literal["csv", "tsv", "json", "log", "caddy", "parquet", "arrow"]
+_ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".log": "log",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A file (standard input if ``path`` is ``None``), its format and the name its rows are known under."""
+
+    path: Path | None
+    format: Format
+    name: str
+
+
+def format_of(path: Path) -> Format | None:
+    """Return the format that a file's name tells of, looking through ``.gz``, ``.bz2``, ``.xz`` and ``.zst``.
+
+    >>> format_of(Path("visits.csv.gz"))
+    'csv'
+    """
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    return _ENDINGS.get(Path(name).suffix)
+
+
+def expand(inputs: Sequence[str], *, format: Format | None = None, must_exist: bool = True) -> list[InputFile]:
+    """Return the files of ``inputs``: paths, globs, directories (sorted, with what lies below), and "-".
+
+    A file's name is its path below the directory or the fixed part of the glob that was given, so it stays the same
+    when everything is moved elsewhere.
+    """
+    if format is not None and format not in get_args(Format):
+        raise InvalidParameter(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
+    if not inputs:
+        raise InvalidParameter('at least one input is needed: a file, a glob, a directory, or "-" for standard input')
+    found: list[InputFile] = []
+    for given in inputs:
+        for path, below in _listed(given, must_exist=must_exist):
+            kind = format or (format_of(path) if path is not None else "csv")
+            if kind is None:
+                if Path(given).is_dir():
+                    continue  # a README among the data
+                raise FeedError(
+                    f"{below}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
+                )
+            found.append(InputFile(path=path, format=kind, name=below))
+    names = [file.name for file in found]
+    twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise FeedError(f"two inputs would have the same name, {twice!r}; give the directory above them, or rename one")
+    return found
+
+
+def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
+    if given == "-":
+        return [(None, "standard input")]
+    path = Path(given)
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != LEDGER]
+        below = {file: file.relative_to(path) for file in files}
+        hidden = (".", "_")
+        return [(file, at.as_posix()) for file, at in below.items() if not any(p.startswith(hidden) for p in at.parts)]
+    if glob.has_magic(given) and not path.exists():
+        base = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+        files = sorted(Path(match) for match in glob.glob(given, recursive=True))
+        files = [file for file in files if file.is_file() and file.suffix != LEDGER]
+        if not files and must_exist:
+            raise FeedError(f"no file matches {path.name!r}")
+        return [(file, file.relative_to(base).as_posix()) for file in files]
+    if must_exist and not path.exists():
+        raise FeedError(f"{path.name} does not exist")
+    if must_exist and not path.is_file():  # opening a FIFO that nobody writes to never ends
+        raise FeedError(f"{path.name} is not a regular file; give - and pipe it to standard input")
+    return [(path, path.name)] if path.exists() or must_exist else []

@@ -1,0 +1,288 @@
+"""Kafka: one message is one row, a JSON object or a bare value, counted exactly once; the store holds no offset.
+
+At every tick of the clock one batch goes, be it empty, so that nothing that is stored moves with the messages. Where a
+tick has messages, a mark of how far they reach goes to the broker first. After a restart the mark that belongs to the
+stored state says where to read on: what is in the state is not read again, and everything else is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
+
+from panstream.engine.config.kafka import KafkaAddress, make_client, topic_compression
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources._kafka_offsets import Marks
+from panstream.engine.sources._message_buffer import Messages
+from panstream.engine.sources.base import Feed, Settings
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.json_lines import JsonParser
+from panstream.errors import ConnectionLost, FeedError, needed
+
+_CALL_ROWS = 5_000  # messages asked of the client at a time
+_TIMEOUT = 5.0  # seconds to wait for an answer
+_LOOK = 30.0  # seconds between looks for new partitions, at which marks are renewed
+_LASTING = (
+    *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "TOPIC_AUTHORIZATION_FAILED"),
+    *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
+    *("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"),  # others are reading as this group
+)
+_SETTINGS: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # the oldest would count again, the newest would leave out
+    "isolation.level": "read_committed",
+    "queued.min.messages": 10_000,  # what is read ahead stays in the client's memory
+    "queued.max.messages.kbytes": 4_096,
+    "fetch.queue.backoff.ms": 5,  # by default it asks for more only a second after that was full
+    "socket.timeout.ms": int(1000 * _TIMEOUT),
+    "session.timeout.ms": 2_000,  # there is no session, but this is how long a commit looks for its broker
+    "heartbeat.interval.ms": 500,
+}
+
+
+def gzip_warning(url: str) -> str | None:
+    """Return what a topic's broker leaves open about gzip; raise FeedError if the topic would be refused."""
+    address = KafkaAddress.parse(url)
+    if address.allows_gzip:
+        return f"topic {address.topic!r}: with gzip=allow no copy of memory is covered"
+    consumer = make_client("Consumer", {**_SETTINGS, **address.settings(), "group.id": address.group})
+    compression = topic_compression(address, consumer, _TIMEOUT)
+    if compression == "gzip":
+        raise _refused_gzip(address)
+    advice = (
+        "the claim assumes that none compresses with gzip; set compression.type of the topic to zstd, lz4, snappy or "
+        "uncompressed"
+    )
+    if compression is None:
+        return f"topic {address.topic!r}: the Kafka broker does not tell how producers compress, and {advice}"
+    if compression == "producer":
+        return f"topic {address.topic!r}: producers compress as they like (compression.type = producer), and {advice}"
+    return None
+
+
+def _refused_gzip(address: KafkaAddress) -> FeedError:
+    return FeedError(
+        f"topic {address.topic!r} is compressed with gzip (compression.type), of which the Kafka client leaves up to "
+        "512 bytes of the last messages in memory. Give the topic another compression; or add gzip=allow to the "
+        "address, and no copy of memory is covered"
+    )
+
+
+class KafkaFeed(Feed):
+    """Messages of all partitions of one topic. The column ``key``, where it is declared, is the message's key."""
+
+    def __init__(
+        self,
+        url: str,
+        schema: RowSchema,
+        *,
+        patience: float = 30.0,
+        wall: Callable[[], float] = time.time,
+        **settings: Unpack[Settings],
+    ) -> None:
+        super().__init__(schema, **settings)
+        self._kafka, self._address = needed("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
+        self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
+        self._parser, self._length = JsonParser(schema), max(self._seconds, self._poll)
+        self._patience, self._wait, self._wall = patience, min(_TIMEOUT, patience), wall
+        self._producer = f"kafka:{self._address.topic}:{self._address.group}"
+        self._client: Any = None
+        self._messages, self._places = Messages(schema, "key"), list[tuple[int, int]]()
+        self._marks, self._offsets = Marks([]), dict[int, int]()  # as the broker has them; as read
+        self._tick = 0
+        self._away: float | None = None  # since when the broker has not answered
+        self._looked = 0.0  # when it was last asked for its partitions
+        self._refused: str | None = None
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield what arrived at every tick, for ever, be it nothing; ``None`` while the broker is away."""
+        coalescer = Coalescer(self._schema, rows=sys.maxsize, producer=None, place="kafka")
+        self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before the first tick
+        try:
+            self._open()
+            while not self._stopped:
+                self._gather()
+                if self._marked():
+                    yield self._batch(coalescer)
+                else:
+                    yield None
+        finally:
+            self._messages.forget(self._messages.count, self._messages.end)
+            self._client = None  # closing it would wait for a group that we are no member of
+            coalescer.close()
+
+    def acknowledge(self, token: object) -> None:
+        """Take note that the state of a tick is on disk: marks before its own are not needed any more."""
+        assert isinstance(token, int)
+        self._marks = self._marks.since(token)
+
+    def _open(self) -> None:
+        """Find out where to read on, and leave the mark of it at the broker."""
+        self._client = make_client("Consumer", {**self._settings, "error_cb": self._on_error})
+        partitions = self._asked(self._partitions)
+        self._looked = self._clock()
+        if not self._address.allows_gzip and topic_compression(self._address, self._client, self._wait) == "gzip":
+            raise _refused_gzip(self._address)
+        places = [self._kafka.TopicPartition(self._address.topic, each) for each in partitions]
+        found = self._asked(lambda: self._client.committed(places, timeout=self._wait))
+        marks, known = Marks.found({each.partition: each.metadata for each in found})
+        position = self._applied.get(self._producer)
+        if position is None and all(each.offset < 0 for each in found):
+            edge = partial(self._edge, oldest=self._address.oldest)
+            self._marks = Marks.begin({each: self._asked(partial(edge, each)) for each in partitions})
+        else:
+            mark = None if marks is None else marks.explaining(position)
+            if mark is None:
+                raise FeedError(
+                    f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
+                    "broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest unless all "
+                    "messages of the topic are to be counted into this store"
+                )
+            for new in partitions[known:]:
+                mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
+            self._marks, self._tick = Marks([mark]), 0 if position is None else position >> 64
+        self._offsets = dict(self._marks.last.offsets)
+        while not self._kept(self._marks):
+            self._check()
+        self._client.assign([self._place(each, offset) for each, offset in self._offsets.items()])
+
+    def _gather(self) -> None:
+        """Receive messages until the tick is over; none while there is no room for them."""
+        end = self._clock() + self._length
+        self._look_around()
+        while True:
+            left = max(0.0, end - self._clock())
+            if self._messages.full(self._rows) or self._marks.full:
+                self._sleep(left)
+                return
+            for message in self._client.consume(min(_CALL_ROWS, self._rows - self._messages.count), left):
+                self._take(message)
+            if self._refused is not None:
+                raise FeedError(f"the Kafka broker refused: {self._refused}")
+            if self._clock() >= end:
+                return
+
+    def _take(self, message: Any) -> None:
+        if (error := message.error()) is not None:
+            if error.code() in (self._kafka.KafkaError._AUTO_OFFSET_RESET, self._kafka.KafkaError.OFFSET_OUT_OF_RANGE):
+                raise FeedError(
+                    "the broker has no more what comes next: it was deleted before it was read, or lost. To go on with "
+                    "new messages, give another ?group=NAME and ?begin=newest"
+                )
+            self._on_error(error)
+            return
+        self._away = None
+        self._messages.add(message.key(), message.value() or b"")
+        self._offsets[message.partition()] = message.offset() + 1
+        self._places.append((message.partition(), message.offset()))
+
+    def _marked(self) -> bool:
+        """Begin the next tick, and have the broker keep its mark if it has messages; return whether that worked."""
+        length = max(1, int(1000 * self._length))
+        tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
+        if self._messages.count:
+            marks = self._marks.add(tick, self._offsets)
+            if not self._kept(marks):
+                self._check()
+                return False
+            self._marks = marks
+        self._tick = tick
+        return True
+
+    def _batch(self, coalescer: Coalescer) -> Rows:
+        """Return the messages of a tick as rows, and overwrite them."""
+        rows, _ = self._parser.parse(self._messages.data, self._messages.end)
+        self._messages.forget(self._messages.count, self._messages.end)
+        batch = next((each for part in (coalescer.add(rows), coalescer.flush()) for each in part), None)
+        batch = replace(
+            Rows.none(self._schema) if batch is None else batch,
+            producer=self._producer,
+            sequence=self._marks.last.position(self._tick),
+            token=self._tick,
+        )
+        if batch.codes.any():
+            batch.labels = tuple(f"partition {partition}, offset {offset}" for partition, offset in self._places)
+        self._places.clear()
+        return batch
+
+    def _kept(self, marks: Marks) -> bool:
+        """Have the broker keep marks; return whether it said so."""
+        read = marks.last.offsets
+        places = [self._place(each, offset, marks.text(each, len(read))) for each, offset in read.items()]
+        try:
+            done = self._client.commit(offsets=places, asynchronous=False)
+        except self._kafka.KafkaException as error:
+            self._on_error(error.args[0])
+            return False
+        for each in done:
+            if each.error is not None:
+                self._on_error(each.error)
+                return False
+        self._away = None
+        return True
+
+    def _look_around(self) -> None:
+        """Read partitions that were added, from their beginning; leave marks anew, since brokers forget old ones."""
+        if self._clock() - self._looked < _LOOK:
+            return
+        self._looked = self._clock()
+        try:
+            new = {each: self._edge(each, oldest=True) for each in self._partitions() if each not in self._offsets}
+        except self._kafka.KafkaException as error:
+            self._on_error(error.args[0])
+            self._looked -= _LOOK
+            self._check()
+            return
+        self._away = None
+        self._kept(self._marks)
+        if new:
+            self._offsets |= new
+            self._client.incremental_assign([self._place(each, offset) for each, offset in new.items()])
+
+    def _partitions(self) -> list[int]:
+        found = self._client.list_topics(self._address.topic, timeout=self._wait)
+        topic = found.topics[self._address.topic]
+        if topic.error is not None:
+            raise FeedError(f"the Kafka broker has no topic {self._address.topic!r} for us: {topic.error.str()}")
+        return sorted(topic.partitions)
+
+    def _edge(self, partition: int, *, oldest: bool) -> int:
+        low, high = self._client.get_watermark_offsets(self._place(partition), timeout=self._wait)
+        return int(low if oldest else high)
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """Ask the broker until it answers, or patience ends."""
+        while True:
+            try:
+                answer = call()
+            except self._kafka.KafkaException as error:
+                self._on_error(error.args[0])
+            else:
+                self._away = None
+                return answer
+            self._check()
+
+    def _check(self) -> None:
+        """Wait a little for a broker that is away, or give up."""
+        if self._refused is not None:
+            raise FeedError(f"the Kafka broker refused: {self._refused}")
+        if self._away is None:
+            self._away = self._clock()
+        if self._clock() - self._away > self._patience:
+            raise ConnectionLost(f"the Kafka broker has not answered for {self._patience:g} seconds")
+        self._sleep(0.05)
+
+    def _on_error(self, error: Any) -> None:
+        """Remember what will not pass by itself; the client deals with the rest."""
+        if error.fatal() or error.name() in _LASTING:
+            self._refused = error.name().strip("_").replace("_", " ").lower()
+        elif error.name() == "_ALL_BROKERS_DOWN":
+            self._looked = -_LOOK  # ask at once whether it is back
+
+    def _place(self, partition: int, offset: int = 0, text: str = "") -> Any:
+        return self._kafka.TopicPartition(self._address.topic, partition, offset, text)

@@ -1,0 +1,217 @@
+"""What an input looks like, guessed before a row of it counts: its format, dialect, columns and their types.
+
+The guess is made from the first bytes alone and then stands: a later value that does not fit makes its row a bad one.
+Since one row among the first can change the guess, whatever is made with it declares it public. Nothing but columns is
+guessed: bounds, groups and sizes would tell of the people in the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from panstream.engine.arrow import kind_of, pa
+from panstream.engine.sources._encodings import to_utf8
+from panstream.engine.sources.byte_streams import PipeBytes
+from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.first_rows import (
+    SAMPLE_BYTES,
+    TEXT_FORMATS,
+    Caller,
+    check_encoding_of,
+    first_values,
+    hint_for,
+    read_head,
+    whole_lines,
+)
+from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
+from panstream.engine.sources.formats.csv import Dialect
+from panstream.engine.sources.input_files import Format, InputFile, expand
+from panstream.engine.sources.tables import opened_table
+from panstream.errors import FeedError
+
+_SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
+_FORMATS = {
+    "json": "JSON lines",
+    "log": "an access log",
+    "caddy": "an access log of Caddy",
+    "parquet": "Parquet",
+    "arrow": "Arrow",
+    "table": "a table",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A format and typed columns, and how text is written. ``reading`` is what a feed has to be told besides."""
+
+    format: str
+    columns: Mapping[str, str]
+    dialect: Dialect | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    hints: Mapping[str, str] = field(default_factory=dict)  # how columns may be written that are read as text
+
+    def __str__(self) -> str:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        if self.dialect is None:
+            return f"{_FORMATS[self.format]}: {columns}"
+        sign, header = self.dialect.delimiter, "no header line" if self.dialect.names else "a header line"
+        return f"text separated by {_SEPARATORS.get(sign, repr(sign))}, with {header}: {columns}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        found: dict[str, Any] = {"format": self.format, "columns": dict(self.columns)}
+        if self.dialect is not None:
+            dialect = self.dialect
+            found |= {"delimiter": dialect.delimiter, "quote": dialect.quote, "header": not dialect.names}
+            found |= {"encoding": dialect.encoding, "decimal": dialect.style.decimal}
+            found["date_format"] = list(dialect.style.date_formats)
+        return found
+
+
+def guess_table(data: Any) -> tuple[Any, Guess]:
+    """Return a table as Arrow has it, and the types of its columns, which are those it has."""
+    table = opened_table(data)
+    return table, Guess(format="table", columns=_kinds(table.schema))
+
+
+def guess(
+    inputs: Sequence[str], *, format: str | None = None, written: Dialect | None = None, caller: Caller = "python"
+) -> Guess:
+    """Look at the beginning of the first input; the others must be like it.
+
+    Args:
+        inputs: Files, globs, directories, or "-" for standard input, of which nothing is used up.
+        format: The format, if the name does not say.
+        written: What was declared of how text is written: decimal mark, date formats and encoding.
+        caller: How options are called in messages.
+    """
+    declared = written or Dialect()
+    first, told = _first(inputs, format)
+    pipe = PipeBytes(0) if first.path is None else None
+    sample = read_head(first, pipe)
+    try:
+        if len(sample) >= SAMPLE_BYTES:
+            whole_lines(sample)  # of binary formats, only what is at the beginning is used
+        if not told or first.format in TEXT_FORMATS:
+            sample = to_utf8(sample, declared.encoding)
+        kind = first.format if told else _told_by(sample)
+        found = _guess(replace(first, format=kind), sample, declared, caller)
+    finally:
+        sample[:] = bytes(len(sample))
+    reading: dict[str, Any] = {} if told and pipe is None and format is None else {"format": kind}
+    if found.dialect is not None or (written is not None and kind == "json"):
+        reading["dialect"] = found.dialect or written
+    return replace(found, reading=reading if pipe is None else {**reading, "pipe": pipe})
+
+
+def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
+    """Return the first file, and whether its format is known."""
+    told = "-" not in inputs or format is not None
+    try:
+        files = expand(inputs, format=format)
+    except FeedError:
+        files, told = expand(inputs, format=format or "csv"), False  # which fails again unless it was for the name
+    if not files:
+        raise FeedError("there is no file to read: no file name has a known format")
+    return files[0], told and (files[0].format != "log" or format is not None)  # anything may be called .log
+
+
+def _told_by(sample: bytearray) -> Format:
+    """Return the format that an input's first bytes tell of; CSV otherwise."""
+    magics: dict[bytes, Format] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"{": "json"}
+    begin = bytes(sample[:512]).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if LINE.match(begin):
+        return "log"
+    if begin.startswith(b"{") and CADDY in begin:
+        return "caddy"
+    return next((format for magic, format in magics.items() if begin.startswith(magic)), "csv")
+
+
+def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller) -> Guess:
+    if file.format in ("parquet", "arrow"):
+        schema = guarded(lambda: _schema(file, sample), place=file.name, what=file.format)
+        return Guess(format=file.format, columns=_kinds(schema))
+    if file.format in ("log", "caddy"):
+        return Guess(format=file.format, columns=COLUMNS)
+    if not sample.strip():
+        raise FeedError(f"{file.name} is empty, so its columns cannot be guessed")
+    check_encoding_of(sample, declared, place=file.name, caller=caller)
+    found = _sniffed(file, sample, declared)
+    dialect = declared
+    is_json = file.format == "json"
+    if is_json:
+        columns = _kinds(pa.ipc.read_schema(pa.py_buffer(b64decode(found["schema"]))))
+    elif found["skipped"]:
+        raise FeedError(f"{file.name} begins with lines that are not part of its table; remove them")
+    else:
+        columns = found["columns"]
+        names = () if found["header"] else columns
+        dialect = declared.but(delimiter=found["delimiter"], quote=found["quote"], names=names)
+    fitting = {name: _fitting(sample, name, kind, dialect, is_json=is_json) for name, kind in columns.items()}
+    hints = {
+        name: hint_for(sample, name, kind, dialect, is_json=is_json, caller=caller)
+        for name, kind in fitting.items()
+        if kind == "string"
+    }
+    return Guess(
+        format=file.format,
+        columns=fitting,
+        dialect=None if is_json else dialect,
+        hints={name: f"{name!r} is read as text; {hint}" for name, hint in hints.items() if hint},
+    )
+
+
+def _sniffed(file: InputFile, sample: bytearray, declared: Dialect) -> dict[str, Any]:
+    """Have a process of its own look at the first rows: what it was given ends with it."""
+    command = [sys.executable, "-P", "-m", "panstream.engine.dialect_sniffer", file.format, declared.style.decimal]
+    done = subprocess.run(command, input=sample, capture_output=True, check=False)
+    if done.returncode:
+        what = "JSON lines" if file.format == "json" else "a table of text"
+        raise FeedError(f"{file.name}: its first rows cannot be read as {what}")
+    return dict(json.loads(done.stdout))
+
+
+def _fitting(sample: bytearray, name: str, kind: str, dialect: Dialect, *, is_json: bool) -> str:
+    """Return the type of a column that the feeds' own reader takes its first values as: it knows other ways to write
+    numbers and times than the one who guessed.
+    """
+
+    def unusable(kind: str) -> bool:
+        values = first_values(sample, name, kind, dialect, is_json=is_json, rows=None)
+        return values.unusable > 0 or (kind != guessed and not values.usable)
+
+    guessed = kind
+    candidates = [kind]
+    if kind not in ("int", "double", "bool") and dialect.style.date_formats:
+        candidates.append("timestamp" if dialect.style.has_times else "date")
+    if kind == "string":
+        candidates = candidates[1:]
+        if dialect.style.decimal != "." and not is_json:
+            candidates.append("double")
+    return next((candidate for candidate in candidates if not unusable(candidate)), "string")
+
+
+def _schema(file: InputFile, sample: bytearray) -> Any:
+    if file.format == "parquet":
+        if file.path is None:
+            raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
+        from pyarrow import parquet
+
+        return parquet.read_schema(file.path)
+    if file.path is not None and sample.startswith(b"ARROW1"):
+        with pa.OSFile(str(file.path)) as opened:
+            return pa.ipc.open_file(opened).schema
+    return pa.ipc.read_schema(pa.py_buffer(bytes(sample)))
+
+
+def _kinds(schema: Any) -> dict[str, str]:
+    found = {field.name: kind for field in schema if (kind := kind_of(field.type)) is not None}
+    if not found:
+        raise FeedError("the input has no columns that can be read")
+    return found

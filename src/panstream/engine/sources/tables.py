@@ -1,0 +1,62 @@
+"""Tables that a Python program already holds: Arrow's, and whatever exports itself through Arrow's interface, as
+pandas, polars and DuckDB do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources.base import Feed
+from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
+from panstream.errors import InvalidBatch, translated
+
+
+def opened_table(data: Any) -> Any:
+    """Return a ``pyarrow.Table`` or ``RecordBatchReader`` of a table in any library that speaks Arrow.
+
+    >>> opened_table({"n": [1, 2]})
+    Traceback (most recent call last):
+    panstream.errors.InvalidBatch: a table must be Arrow's, or export itself by __arrow_c_stream__, got dict
+    """
+    if isinstance(data, pa.Table | pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if not hasattr(type(data), "__arrow_c_stream__"):
+        raise InvalidBatch(
+            f"a table must be Arrow's, or export itself by __arrow_c_stream__, got {type(data).__name__}"
+        )
+    # the exporter's own errors may quote values
+    refused = InvalidBatch(f"the {type(data).__name__} could not be exported to Arrow")
+    return translated(lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: refused)
+
+
+class TableFeed(Feed):
+    """A table that :func:`opened_table` takes; its memory is the caller's and is never overwritten.
+
+    With ``name=None`` no position in it is kept: another table is other rows, and counts from its first one.
+    """
+
+    def __init__(self, table: Any, schema: RowSchema, *, name: str | None = "table", batch_rows: int = 50_000) -> None:
+        super().__init__(schema, batch_rows=batch_rows)
+        table = opened_table(table)
+        check_types(table.schema, schema, name or "the table")
+        self._table, self._name = table, name
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield all rows."""
+        coalescer = Coalescer(
+            self._schema,
+            rows=self._rows,
+            producer=self._name,
+            place=self._name or "the table",
+            skip=0 if self._name is None else self._applied.get(self._name, 0),
+        )
+        found = self._table.to_batches() if hasattr(self._table, "to_batches") else self._table
+        for batch in found:
+            yield from coalescer.add(from_arrow(batch, self._schema, owned=False))
+        yield from coalescer.flush()

@@ -1,0 +1,1 @@
+"""SQL: parser, expressions, and the states that aggregates share."""

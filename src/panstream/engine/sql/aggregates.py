@@ -1,0 +1,164 @@
+"""Aggregates as people write them, and the conditions of WHERE and FILTER: read and checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from panstream.engine.sql.expressions import Scalars, conjuncts
+from panstream.engine.sql.state_sharing import Aggregate, Asked
+
+_USER_FUNCTIONS = {
+    "DENSITY": Aggregate.DENSITY,
+    "CROPPED_SUM": Aggregate.CROPPED_SUM,
+    "HEAVY_HITTERS": Aggregate.HEAVY_HITTERS,
+}
+
+
+class AggregateReader:
+    """Reads aggregates and conditions, and remembers which columns they use."""
+
+    def __init__(self, scalars: Scalars) -> None:
+        from sqlglot import expressions
+
+        self._scalars, self._refuse, self._e = scalars, scalars.place.refuse, expressions
+        self.used: set[str] = set()
+        self.literal: dict[str, tuple[float, float]] = {}  # bounds of values that are CASE of literals
+
+    def condition(self, node: Any) -> tuple[str, bool]:
+        """Return a condition as SQL that AND can be put behind, and whether it is about the user."""
+        tree = self._scalars.resolved(node)
+        names = self._scalars.names(tree)
+        if self._scalars.user in names and len(names) > 1:
+            raise self._refuse(node, "a condition must not mix the user column with others", "use AND")
+        self.used |= names
+        return _joinable(tree, self._scalars.text(tree)), self._scalars.user in names
+
+    def asked(self, node: Any) -> Asked | None:
+        """Return the aggregate that a node is; None if it is unknown."""
+        e, conditions = self._e, []
+        if isinstance(node, e.Filter):
+            conditions.append(node.expression.this)
+            node = node.this
+        if isinstance(node, e.CountIf):
+            conditions.append(node.this)
+            node = e.Count(this=e.Star())
+        found = self._bare(node)
+        if found is None or not conditions:
+            return found
+        parts = [self.condition(each) for condition in conditions for each in conjuncts(condition)]
+        if len({about for _, about in parts}) > 1:
+            raise self._refuse(conditions[0], "FILTER must not mix the user column with others", "use WHERE too")
+        condition = " AND ".join(text for text, _ in parts)
+        return replace(found, filter=condition, about_user=parts[0][1])
+
+    def _bare(self, node: Any) -> Asked | None:
+        e = self._e
+        simple = {
+            e.Sum: Aggregate.SUM,
+            e.Avg: Aggregate.AVG,
+            e.VariancePop: Aggregate.VAR_POP,
+            e.Variance: Aggregate.VAR_SAMP,
+            e.StddevPop: Aggregate.STDDEV_POP,
+            e.Stddev: Aggregate.STDDEV_SAMP,
+            e.StddevSamp: Aggregate.STDDEV_SAMP,
+            e.Min: Aggregate.MIN,
+            e.Max: Aggregate.MAX,
+        }
+        if isinstance(node, e.Count):
+            return self._count(node)
+        if isinstance(node, e.ApproxDistinct):
+            return self._distinct(node, [node.this])
+        if type(node) in simple and not node.expressions:
+            if isinstance(node.this, e.Distinct):
+                raise self._refuse(node, "DISTINCT is not supported here", "COUNT(DISTINCT user) is")
+            return Asked(aggregate=simple[type(node)], value=self._value(node.this))
+        if isinstance(node, e.Median):
+            return Asked(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(0.5,))
+        if isinstance(node, e.WithinGroup) and isinstance(node.this, e.PercentileCont):
+            (order,) = node.expression.expressions
+            level = self._level(node, node.this.this)
+            level = 1.0 - level if order.args.get("desc") else level
+            return Asked(aggregate=Aggregate.QUANTILE, value=self._value(order.this), constants=(level,))
+        if isinstance(node, e.PercentileCont | e.Quantile | e.ApproxQuantile):
+            level = self._level(node, node.args.get("quantile") or node.expression)
+            return Asked(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(level,))
+        if isinstance(node, e.Anonymous) and node.name.upper() in _USER_FUNCTIONS:
+            return self._user_function(_USER_FUNCTIONS[node.name.upper()], node)
+        if isinstance(node, e.Anonymous) and node.name.upper() == "MEAN" and len(node.expressions) == 1:
+            return Asked(aggregate=Aggregate.AVG, value=self._value(node.expressions[0]))
+        return None
+
+    def _count(self, node: Any) -> Asked:
+        inner = node.this
+        if isinstance(inner, self._e.Distinct):
+            return self._distinct(node, inner.expressions)
+        if inner is None or isinstance(inner, self._e.Star):
+            return Asked(aggregate=Aggregate.COUNT)
+        return Asked(aggregate=Aggregate.COUNT, value=self._value(inner))
+
+    def _distinct(self, node: Any, given: list[Any]) -> Asked:
+        if len(given) != 1 or not self.is_user(given[0]):
+            hint = f"COUNT(DISTINCT {self._scalars.user})" if self._scalars.user else "declare user in [stream]"
+            raise self._refuse(node, "COUNT(DISTINCT ...) takes the user column", hint)
+        return Asked(aggregate=Aggregate.COUNT_DISTINCT)
+
+    def _user_function(self, kind: Aggregate, node: Any) -> Asked:
+        given = node.expressions
+        wanted = {Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
+        if len(given) != wanted or not self.is_user(given[0]):
+            raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
+        if wanted == 1:
+            return Asked(aggregate=kind)
+        return Asked(
+            aggregate=kind, weight=self._value(given[1]), constants=(self._number(given[2], "the last argument"),)
+        )
+
+    def _value(self, node: Any) -> str:
+        tree = self._scalars.resolved(node)
+        text = self._scalars.value(tree)
+        self.used |= self._scalars.names(tree)
+        bounds = _case_bounds(tree)
+        if bounds is not None:
+            self.literal[text] = bounds
+        return text
+
+    def _level(self, node: Any, level: Any) -> float:
+        found = self._number(level, "the quantile")
+        if not 0 <= found <= 1:
+            raise self._refuse(node, "the quantile must be in [0, 1]")
+        return found
+
+    def _number(self, node: Any, what: str) -> float:
+        if not isinstance(node, self._e.Literal) or node.is_string:
+            raise self._refuse(node, f"{what} must be a number")
+        return float(node.this)
+
+    def is_user(self, node: Any) -> bool:
+        """Return whether a node is the user column."""
+        return (
+            isinstance(node, self._e.Column)
+            and node.name == self._scalars.user
+            and node.table not in self._scalars.tables
+        )
+
+
+def _joinable(tree: Any, text: str) -> str:
+    """Return a condition that AND can be put behind."""
+    return f"({text})" if type(tree).__name__ in ("Or", "Xor") else text
+
+
+def _case_bounds(tree: Any) -> tuple[float, float] | None:
+    """Return the least and the largest number of a CASE all of whose results are literals."""
+    if type(tree).__name__ == "If":
+        results = [tree.args.get("true"), tree.args.get("false")]
+    elif type(tree).__name__ == "Case":
+        results = [*(each.args["true"] for each in tree.args["ifs"]), tree.args.get("default")]
+    else:
+        return None
+    there = [each for each in results if each is not None and type(each).__name__ != "Null"]
+    if not there or not all(type(each).__name__ == "Literal" and not each.is_string for each in there):
+        return None
+    numbers = [float(each.this) for each in there]
+    low, high = min(*numbers, 0.0), max(*numbers, 0.0)
+    return (low, high) if low < high else None

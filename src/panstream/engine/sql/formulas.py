@@ -1,0 +1,183 @@
+"""What an answer is made of: numbers that were read off one state, and arithmetic on them.
+
+Everything here is computed from released numbers, so it costs nothing. An interval is made of the intervals of all
+numbers that are read, each at a level that makes all of them hold together (Bonferroni): whatever depends on whatever,
+the result is covered.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from panstream.core.estimate import Estimate
+
+What: TypeAlias = str | float | None
+"""What is read off a state: its own answer, a moment by name, or a quantile."""
+Ends: TypeAlias = tuple[float, float]
+Sign = Literal["+", "-", "*", "/"]
+
+_STEP = 1e-6  # of a standard error, for slopes
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A number that is read off the state."""
+
+    what: What = None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant."""
+
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The square root, of what is at least 0."""
+
+    of: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """A sum, difference, product or quotient."""
+
+    sign: Sign
+    left: Formula
+    right: Formula
+
+
+Formula: TypeAlias = Read | Number | Root | Arithmetic
+OWN = Read()
+
+
+def computed(formula: Formula, value_of: Callable[[What], float]) -> float:
+    """Return the value; NaN where there is none.
+
+    >>> computed(Arithmetic("/", Read("sum"), Read("count")), {"sum": 6.0, "count": 4.0}.__getitem__)
+    1.5
+    """
+    if isinstance(formula, Read):
+        return value_of(formula.what)
+    if isinstance(formula, Number):
+        return formula.number
+    if isinstance(formula, Root):
+        inner = computed(formula.of, value_of)
+        return math.nan if math.isnan(inner) else math.sqrt(max(inner, 0.0))
+    left, right = computed(formula.left, value_of), computed(formula.right, value_of)
+    if formula.sign == "/":
+        return left / right if right else math.nan
+    return float({"+": operator.add, "-": operator.sub, "*": operator.mul}[formula.sign](left, right))
+
+
+def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Estimate:
+    """Return the estimate with its interval; ``name`` is what it is called where it is computed.
+
+    It is computed from unclipped numbers, whose errors cancel on average, and then moved into what is possible.
+    """
+    if isinstance(formula, Read):
+        return read(formula.what)
+    if isinstance(formula, Root) and isinstance(formula.of, Read):
+        return _deviation(read(formula.of.what))
+    found = {what: read(what) for what in reads_of(formula)}
+    first = next(iter(found.values()))
+    support = _ends(formula, {what: each.support for what, each in found.items()})
+
+    def rule(level: float) -> Ends:
+        each = 1 - (1 - level) / len(found)
+        return _ends(formula, {what: estimate.interval(each) for what, estimate in found.items()})
+
+    value = computed(formula, lambda what: found[what].unclipped)
+    return replace(
+        first,
+        value=min(max(value, support[0]), support[1]),
+        unbiased=value,
+        standard_error=math.inf if math.isnan(value) else _error(formula, found, value),
+        name=name,
+        support=support,
+        beyond=None,
+        said="",
+        rule=rule,
+    )
+
+
+def _deviation(estimate: Estimate) -> Estimate:
+    """Return the standard deviation of a variance."""
+    value = math.sqrt(max(estimate.value, 0.0))
+    error = estimate.standard_error / (2 * value) if value > 0 else math.sqrt(estimate.standard_error)
+
+    def rule(level: float) -> Ends:
+        low, high = estimate.interval(level)
+        return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
+
+    return replace(
+        estimate,
+        value=value,
+        unbiased=math.nan,
+        standard_error=error,
+        support=(0.0, math.sqrt(max(estimate.support[1], 0.0))),
+        name="standard deviation",
+        rule=rule,
+    )
+
+
+def reads_of(formula: Formula) -> Iterator[What]:
+    """Yield all that is read off the state."""
+    if isinstance(formula, Read):
+        yield formula.what
+    elif isinstance(formula, Root):
+        yield from reads_of(formula.of)
+    elif isinstance(formula, Arithmetic):
+        yield from reads_of(formula.left)
+        yield from reads_of(formula.right)
+
+
+def _error(formula: Formula, found: dict[What, Estimate], value: float) -> float:
+    """Return the standard error by the delta method; of several numbers the most that it can be."""
+    total = 0.0
+    for what, estimate in found.items():
+        error = estimate.standard_error
+        if not error or not math.isfinite(error):
+            total += error
+            continue
+        moved = {**{each: other.unclipped for each, other in found.items()}, what: estimate.unclipped + _STEP * error}
+        total += abs(computed(formula, moved.__getitem__) - value) / _STEP
+    return total
+
+
+def _ends(formula: Formula, ends: dict[What, Ends]) -> Ends:
+    """Return the least and the largest result for numbers between these ends."""
+    if isinstance(formula, Read):
+        return ends[formula.what]
+    if isinstance(formula, Number):
+        return formula.number, formula.number
+    if isinstance(formula, Root):
+        low, high = _ends(formula.of, ends)
+        return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
+    left, right = _ends(formula.left, ends), _ends(formula.right, ends)
+    if formula.sign == "+":
+        return left[0] + right[0], left[1] + right[1]
+    if formula.sign == "-":
+        return left[0] - right[1], left[1] - right[0]
+    if formula.sign == "/":
+        if right[0] <= 0.0 <= right[1]:
+            return _over_zero(left, right)
+        right = 1 / right[1], 1 / right[0]
+    products = [0.0 if 0.0 in (a, b) else a * b for a in left for b in right]
+    return min(products), max(products)
+
+
+def _over_zero(left: Ends, right: Ends) -> Ends:
+    """Return the ends of a quotient whose divisor may be 0: open, but for the sign where that is sure."""
+    if right == (0.0, 0.0) or (right[0] < 0.0 < right[1]):
+        return -math.inf, math.inf
+    least = [a / b for a in left for b in right if b and math.isfinite(b)] or [0.0]
+    if left[0] >= 0.0:
+        return (min(least), math.inf) if right[1] > 0.0 else (-math.inf, max(least))
+    return -math.inf, math.inf

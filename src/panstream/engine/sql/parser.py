@@ -1,0 +1,308 @@
+"""One SELECT, checked and taken apart: what is asked, of which rows, in which groups, and what of it is shown.
+
+What looks at rows must be a function of one row (``scalars``); what looks at answers is computed from released numbers
+(``formulas``, ``views``). Everything else is refused with its place and the nearest thing that works: a query is a
+promise about privacy, so nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from panstream.engine.sql.aggregates import AggregateReader
+from panstream.engine.sql.expressions import Joined, Place, Scalars, conjuncts, not_too_deep
+from panstream.engine.sql.formulas import OWN, Arithmetic, Formula
+from panstream.engine.sql.projection import Shown
+from panstream.engine.sql.result_view import View
+from panstream.engine.sql.state_sharing import Aggregate, State, share_states, simplified
+from panstream.errors import SqlRefused, needed, translated
+
+if TYPE_CHECKING:
+    from panstream.engine.sql.lookup_tables import Lookup
+
+__all__ = ["Aggregate", "Output", "ParsedQuery", "Select", "check_derived", "parse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One answer of a query: its name, and how it is read off the state."""
+
+    name: str
+    aggregate: Aggregate
+    formula: Formula = OWN
+
+    @property
+    def additive(self) -> bool:
+        """Return whether answers about two periods add up to that about both."""
+        return self.aggregate in (Aggregate.COUNT, Aggregate.SUM) and not isinstance(self.formula, Arithmetic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedQuery:
+    """What one state is asked. Expressions are SQL of declared columns, free of the user column unless said
+    otherwise.
+    """
+
+    aggregate: Aggregate
+    stream: str
+    outputs: tuple[Output, ...]
+    alone: bool = True  # whether the statement has no other answer, so that the query's name says it all
+    value: str | None = None  # scalar expression that is summed, averaged, ...
+    weight: str | None = None  # signed weight of a turnstile question
+    constants: tuple[float, ...] = ()  # q of a quantile, tau, threshold
+    bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
+    literal_bounds: tuple[float, float] | None = None  # of the value, where it is a CASE of literals
+    where: str | None = None  # condition on other columns
+    user_where: str | None = None  # condition on the user column alone
+    group_by: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # what each of them is computed from
+    whole_key: bool = False  # whether the only one is a column of whole numbers
+    columns: frozenset[str] = frozenset()  # every column that must be read, the user column included
+    joined: tuple[Joined, ...] = ()
+    meaning: Mapping[str, str] = field(default_factory=dict)  # derived columns and lookup tables, as they are now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """A statement taken apart: the states that answer it, and what is shown of their answers."""
+
+    parts: tuple[ParsedQuery, ...]
+    view: View
+
+    @property
+    def counts_names(self) -> bool:
+        """Whether all that is asked is how often each value of one key comes, which needs no list of values."""
+        first = self.parts[0]
+        plain = len(self.parts) == 1 and first.aggregate is Aggregate.COUNT and len(first.group_by) == 1
+        return plain and [output.formula for output in first.outputs] == [OWN]
+
+
+_CLAUSES = {"expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
+_INSTEAD = {
+    "distinct": ("SELECT DISTINCT", "use COUNT(DISTINCT user), or GROUP BY"),
+    "with": ("WITH", "write the expression out, or name it in [stream.derived]"),
+    "with_": ("WITH", "write the expression out, or name it in [stream.derived]"),
+    "qualify": ("QUALIFY", "use HAVING"),
+    "windows": ("WINDOW", "use window = or every = for answers over time"),
+    "laterals": ("LATERAL", "every row may produce at most one row"),
+    "sample": ("TABLESAMPLE", "all rows are counted"),
+}
+
+
+@not_too_deep
+def parse(
+    statement: str,
+    *,
+    columns: Mapping[str, str],
+    user: str | None,
+    stream: str,
+    derived: Mapping[str, str] | None = None,
+    lookups: Mapping[str, Lookup] | None = None,
+) -> Select:
+    """Return the checked parts of ``statement``.
+
+    ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids;
+    ``derived`` are expressions by name, and ``lookups`` public tables that may be joined.
+    """
+    tree = _select_tree(statement)
+    place = Place(statement)
+    scalars = Scalars(place, columns, user, frozenset({stream}), dict(derived or {}))
+    return _Reader(tree, scalars, stream, dict(lookups or {})).read()
+
+
+@not_too_deep
+def table_read(statement: str) -> Any:
+    """Return the table that ``statement`` reads FROM; check everything else that needs no columns."""
+    tree = _select_tree(statement)
+    reader = _Reader(tree, Scalars(Place(statement), {}, None), "'file'", {})
+    reader.check_shape()
+    for join in tree.args.get("joins") or []:
+        reader.join(join)
+    return reader.table()
+
+
+def _select_tree(statement: str) -> Any:
+    """Parse the statement; raise SqlRefused unless it is one SELECT."""
+    trees = [tree for tree in _trees(statement) if tree is not None]
+    if len(trees) == 1 and type(trees[0]).__name__ in ("Union", "Intersect", "Except"):
+        raise Place(statement).refuse(trees[0], "UNION is not supported", "ask each SELECT as a query of its own")
+    if len(trees) != 1 or type(trees[0]).__name__ != "Select":
+        raise SqlRefused("one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]")
+    return trees[0]
+
+
+@not_too_deep
+def check_derived(
+    name: str, text: str, columns: Mapping[str, str], user: str | None, derived: Mapping[str, str]
+) -> None:
+    """Raise SqlRefused if a derived column is not a function of one row, or is about the user."""
+    trees = _trees(text)
+    if len(trees) != 1 or trees[0] is None:
+        raise SqlRefused("one expression is expected")
+    others = {other: each for other, each in derived.items() if other != name}
+    scalars = Scalars(Place(text), columns, user, derived=others)
+    scalars.value(scalars.resolved(trees[0]))
+
+
+class _Reader:
+    """Walks one SELECT and refuses what it does not know."""
+
+    def __init__(self, tree: Any, scalars: Scalars, stream: str, lookups: dict[str, Lookup]) -> None:
+        from sqlglot import expressions
+
+        self.tree, self.scalars, self.stream, self.lookups, self.e = tree, scalars, stream, lookups, expressions
+        self.refuse = scalars.place.refuse
+        self.aggregates = AggregateReader(scalars)
+        self.used = self.aggregates.used
+        self.conditions: list[str] = []
+        self.user_conditions: list[str] = []
+        self.meaning: dict[str, str] = {}
+
+    def read(self) -> Select:
+        self.check_shape()
+        self._from()
+        where = self.tree.args.get("where")
+        for condition in [] if where is None else conjuncts(where.this):
+            text, about_user = self.aggregates.condition(condition)
+            (self.user_conditions if about_user else self.conditions).append(text)
+        shown = Shown(self.tree, self.scalars, self.aggregates.asked)
+        names, keys = shown.keys(self.aggregates.is_user)
+        outputs, view = shown.outputs(), shown.view()
+        self.used |= shown.used
+        states = share_states(shown.asked, self.conditions)
+        found: list[list[Output]] = [[] for _ in states]
+        for name, formula, node in outputs:
+            at = {next(n for n, s in enumerate(states) if asked in s.reads) for asked in shown.asked_of(formula)}
+            if len(at) > 1:
+                raise self.refuse(
+                    node,
+                    "this is computed from several states, so that it has no interval",
+                    "select each aggregate on its own, or use one value and FILTER (WHERE ...) against COUNT(*)",
+                )
+            state = states[at.pop()]
+            asked = shown.asked_of(formula)[0]
+            final = simplified(shown.put_in(formula, state.reads))
+            found[states.index(state)].append(Output(name=name, aggregate=asked.aggregate, formula=final))
+        self.meaning |= {f"derived {name}": self.scalars.derived[name] for name in sorted(self.scalars.used)}
+        parts = [self._part(state, each, names, keys) for state, each in zip(states, found, strict=True)]
+        alone = len(outputs) == 1
+        return Select(parts=tuple(replace(part, alone=alone) for part in parts), view=view)
+
+    def _part(self, state: State, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]) -> ParsedQuery:
+        where, user_where = list(self.conditions), list(self.user_conditions)
+        asked, value = state.asked, state.asked.value
+        if asked.filter is not None:
+            (user_where if asked.about_user else where).append(asked.filter)
+        if asked.aggregate is Aggregate.COUNT and value is not None:
+            where.append(f"NOT {value if value.isidentifier() else f'({value})'} IS NULL")
+            value = None
+        of_joined = {each.name: each for columns in self.scalars.tables.values() for each in columns.values()}
+        user = {self.scalars.user} if asked.aggregate.of_users and self.scalars.user is not None else set()
+        joined = tuple(of_joined[name] for name in sorted(self.used) if name in of_joined)
+        return ParsedQuery(
+            aggregate=asked.aggregate,
+            stream=self.stream,
+            outputs=tuple(outputs),
+            value=value,
+            weight=asked.weight,
+            constants=asked.constants,
+            bounds=state.bounds,
+            literal_bounds=self.aggregates.literal.get(value or ""),
+            where=" AND ".join(where) or None,
+            user_where=" AND ".join(user_where) or None,
+            group_by=names,
+            keys=keys,
+            whole_key=[self.scalars.columns.get(key.strip('"')) for key in keys] == ["int"],
+            columns=frozenset((self.used - set(of_joined)) | user),
+            joined=joined,
+            meaning=self.meaning,
+        )
+
+    def check_shape(self) -> None:
+        for part, value in self.tree.args.items():
+            if value and part not in {*_CLAUSES, "kind", "hint"}:
+                name, hint = _INSTEAD.get(part, (part.rstrip("s_").upper(), "one SELECT over one stream"))
+                start = self.scalars.place.text.upper().find(name.split()[-1])
+                raise self.scalars.place.at(start if start >= 0 else None, f"{name} is not supported", hint)
+        window = next(self.tree.find_all(self.e.Window), None)
+        if window is not None:
+            raise self.refuse(window, "OVER is not supported", "use window = or every = for answers over time")
+
+    def table(self) -> Any:
+        """Return the table of FROM."""
+        source = self.tree.args.get("from_") or self.tree.args.get("from")
+        if source is None or not isinstance(source.this, self.e.Table):
+            raise self.refuse(source or self.tree, "FROM must name the stream", f"FROM {self.stream}")
+        return source.this
+
+    def _from(self) -> None:
+        table = self.table()
+        extras = [part for part, value in table.args.items() if value and part not in ("this", "alias")]
+        if table.name != self.stream or extras:
+            raise self.refuse(
+                table, f"FROM must name the stream {self.stream!r}", "other tables and files are not read"
+            )
+        if table.alias:
+            self.scalars.streams = frozenset({table.alias})
+        for join in self.tree.args.get("joins") or []:
+            self.join(join)
+
+    def join(self, join: Any) -> None:
+        """Add the columns of a public lookup table."""
+        table = join.this
+        name = table.name if isinstance(table, self.e.Table) else ""
+        if name not in self.lookups:
+            known = ", ".join(self.lookups) or "none is declared"
+            raise self.refuse(
+                join,
+                f"JOIN is not supported except with a public lookup table of [lookup.*] ({known})",
+                "a join with a stream or file could turn one row into many",
+            )
+        side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("method"):
+            raise self.refuse(join, f"{side or kind or 'this'} JOIN is not supported", "JOIN and LEFT JOIN are")
+        lookup, alias = self.lookups[name], table.alias or name
+        key = self._join_key(join, lookup, alias)
+        text = self.scalars.value(key)
+        self.used |= self.scalars.names(key)
+        self.meaning[f"lookup {name}"] = lookup.digest
+        self.scalars.tables[alias] = {
+            column: Joined(name=f"{name}[{text}].{column}", lookup=name, key=text, column=column, kind=kind_of)
+            for column, kind_of in lookup.columns.items()
+        }
+        if side != "LEFT":  # a row that finds nothing is not in the join
+            matched = self.scalars.tables[alias][lookup.key].name
+            self.used.add(matched)
+            self.conditions.append(f'NOT "{matched}" IS NULL')
+
+    def _join_key(self, join: Any, lookup: Lookup, alias: str) -> Any:
+        """Return the stream's side of the condition, which must be: something = the table's unique key."""
+        hint = f"write ON stream_column = {alias}.{lookup.key}"
+        using = join.args.get("using")
+        if using:
+            if [each.name for each in using] != [lookup.key]:
+                raise self.refuse(using, f"the key of {lookup.name!r} is {lookup.key!r}", hint)
+            return self.scalars.resolved(self.e.Column(this=using[0].copy()))
+        on = join.args.get("on")
+        if not isinstance(on, self.e.EQ):
+            raise self.refuse(on or join, "a lookup table is joined by its unique key", hint)
+        for mine, theirs in ((on.this, on.expression), (on.expression, on.this)):
+            column = isinstance(theirs, self.e.Column) and theirs.name == lookup.key
+            if column and (theirs.table == alias or (not theirs.table and theirs.name not in self.scalars.columns)):
+                return self.scalars.resolved(mine)
+        raise self.refuse(on, "a lookup table is joined by its unique key", hint)
+
+
+def _trees(statement: str) -> Any:
+    sqlglot = needed("sqlglot", "a SQL query", "engine")
+
+    def told(error: Any) -> SqlRefused:
+        details = (getattr(error, "errors", None) or [{}])[0]
+        description = str(details.get("description") or "this is not SQL").partition(" but got <Token")[0]
+        if description.startswith("Required keyword"):  # names a class of the parser
+            description = "an argument or expression is missing"
+        return SqlRefused(description, line=details.get("line"), column=details.get("col"))
+
+    return translated(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, told)

@@ -1,0 +1,121 @@
+"""HAVING, ORDER BY and LIMIT: which released rows are shown, and in which order.
+
+All groups are released and paid for; a view is computed from released numbers only and costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from panstream.engine.sql.formulas import Formula, What, computed
+
+Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
+_COMPARED: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison of answers and numbers; answers are read by their names."""
+
+    sign: Comparison
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Two conditions joined by AND or OR."""
+
+    word: Literal["AND", "OR"]
+    left: Condition
+    right: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """The opposite of a condition."""
+
+    of: Condition
+
+
+Condition: TypeAlias = Compared | Both | Negated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorting:
+    """By what rows are sorted: the key of a group, by its place, or an answer."""
+
+    key: int | None = None
+    by: Formula | None = None
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a statement shows of its released rows. ``shown`` are the names of its answers, in order."""
+
+    shown: tuple[str, ...] = ()
+    having: Condition | None = None
+    order: tuple[Sorting, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+    def rows(self, groups: Sequence[tuple[Any, ...]], answers: Sequence[Mapping[str, float | None]]) -> list[int]:
+        """Return the places of the groups that are shown, in order; an answer that is not there counts as NULL.
+
+        >>> from panstream.engine.sql.formulas import Number, Read
+        >>> view = View(having=Compared(">", Read("n"), Number(2.0)), order=(Sorting(by=Read("n"), descending=True),))
+        >>> view.rows([("a",), ("b",), ("c",)], [{"n": 3.0}, {"n": 1.0}, {"n": 9.0}])
+        [2, 0]
+        """
+        reads = [_reader(each) for each in answers]
+        places = [
+            place for place in range(len(groups)) if self.having is None or _holds(self.having, reads[place]) is True
+        ]
+        for sorting in reversed(self.order):
+            values = {place: _value(sorting, groups[place], reads[place]) for place in places}
+            there = [place for place in places if values[place] is not None]
+            there.sort(key=lambda place: values[place], reverse=sorting.descending)
+            absent = [place for place in places if values[place] is None]
+            places = absent + there if sorting.nulls_first else there + absent
+        return places[self.offset : None if self.limit is None else self.offset + self.limit]
+
+
+def _reader(answers: Mapping[str, float | None]) -> Callable[[What], float]:
+    def read(what: What) -> float:
+        found = answers.get(str(what))
+        return math.nan if found is None else found
+
+    return read
+
+
+def _value(sorting: Sorting, group: tuple[Any, ...], read: Callable[[What], float]) -> Any:
+    if sorting.by is None:
+        return group[sorting.key or 0]
+    found = computed(sorting.by, read)
+    return None if math.isnan(found) else found
+
+
+def _holds(condition: Condition, read: Callable[[What], float]) -> bool | None:
+    """Return whether a condition holds; None if that is unknown, as in SQL."""
+    if isinstance(condition, Negated):
+        inner = _holds(condition.of, read)
+        return None if inner is None else not inner
+    if isinstance(condition, Both):
+        sides = _holds(condition.left, read), _holds(condition.right, read)
+        decisive = condition.word == "OR"
+        return decisive if decisive in sides else None if None in sides else not decisive
+    left, right = computed(condition.left, read), computed(condition.right, read)
+    return None if math.isnan(left) or math.isnan(right) else _COMPARED[condition.sign](left, right)

@@ -1,0 +1,165 @@
+"""Which states answer the aggregates of a statement: as few as can be, since epsilon is split between them.
+
+One tree of Bernstein parts answers COUNT(x), SUM(x), AVG(x), the variances and deviations of x; one histogram every
+quantile, minimum and maximum of x; and COUNT(*) with COUNT(*) FILTER (WHERE p) are the count and the sum of a value
+that is 1 where p holds and 0 elsewhere. In each of them a row moves the whole state no more than it moves a single
+count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from panstream.engine.sql.formulas import OWN, Arithmetic, Formula, Number, Read, Root
+
+
+class Aggregate(Enum):
+    """The questions, by their SQL name."""
+
+    COUNT_DISTINCT = "COUNT(DISTINCT user)"
+    COUNT = "COUNT(*)"
+    SUM = "SUM(value)"
+    AVG = "AVG(value)"
+    VAR_POP = "VAR_POP(value)"
+    VAR_SAMP = "VAR_SAMP(value)"
+    STDDEV_POP = "STDDEV_POP(value)"
+    STDDEV_SAMP = "STDDEV_SAMP(value)"
+    MIN = "MIN(value)"
+    MAX = "MAX(value)"
+    QUANTILE = "QUANTILE_CONT(value, q)"
+    DENSITY = "DENSITY(user)"
+    CROPPED_SUM = "CROPPED_SUM(user, weight, tau)"
+    HEAVY_HITTERS = "HEAVY_HITTERS(user, weight, threshold)"
+
+    @property
+    def of_presence(self) -> bool:
+        """Whether it asks which users are there, so that weights of the stream say who comes and goes."""
+        return self in (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
+
+    @property
+    def of_users(self) -> bool:
+        """Whether it is about users, and not about rows."""
+        return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One aggregate as it stands in a statement; expressions are SQL of declared columns."""
+
+    aggregate: Aggregate
+    value: str | None = None  # of COUNT: what must be there to be counted
+    weight: str | None = None
+    constants: tuple[float, ...] = ()
+    filter: str | None = None  # the condition of FILTER (WHERE ...)
+    about_user: bool = False  # whether that is a condition on the user column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One state: what it is asked, and how to read the answer of every aggregate off it."""
+
+    asked: Asked
+    bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
+    reads: dict[Asked, Formula] = field(default_factory=dict)
+
+
+_MOMENTS: dict[Aggregate, Formula] = {
+    Aggregate.COUNT: Read("count"),
+    Aggregate.SUM: Read("sum"),
+    Aggregate.AVG: Read("mean"),
+    Aggregate.VAR_POP: Read("var_pop"),
+    Aggregate.VAR_SAMP: Read("var_samp"),
+    Aggregate.STDDEV_POP: Root(Read("var_pop")),
+    Aggregate.STDDEV_SAMP: Root(Read("var_samp")),
+}
+_SPREADS = tuple(kind for kind in _MOMENTS if kind.value.startswith(("VAR", "STDDEV")))
+_DEVIATIONS = (Aggregate.STDDEV_POP, Aggregate.STDDEV_SAMP)
+_LEVELS = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0}
+
+
+def share_states(asked: Iterable[Asked], where: Sequence[str] = ()) -> list[State]:
+    """Return the states that answer all of ``asked`` of rows for which the conditions ``where`` hold."""
+    left = list(dict.fromkeys(asked))
+    found: list[State] = []
+    while left:
+        state = _state(left[0], left, where)
+        found.append(state)
+        left = [each for each in left if each not in state.reads]
+    return found
+
+
+def _state(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
+    if first.aggregate in _MOMENTS:
+        return _moments(first, left, where)
+    if first.aggregate in (Aggregate.QUANTILE, *_LEVELS):
+        same = [each for each in left if _like(each, first) and each.aggregate in (Aggregate.QUANTILE, *_LEVELS)]
+        levels: dict[Asked, Formula] = {
+            each: Read(_LEVELS.get(each.aggregate, (*each.constants, 0.0)[0])) for each in same
+        }
+        return _alone(first) if len(same) == 1 else State(asked=first, reads=levels)
+    return _alone(first)
+
+
+def _moments(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
+    family = [each for each in left if each.aggregate in _MOMENTS and _like(each, first)]
+    if first.value is None:  # COUNT(*): it may be part of another's state
+        return _counts(first, left, where)
+    whole = Asked(aggregate=Aggregate.COUNT, filter=first.filter, about_user=first.about_user)
+    if whole in left and f"NOT {first.value} IS NULL" in where:
+        family.append(whole)  # rows without a value are not asked about, so that COUNT(*) is COUNT(value)
+    kinds = {each.aggregate for each in family}
+    if kinds == {Aggregate.COUNT}:
+        return _alone(first)
+    if len(kinds) == 1 and kinds <= {Aggregate.SUM, Aggregate.AVG, Aggregate.VAR_POP, Aggregate.VAR_SAMP}:
+        return _alone(first)
+    if kinds <= set(_DEVIATIONS) and len(kinds) == 1:
+        return State(asked=first, reads=dict.fromkeys(family, Root(OWN)))
+    widest = Aggregate.VAR_POP if kinds & set(_SPREADS) else Aggregate.AVG
+    reads = {each: _MOMENTS[each.aggregate] for each in family}
+    return State(asked=replace(first, aggregate=widest), reads=reads)
+
+
+def _counts(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
+    """Return one state for COUNT(*) and COUNT(*) FILTER (WHERE ...), or for COUNT(*) alone."""
+    plain = Asked(aggregate=Aggregate.COUNT)
+    for each in left:
+        same = each.filter == first.filter and each.about_user == first.about_user
+        if each.value is not None and each.aggregate in _MOMENTS and same and f"NOT {each.value} IS NULL" in where:
+            return _moments(each, left, where)
+    some = [each for each in left if each.aggregate is Aggregate.COUNT and each.value is None and each.filter]
+    part = first if first.filter else next(iter(some), None)
+    if part is None or part.filter is None or part.about_user or plain not in left:
+        return _alone(first)
+    share = Asked(aggregate=Aggregate.AVG, value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END")
+    return State(asked=share, bounds=(0.0, 1.0), reads={plain: Read("count"), part: Read("sum")})
+
+
+def _alone(first: Asked) -> State:
+    return State(asked=first, reads={first: OWN})
+
+
+def _like(one: Asked, other: Asked) -> bool:
+    """Return whether two aggregates are about the same values of the same rows."""
+    return (one.value, one.filter, one.about_user) == (other.value, other.filter, other.about_user)
+
+
+def simplified(formula: Formula) -> Formula:
+    """Return the formula with a sum over its count as what it is, a mean, whose interval is much shorter.
+
+    >>> simplified(Arithmetic("/", Arithmetic("*", Number(100.0), Read("sum")), Read("count")))
+    Arithmetic(sign='*', left=Number(number=100.0), right=Read(what='mean'))
+    """
+    if not isinstance(formula, Arithmetic):
+        return formula
+    left, right = simplified(formula.left), simplified(formula.right)
+    if formula.sign == "/" and right == Read("count"):
+        if left == Read("sum"):
+            return Read("mean")
+        if isinstance(left, Arithmetic) and left.sign == "*" and Read("sum") in (left.left, left.right):
+            factor = left.right if left.left == Read("sum") else left.left
+            return Arithmetic("*", factor, Read("mean"))
+    if formula.sign == "/" and (left, right) == (Read("count"), Read("sum")):
+        return Arithmetic("/", Number(1.0), Read("mean"))
+    return Arithmetic(formula.sign, left, right)

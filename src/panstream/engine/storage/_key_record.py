@@ -1,0 +1,179 @@
+"""One key of the store, the block that holds it, and the sectors of the ciphertext that it opens.
+
+A block has generation, key, and where the ciphertext stands; it is checked, or sealed by the operator.
+
+A disk writes sectors of 512 bytes as wholes, in any order. Each holds 496 bytes of ciphertext and a mark of 16: eight
+that are the commit's own, and eight that are computed from those. After a crash a sector has the commit's mark, or
+another commit's, or is empty; anything else no write has left there. So a write cut short is told from damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.storage.sealed_box import KEY_BYTES, open_pieces, seal
+from panstream.errors import StoreDamaged, StoreTorn
+from panstream.primitives.noise.entropy import system_entropy
+
+BLOCK = 4096
+_MAGIC, _WRAPPED = b"PANKEY03", b"PANKEYO3"
+_MAGIC_2, _WRAPPED_2 = b"PANKEY02", b"PANKEYO2"  # ciphertext without marks, and no end
+_END = b"KEYENDS."  # written last in the block, so that a key without it was cut short
+_FIELDS = struct.Struct("<8sQ32sQQ")  # magic, generation, key, place, size
+_DIGEST = 32
+_PLAIN = _FIELDS.size + _DIGEST
+_SEALED = len(_WRAPPED) + _PLAIN + 28
+_LABEL = b"panstream key 2"
+_SECTOR, _MARK = 512, 16
+_ROOM = _SECTOR - _MARK
+_PIECE = 1 << 16  # sectors that are read and written at a time
+_UNMARKED_PIECE = 1 << 25  # bytes that are read at a time: one call of the system gives at most 2 GiB
+
+_Bytes = NDArray[np.uint8]
+_NO_KEY: _Bytes = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Record:
+    """One key and what it opens. ``slot`` is which of the two blocks holds it; ``marked``, whether sectors have
+    marks.
+    """
+
+    generation: int
+    slot: int
+    key: _Bytes = field(repr=False)
+    place: int = 0
+    size: int = 0
+    marked: bool = True
+
+    @classmethod
+    def after(cls, current: Record | None) -> Record:
+        """Return a new key for the state after ``current``, for the other block."""
+        key = np.empty(KEY_BYTES, np.uint8)
+        system_entropy(key)
+        if current is None:
+            return cls(generation=1, slot=0, key=key)
+        return cls(generation=current.generation + 1, slot=1 - current.slot, key=key)
+
+    @classmethod
+    def read(cls, data: bytes, slot: int, operator: _Bytes | None) -> Record | None:
+        """Return the record in a block, None from an empty or overwritten one, or raise: StoreTorn if a crash can
+        have left it so.
+        """
+        if not any(data[: len(_MAGIC)]):
+            return None
+        wrapped = data.startswith((_WRAPPED, _WRAPPED_2))
+        if wrapped and operator is None:
+            raise StoreDamaged("this store was sealed with an operator's key: supply it")
+        if not wrapped and operator is not None and data.startswith((_MAGIC, _MAGIC_2)):
+            raise StoreDamaged("this store was made without an operator's key: open it without one")
+        whole = _END in (data[_PLAIN : _PLAIN + len(_END)], data[_SEALED : _SEALED + len(_END)])
+        try:
+            if wrapped and operator is not None:
+                sealed = memoryview(data)[len(_WRAPPED) : _SEALED]
+                data = bytes(open_pieces([sealed], len(sealed), operator, _LABEL))
+            return _record(data, slot)
+        except StoreDamaged as error:
+            refused = str(error)
+        raise StoreDamaged(refused) if whole else StoreTorn(refused)
+
+    def block(self, operator: _Bytes | None) -> bytes:
+        """Return the bytes of the block that holds this key."""
+        fields = _FIELDS.pack(_MAGIC, self.generation, self.key.tobytes(), self.place, self.size)
+        plain = fields + sha256(fields).digest()
+        return (plain if operator is None else _WRAPPED + seal(plain, operator, _LABEL)) + _END
+
+    def placed(self, size: int, current: Record | None, first: int) -> Record:
+        """Return the same with a place from ``first`` on for so many bytes that leaves the current ciphertext alone."""
+        if current is None or current.place - first >= _stored_size(size):
+            return replace(self, place=first, size=size)
+        return replace(self, place=-(-current.end // BLOCK) * BLOCK, size=size)
+
+    @property
+    def end(self) -> int:
+        """Return where the ciphertext ends in the file."""
+        return self.place + (_stored_size(self.size) if self.marked else self.size)
+
+    def without_key(self) -> Record:
+        """Return what may be remembered."""
+        return replace(self, key=_NO_KEY)
+
+    def sectors(self, ciphertext: memoryview) -> Iterator[tuple[memoryview, int]]:
+        """Yield the sectors to write, and where, piece by piece."""
+        mark, at = self._mark(), 0
+        for offset, _, size in self._pieces():
+            data = np.frombuffer(ciphertext[at : at + size], np.uint8)
+            whole, rest = divmod(size, _ROOM)
+            out = np.zeros((-(-size // _ROOM), _SECTOR), np.uint8)
+            out[:whole, :_ROOM] = data[: whole * _ROOM].reshape(whole, _ROOM)
+            if rest:
+                out[whole, :rest] = data[whole * _ROOM :]
+            out[:, _ROOM:] = mark
+            yield out.reshape(-1).data, self.place + offset
+            at += size
+
+    def ciphertext(self, read: Callable[[int, int], bytes]) -> Iterator[memoryview]:
+        """Yield the ciphertext piece by piece; ``read`` returns bytes at a place of the file."""
+        if not self.marked:
+            for at in range(0, self.size, _UNMARKED_PIECE):
+                yield memoryview(read(self.place + at, min(_UNMARKED_PIECE, self.size - at)))
+            return
+        for offset, length, size in self._pieces():
+            stored = _rows(read(self.place + offset, length))
+            yield np.ascontiguousarray(stored[:, :_ROOM]).reshape(-1)[:size].data
+
+    def cut_short(self, read: Callable[[int, int], bytes]) -> bool:
+        """Return whether sectors that do not open were left by a crash: some of another commit, or empty, and none
+        damaged.
+        """
+        mark, missing = self._mark(), not self.marked
+        for offset, length, _ in self._pieces() if self.marked else ():
+            stored = _rows(read(self.place + offset, length))
+            others = stored[(stored[:, _ROOM:] != mark).any(axis=1)]
+            missing = missing or bool(others.size)
+            for found in np.unique(others[others.any(axis=1)][:, _ROOM:], axis=0):
+                if _check(found[: _MARK // 2].tobytes()) != found[_MARK // 2 :].tobytes():
+                    return False
+        return missing
+
+    def _mark(self) -> _Bytes:
+        """Return the mark of the one commit that uses this key; the key cannot be had from it."""
+        own = sha256(b"panstream sectors" + self.key.tobytes()).digest()[: _MARK // 2]
+        return np.frombuffer(own + _check(own), np.uint8)
+
+    def _pieces(self) -> Iterator[tuple[int, int, int]]:
+        """Yield offset and length in the file, and length of the ciphertext, of every piece."""
+        for sector in range(0, -(-self.size // _ROOM), _PIECE):
+            held = min(self.size - sector * _ROOM, _PIECE * _ROOM)
+            yield sector * _SECTOR, _stored_size(held), held
+
+
+def _record(plain: bytes, slot: int) -> Record:
+    if len(plain) < _PLAIN or not plain.startswith(_MAGIC[:6]):
+        raise StoreDamaged("the key is foreign or cut short")
+    if not plain.startswith((_MAGIC, _MAGIC_2)):
+        raise StoreDamaged("the key has a version that this release does not know")
+    if sha256(plain[: _FIELDS.size]).digest() != plain[_FIELDS.size : _PLAIN]:
+        raise StoreDamaged("the key is damaged")
+    magic, generation, key, place, size = _FIELDS.unpack_from(plain)
+    secret = np.frombuffer(bytearray(key), np.uint8)
+    return Record(generation=generation, slot=slot, key=secret, place=place, size=size, marked=magic == _MAGIC)
+
+
+def _stored_size(size: int) -> int:
+    """Return how many bytes of the file so many bytes of ciphertext take."""
+    return -(-size // _ROOM) * _SECTOR
+
+
+def _rows(stored: bytes) -> _Bytes:
+    return np.frombuffer(stored, np.uint8).reshape(-1, _SECTOR)
+
+
+def _check(own: bytes) -> bytes:
+    return sha256(b"panstream mark" + own).digest()[: _MARK // 2]

@@ -1,0 +1,102 @@
+"""Sealing a payload: AES-256-GCM under a key that is used once, and wrapping that key under an operator's key."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from panstream.errors import StoreDamaged, StoreError
+from panstream.primitives.noise.entropy import system_entropy
+
+KEY_BYTES = 32
+MOST = (1 << 36) - 32  # bytes that AES-GCM may encrypt under one key and nonce
+_NONCE = 12
+_TAG = 16
+
+
+def seal(payload: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
+    """Return nonce, ciphertext and tag; ``label`` is authenticated with it."""
+    nonce = np.empty(_NONCE, np.uint8)
+    system_entropy(nonce)
+    encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
+    encryptor.authenticate_additional_data(label)
+    return b"".join([nonce.tobytes(), encryptor.update(payload), encryptor.finalize(), encryptor.tag])
+
+
+class Sealer:
+    """Seals named parts again and again, into memory of its own that holds nothing but ciphertext."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def seal(self, parts: Mapping[str, bytes | memoryview], key: NDArray[np.uint8], label: bytes) -> memoryview:
+        """Return nonce, ciphertext and tag, valid until the next call; ``unpack`` gets the parts back."""
+        pieces = _pieces(parts)
+        payload = sum(map(len, pieces))
+        if payload > MOST:
+            raise StoreError(f"the state has more than the {MOST:,} bytes that the store can hold")
+        size = _NONCE + payload + _TAG
+        if not size <= len(self._out) - _TAG <= 4 * size:
+            self._out = bytearray(size + _TAG)  # the cipher wants a block to spare
+        nonce = np.frombuffer(self._out, np.uint8, _NONCE)
+        system_entropy(nonce)
+        encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
+        encryptor.authenticate_additional_data(label)
+        out, at = memoryview(self._out), _NONCE
+        for piece in pieces:
+            at += encryptor.update_into(piece, out[at:])
+        encryptor.finalize()
+        out[at:size] = encryptor.tag
+        return out[:size]
+
+
+def open_pieces(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8], label: bytes) -> memoryview:
+    """Return what was sealed into ``size`` bytes, which come piece by piece, or raise StoreDamaged."""
+    payload = size - _NONCE - _TAG
+    if payload < 0:
+        raise StoreDamaged("the sealed file is cut short")
+    out, done, tag = memoryview(bytearray(payload + _TAG)), 0, b""  # the cipher wants a block to spare
+    decryptor: Any = None
+    for piece in pieces:
+        if decryptor is None:
+            decryptor = Cipher(algorithms.AES(key.data), modes.GCM(bytes(piece[:_NONCE]))).decryptor()
+            decryptor.authenticate_additional_data(label)
+            piece = piece[_NONCE:]
+        body = piece[: payload - done]
+        done += decryptor.update_into(body, out[done:])
+        tag += bytes(piece[len(body) :])
+    try:
+        decryptor.finalize_with_tag(tag)
+    except (InvalidTag, ValueError):  # altered, or shorter than it should be
+        damaged = "the sealed file does not fit its key: it was altered, or the key is another's"
+    else:
+        return out[:payload]
+    raise StoreDamaged(damaged)
+
+
+def _pieces(parts: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
+    pieces: list[bytes | memoryview] = [struct.pack("<I", len(parts))]
+    for name, content in parts.items():
+        label = name.encode()
+        pieces += [struct.pack("<HQ", len(label), len(content)), label, content]
+    return pieces
+
+
+def unpack(payload: memoryview) -> dict[str, bytes]:
+    """Return the parts that were sealed together."""
+    (count,) = struct.unpack_from("<I", payload)
+    at, parts = 4, {}
+    for _ in range(count):
+        name_length, length = struct.unpack_from("<HQ", payload, at)
+        at += 10
+        name = str(payload[at : at + name_length], "utf-8")
+        at += name_length
+        parts[name] = bytes(payload[at : at + length])
+        at += length
+    return parts

@@ -1,0 +1,1 @@
+"""Bayesian networks, learned from one table or from several data holders."""

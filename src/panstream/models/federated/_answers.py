@@ -1,0 +1,142 @@
+"""What a holder sends back. Every answer names the question it belongs to, so a stray one is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBytes
+from panstream.models.federated._messages import Content, Message, lists_of, only
+
+_REASONS = ("budget", "schema", "question", "fault", "roster")
+
+
+_count = only(lambda value: type(value) is int and value >= 0)
+_counts = lists_of(_count)
+_integers = only(lambda value: value.dtype == np.int64)
+_amount = only(lambda value: type(value) in (int, float) and value >= 0)
+_Text = Annotated[str, only(lambda value: isinstance(value, str))]
+_Flag = Annotated[bool, only(lambda value: type(value) is bool)]
+_Amount = Annotated[float, _amount]
+_AmountOrNone = Annotated[float | None, lambda value: None if value is None else _amount(value)]
+_Reason = Annotated[str, only(lambda value: value in _REASONS)]
+_Tables = Annotated[tuple[NDArray[np.int64], ...], lists_of(_integers)]
+
+
+def _hex(size: int) -> Callable[[Any], Any]:
+    return only(lambda value: isinstance(value, str) and len(bytes.fromhex(value)) == size and value == value.lower())
+
+
+class _Answer(Content):
+    __slots__ = ()
+
+    def write(self, question: str) -> bytes:
+        """Return the bytes of the answer to the question with this digest."""
+        fields, arrays = self.fields(), {}
+        if "tables" in fields:
+            arrays = {str(at): table for at, table in enumerate(fields.pop("tables"))}
+        elif "scores" in fields:
+            arrays = {"scores": fields.pop("scores")}
+        return Message(kind=self.kind, fields={**fields, "question": question}, arrays=arrays).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction(_Answer):
+    """A holder's public facts; ``secure`` is false where a test source draws the noise."""
+
+    kind = "introduction"
+
+    holder: _Text
+    records: Annotated[int, _count]
+    domain: _Text
+    epsilon: _AmountOrNone
+    delta: _Amount
+    spent: _Amount
+    secure: _Flag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening(_Answer):
+    """A member's one-time key for a secure sum and its signature, both in hexadecimal."""
+
+    kind = "opening"
+
+    key: Annotated[str, _hex(32)]
+    signature: Annotated[str, _hex(64)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tables(_Answer):
+    """Noisy tables, in the order of the question; those of a secure sum are masked."""
+
+    kind = "tables"
+
+    tables: _Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice(_Answer):
+    """One vote."""
+
+    kind = "choice"
+
+    child: Annotated[int, _count]
+    parents: Annotated[tuple[int, ...], _counts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Model(_Answer):
+    """A locally learned network: parents, and the noisy table (*parents, child) of every attribute."""
+
+    kind = "model"
+
+    parents: Annotated[tuple[tuple[int, ...], ...], lists_of(_counts)]
+    tables: _Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scores(_Answer):
+    """Noisy local mutual informations in units of 2^-24 bits."""
+
+    kind = "scores"
+
+    scores: Annotated[NDArray[np.int64], _integers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declined(_Answer):
+    """Why a holder does not answer (budget, schema, question, roster or fault). Says nothing about records."""
+
+    kind = "refusal"
+
+    reason: _Reason
+    text: _Text
+
+
+Answer: TypeAlias = Introduction | Opening | Tables | Choice | Model | Scores | Declined
+_KINDS: dict[str, type[Answer]] = {
+    each.kind: each for each in (Introduction, Opening, Tables, Choice, Model, Scores, Declined)
+}
+
+
+def read_answer(data: bytes, question: str) -> Answer:
+    """Read an answer to the question with this digest; raise InvalidBytes for anything else."""
+    message = Message.decode(data)
+    fields, arrays = dict(message.fields), list(message.arrays.values())
+    if fields.pop("question", None) != question:
+        raise InvalidBytes("the answer belongs to another question")
+    try:
+        kind = _KINDS[message.kind]
+        if "tables" in kind.__dataclass_fields__:
+            fields["tables"] = arrays
+        elif "scores" in kind.__dataclass_fields__:
+            (fields["scores"],) = arrays
+        elif arrays:
+            raise TypeError
+        return kind.read(fields)
+    except (KeyError, TypeError, ValueError):
+        raise InvalidBytes("the answer is malformed: a field is missing, unknown or of a wrong type") from None

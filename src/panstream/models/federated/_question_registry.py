@@ -1,0 +1,32 @@
+"""Every kind of question there is, and how one is read from bytes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.models.federated._messages import Message
+from panstream.models.federated._questions import CountTables, Introduce, LocalModel, LocalScores, Vote
+from panstream.models.federated.secure_sums import CloseSum, OpenSum
+
+Question: TypeAlias = Introduce | CountTables | Vote | LocalModel | LocalScores | OpenSum | CloseSum
+_KINDS: Mapping[str, type[Question]] = {
+    each.kind: each for each in (Introduce, CountTables, Vote, LocalModel, LocalScores, OpenSum, CloseSum)
+}
+
+
+@functools.lru_cache(maxsize=4)  # many holders in one process read the same question
+def read_question(data: bytes) -> Question:
+    """Read a question; raise InvalidBytes for anything that is not exactly one."""
+    message = Message.decode(data)
+    if message.arrays:
+        raise InvalidBytes("a question has no arrays")
+    if message.kind not in _KINDS:
+        raise InvalidBytes("the message is not a question that this release knows")
+    try:
+        return _KINDS[message.kind].read(message.fields)
+    except (InvalidParameter, TypeError, ValueError) as error:
+        text = str(error) if isinstance(error, InvalidParameter) else "a field is missing, unknown or of a wrong type"
+        raise InvalidBytes(f"the question is malformed: {text}") from None

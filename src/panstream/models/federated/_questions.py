@@ -1,0 +1,330 @@
+"""What an analyst may ask a holder, what it costs, and how the holder answers: one class for each kind of question.
+
+A question is a frozen value; its digest is its name in every ledger. ``run`` is the analyst's label: the same question
+under the same label is the same question, whenever it is asked, and gets the same answer for free. Another label is
+another question, with fresh noise and a fresh charge.
+
+An answer is computed from exact statistics, then noise on whole numbers is added, then nothing else happens to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.models.federated._answers import Choice, Model, Scores, Tables
+from panstream.models.federated._messages import Content, Message, lists_of, only
+from panstream.models.federated._statistics import Family, Statistics, needed_tables
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.noisy_tables import grouped
+from panstream.models.networks.structure_search import tables_from
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.privacy.holder_loss import Loss
+from panstream.privacy.rounding import share
+from panstream.privacy.table_loss import table_kappa, table_sigma
+
+Noise: TypeAlias = Literal["laplace", "gaussian"]
+Groups: TypeAlias = tuple[int, ...] | None
+_LARGEST_CELLS = 1 << 25
+_LARGEST_CANDIDATES = 1 << 20
+_LARGEST_TABLES = 1 << 20
+_LARGEST_DEGREE = 8
+
+
+_whole = only(lambda value: type(value) is int and 0 <= value < 1 << 31)
+_number = only(lambda value: type(value) in (int, float))
+_positions = lists_of(_whole)
+_Text = Annotated[str, only(lambda value: isinstance(value, str) and len(value) <= 200)]
+_Number = Annotated[float, lambda value: float(_number(value))]
+_Noise = Annotated[Noise, lambda value: value]
+_Families = Annotated[tuple[tuple[int, ...], ...], lambda families: tuple(map(_positions, families))]
+Whole = Annotated[int, _whole]
+
+
+def _check_cells(what: str, cells: int) -> None:
+    if cells > _LARGEST_CELLS:
+        raise InvalidParameter(f"the {what} have {cells} cells, above the limit of {_LARGEST_CELLS}")
+
+
+def _check_degree(domain: Domain, degree: int, placed: int) -> None:
+    """Refuse what would keep a holder busy for ever."""
+    if math.prod(sorted(domain.sizes)[-(degree + 1) :]) > _LARGEST_CELLS:
+        raise InvalidParameter(f"a table of degree {degree} may be above the limit of {_LARGEST_CELLS} cells")
+    candidates = math.comb(placed, degree) * len(domain)
+    if candidates > _LARGEST_CANDIDATES:
+        raise InvalidParameter(
+            f"degree {degree} gives up to {candidates} families, above the limit of {_LARGEST_CANDIDATES}"
+        )
+
+
+def _candidates(placed: Sequence[int], degree: int, count: int) -> list[Family]:
+    sets = list(itertools.combinations(sorted(placed), min(degree, len(placed))))
+    return [(child, parents) for child in range(count) if child not in placed for parents in sets]
+
+
+def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, source: Source) -> None:
+    if noise == "laplace":
+        source.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
+    else:
+        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(float(budget))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table of counts: its attributes, its share of the budget, and optionally coarser categories.
+
+    ``budget`` is epsilon for Laplace noise and rho for Gaussian noise. ``groups[a][code]`` is the group that a code of
+    the a-th attribute falls into; ``None`` keeps the attribute's own categories.
+    """
+
+    attributes: tuple[int, ...]
+    budget: float
+    groups: tuple[Groups, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.finite(budget=self.budget)
+        if not self.attributes or len(set(self.attributes)) != len(self.attributes) or min(self.attributes) < 0:
+            raise InvalidParameter("the attributes of a table must be distinct positions, at least one")
+        if self.groups and len(self.groups) != len(self.attributes):
+            raise InvalidParameter("groups must be empty or have one entry per attribute")
+        for group in self.groups:
+            if group is not None and (not group or set(group) != set(range(max(group) + 1))):
+                raise InvalidParameter("groups must be numbered from 0 without gaps")
+
+    @classmethod
+    def read(cls, given: Any) -> Table:
+        """Read [attributes, budget, groups]."""
+        attributes, budget, groups = given
+        joined = tuple(None if group is None else _positions(group) for group in groups)
+        return cls(attributes=_positions(attributes), budget=float(_number(budget)), groups=joined)
+
+    def group(self, axis: int) -> Groups:
+        """Return the grouping of one axis."""
+        return self.groups[axis] if self.groups else None
+
+    def shape(self, domain: Domain) -> tuple[int, ...]:
+        """Return the shape of the table once its codes are joined into groups."""
+        groups = [self.group(axis) for axis in range(len(self.attributes))]
+        return tuple(
+            domain.sizes[each] if group is None else max(group) + 1
+            for each, group in zip(self.attributes, groups, strict=True)
+        )
+
+    def counts(self, statistics: Statistics) -> NDArray[np.int64]:
+        """Return the exact counts, with codes joined into groups."""
+        counts = statistics.exact(self.attributes)
+        for axis in range(counts.ndim):
+            group = self.group(axis)
+            if group is not None:
+                counts = grouped(counts, np.array(group), axis)
+        return counts
+
+
+TablesAsked = Annotated[
+    tuple[Table, ...],
+    lambda tables: tuple(map(Table.read, tables)),
+    lambda tables: [[each.attributes, each.budget, each.groups] for each in tables],
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(Content):
+    """A question as it travels."""
+
+    run: _Text
+
+    def write(self) -> bytes:
+        """Return the question's bytes: the same for the same question, everywhere."""
+        return Message(kind=self.kind, fields=self.fields()).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduce(_Asked):
+    """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
+
+    kind = "introduce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutRecords(_Asked):
+    """A question about records: ``check`` raises InvalidParameter where it does not fit the domain.
+
+    If it costs something, ``loss`` says what, which depends on the question alone, and ``draw`` gives a private answer
+    once ``check`` let the question pass.
+    """
+
+    domain: _Text
+
+    @property
+    def assumption(self) -> str:
+        """Return what ``loss`` depends on; empty where it holds whatever others do."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTables(AboutRecords):
+    """Noisy tables of counts, unclipped; the cost is the sum of the tables' budgets."""
+
+    kind = "count-tables"
+
+    noise: _Noise
+    tables: TablesAsked
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("laplace", "gaussian"):
+            raise InvalidParameter(f"noise must be laplace or gaussian, got noise={self.noise!r}")
+        if not 1 <= len(self.tables) <= _LARGEST_TABLES:
+            raise InvalidParameter(f"tables must be 1..{_LARGEST_TABLES}, got {len(self.tables)}")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse attributes outside the domain, groups that do not cover one, and too many cells."""
+        _check_cells("tables", sum(math.prod(domain.shape(table.attributes)) for table in self.tables))
+        for table in self.tables:
+            for axis, attribute in enumerate(table.attributes):
+                group, size = table.group(axis), domain.sizes[attribute]
+                if group is not None and len(group) != size:
+                    raise InvalidParameter(f"groups of attribute {attribute} must cover its {size} codes")
+
+    def loss(self) -> Loss:
+        """Return the sum of the tables' budgets, in the noise's currency."""
+        budgets = [table.budget for table in self.tables]
+        return Loss.pure(budgets) if self.noise == "laplace" else Loss.gaussian(budgets)
+
+    def draw(self, statistics: Statistics, source: Source) -> Tables:
+        """Add noise to every cell."""
+        exact = [table.counts(statistics) for table in self.tables]
+        noisy = np.concatenate([counts.reshape(-1) for counts in exact])
+        ends = np.cumsum([counts.size for counts in exact]).tolist()
+        budgets = [table.budget for table in self.tables]
+        start = 0
+        for budget, run in itertools.groupby(zip(budgets, ends, strict=True), key=lambda each: each[0]):
+            *_, (_, end) = run
+            _add_noise(noisy[start:end], self.noise, budget, source)  # one call for tables of equal shares
+            start = end
+        pieces = np.split(noisy, ends[:-1])
+        return Tables(tables=tuple(piece.reshape(counts.shape) for piece, counts in zip(pieces, exact, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote(AboutRecords):
+    """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
+
+    kind = "vote"
+
+    placed: Annotated[tuple[int, ...], _positions]
+    degree: Whole
+    epsilon: _Number
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        checks.within(1, _LARGEST_DEGREE, degree=self.degree)
+        if not self.placed or len(set(self.placed)) != len(self.placed) or min(self.placed) < 0:
+            raise InvalidParameter("placed must hold distinct positions, at least one")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse positions outside the domain, and too many candidates."""
+        if max(self.placed) >= len(domain) or len(self.placed) >= len(domain):
+            raise InvalidParameter(f"placed must leave an attribute out of 0..{len(domain) - 1}")
+        _check_degree(domain, min(self.degree, len(self.placed)), len(self.placed))
+
+    def candidates(self, count: int) -> list[Family]:
+        """Return every family that may be chosen out of so many attributes, in a fixed order."""
+        return _candidates(self.placed, self.degree, count)
+
+    def loss(self) -> Loss:
+        """Return the loss of one choice."""
+        return Loss.of_choice(self.epsilon)
+
+    def draw(self, statistics: Statistics, source: Source) -> Choice:
+        """Choose one family."""
+        child, parents = statistics.vote(self.candidates(len(statistics.domain)), self.epsilon, source)
+        return Choice(child=child, parents=parents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel(AboutRecords):
+    """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
+
+    kind = "local-model"
+
+    degree: Whole
+    root: Whole
+    structure: _Number
+    parameters: _Number
+
+    def __post_init__(self) -> None:
+        checks.finite(structure=self.structure, parameters=self.parameters)
+        checks.within(1, _LARGEST_DEGREE, degree=self.degree)
+        if self.root < 0:
+            raise InvalidParameter(f"root must be a position, got root={self.root}")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse a root outside the domain, and too many candidates."""
+        if self.root >= len(domain):
+            raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={self.root}")
+        _check_degree(domain, min(self.degree, len(domain) - 1), len(domain) - 1)
+
+    def loss(self) -> Loss:
+        """Return the loss of both parts."""
+        return Loss.pure([self.structure, self.parameters])
+
+    def draw(self, statistics: Statistics, source: Source) -> Model:
+        """Learn alone (Digalakis 2018, Algorithms 3.2 and 3.3): N-1 choices, then the tables that are needed."""
+        count = len(statistics.domain)
+        placed = [self.root]
+        parents: list[tuple[int, ...]] = [()] * count
+        structure = share(self.structure, max(count - 1, 1))
+        while len(placed) < count:
+            child, parents[child] = statistics.vote(_candidates(placed, self.degree, count), structure, source)
+            placed.append(child)
+        known = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
+        for table in known.values():
+            _add_noise(table.reshape(-1), "laplace", share(self.parameters, len(known)), source)
+        tables = tables_from(known)
+        return Model(parents=tuple(parents), tables=tuple(tables((*parents[at], at)) for at in range(count)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalScores(AboutRecords):
+    """The local mutual information of each family ``(*parents, child)``, with Laplace noise."""
+
+    kind = "local-scores"
+
+    families: _Families
+    epsilon: _Number
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        if not 1 <= len(self.families) <= _LARGEST_TABLES:
+            raise InvalidParameter(f"families must be 1..{_LARGEST_TABLES}, got {len(self.families)}")
+        for family in self.families:
+            if not 2 <= len(set(family)) == len(family) <= _LARGEST_DEGREE + 1 or min(family) < 0:
+                raise InvalidParameter("a family must have distinct positions, a child and at least one parent")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse families outside the domain, and too many cells."""
+        _check_cells("families", sum(math.prod(domain.shape(family)) for family in self.families))
+
+    def loss(self) -> Loss:
+        """Return the loss of all scores."""
+        return Loss.pure([share(self.epsilon, len(self.families))] * len(self.families))
+
+    def draw(self, statistics: Statistics, source: Source) -> Scores:
+        """Add noise to every score, for families of two values less."""
+        each = share(self.epsilon, len(self.families))
+        scores = np.array([statistics.score(family) for family in self.families], np.int64)
+        binary = np.array([statistics.is_binary(family) for family in self.families])
+        for kind in (True, False):
+            chosen = scores[binary == kind]
+            source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(each / statistics.sensitivity(kind)))
+            scores[binary == kind] = chosen
+        return Scores(scores=scores)

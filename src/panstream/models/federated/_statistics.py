@@ -1,0 +1,94 @@
+"""The exact statistics of a holder's records, and choices among families by them.
+
+They are cached beside the records they come from and never leave; only what noise was added to does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.models.networks.contingency import contingency
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.information import mutual_information
+from panstream.models.networks.records import Records
+from panstream.primitives.noise import Preference, Source
+from panstream.privacy.table_loss import choice_rate, mutual_information_sensitivity
+
+Family: TypeAlias = tuple[int, tuple[int, ...]]
+"""A child and its parents."""
+
+_SCORE_UNIT = 1 << 24  # a local score is a whole number of 2^-24 bits
+_LARGEST_CACHE = 1 << 22
+_SLACK = 2  # a score is rounded down to a whole number, and computed in floating point
+
+
+class Statistics:
+    """The exact counts and scores of one table of records, computed once each."""
+
+    __slots__ = ("_kept", "_scores", "_tables", "records")
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._scores: dict[tuple[int, ...], int] = {}
+        self._tables: dict[tuple[int, ...], NDArray[np.int64]] = {}
+        self._kept = 0
+
+    @property
+    def domain(self) -> Domain:
+        """Return the domain of the records."""
+        return self.records.domain
+
+    def exact(self, attributes: tuple[int, ...]) -> NDArray[np.int64]:
+        """Return exact counts, which must not be changed."""
+        table = self._tables.get(attributes)
+        if table is None:
+            table = contingency(self.records, attributes)
+            if self._kept + table.size <= _LARGEST_CACHE:
+                self._tables[attributes] = table
+                self._kept += table.size
+        return table
+
+    def score(self, family: tuple[int, ...]) -> int:
+        """Return the mutual information of (*parents, child) in whole units of 2^-24 bits."""
+        found = self._scores.get(family)
+        if found is None:
+            # Two attributes say the same about each other either way, so one table serves both.
+            key = tuple(sorted(family)) if len(family) == 2 else family
+            found = math.floor(mutual_information(self.exact(key)) * _SCORE_UNIT)
+            self._scores[family] = found
+        return found
+
+    def sensitivity(self, binary: bool) -> int:
+        """Return that of a score in whole units, for this holder's own number of records.
+
+        The general one is never smaller than that of binary families.
+        """
+        kinds, records = ((True,) if binary else (True, False)), max(1, len(self.records))
+        return (
+            math.ceil(max(mutual_information_sensitivity(records, binary=each) for each in kinds) * _SCORE_UNIT)
+            + _SLACK
+        )
+
+    def is_binary(self, family: tuple[int, ...]) -> bool:
+        """Return whether one side of a family (*parents, child) has two values only."""
+        sizes = self.domain.sizes
+        return sizes[family[-1]] <= 2 or math.prod(sizes[each] for each in family[:-1]) <= 2
+
+    def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, source: Source) -> Family:
+        """Choose what comes next by the exponential mechanism on mutual information."""
+        binary = all(self.is_binary((*parents, child)) for child, parents in candidates)
+        utilities = np.array([self.score((*parents, child)) for child, parents in candidates], np.int64)
+        rate = choice_rate(epsilon, self.sensitivity(binary))
+        return candidates[source.exponential(utilities, Preference.at_most(rate))]
+
+
+def needed_tables(placed: Sequence[int], parents: Sequence[tuple[int, ...]], degree: int) -> list[tuple[int, ...]]:
+    """Return the families whose tables suffice: N - k of them, since the first k lie within the next one's family."""
+    chain = [(*parents[at], at) for at in placed]
+    return chain[min(degree, len(chain) - 1) :]

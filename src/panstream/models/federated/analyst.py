@@ -1,0 +1,367 @@
+"""The analyst's side: asks all holders, checks what comes back, goes on without those that fail."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
+from panstream.models.federated._answers import Answer, Declined, Introduction, Opening, Tables, read_answer
+from panstream.models.federated._messages import digest
+from panstream.models.federated._question_registry import Question
+from panstream.models.federated._questions import CountTables, Introduce, Noise, Table
+from panstream.models.federated.secure_sums import CloseSum, OpenSum, part_of_noise, usual_colluders
+from panstream.models.networks import structure_search as baselines
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.mixture import Mixture
+from panstream.models.networks.network import BayesianNetwork
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.privacy.claim import Claim
+from panstream.privacy.composition import per_holder
+from panstream.privacy.holder_loss import record_claim
+from panstream.privacy.table_loss import table_kappa, table_sigma
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+_FAR = 20.0  # standard deviations: a table further off than this did not come from the law that was asked for
+
+
+class Channel(Protocol):
+    """A way to one holder: anything with a name that takes bytes and returns bytes, a :class:`Holder` itself included.
+
+    ``remote`` channels are asked at the same time, each in a thread.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return how the run speaks of this holder until it has introduced itself."""
+
+    @property
+    def remote(self) -> bool:
+        """Return whether asking takes long without using this process."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the bytes of the answer to a question, or raise :class:`panstream.errors.HolderUnreachable`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FederatedModel:
+    """A network, the claim towards every record of every holder, who took part and who was left out."""
+
+    network: BayesianNetwork | Mixture
+    claim: Claim
+    method: str
+    run: str
+    records: int
+    holders: tuple[str, ...]
+    dropped: dict[str, str]
+    questions: int
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sums:
+    """Tables added up over the holders that answered; ``deviations`` are the noise's standard deviations per cell."""
+
+    attributes: tuple[tuple[int, ...], ...]
+    tables: tuple[NDArray[np.int64], ...]
+    deviations: tuple[float, ...]
+    records: int
+    holders: int
+
+    def lookup(self) -> baselines.Tables:
+        """Return the tables by attributes in any order; smaller ones are summed from these."""
+        return baselines.tables_from(dict(zip(self.attributes, self.tables, strict=True)))
+
+
+class Federation:
+    """A run over several holders: channels to them, or the holders themselves where they are in this process.
+
+    ``run`` labels the questions: run the same label again and every holder sends its stored answers, free of charge;
+    the default is a new label. A holder that stays unreachable after ``attempts``, refuses, or sends what is not an
+    answer is left out from then on; with fewer than ``minimum`` left the run stops. ``report`` is called with a line of
+    public text for everything that happens.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        channels: Sequence[Channel],
+        *,
+        run: str | None = None,
+        minimum: int = 1,
+        attempts: int = 3,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        checks.within(1, len(channels), minimum=minimum)
+        checks.at_least(1, attempts=attempts)
+        self.domain = domain
+        self.schema = domain.digest()
+        self.run = _label() if run is None else run
+        self.minimum = minimum
+        self.dropped: dict[str, str] = {}
+        self.questions = 0
+        self._attempts = attempts
+        self.report = report
+        self._channels = list(channels)
+        self._present: dict[int, Introduction] | None = None
+
+    @property
+    def holders(self) -> list[Introduction]:
+        """Return the holders that take part, in the order given; introduces them first where that was not done."""
+        if self._present is None:
+            self._introduce()
+        assert self._present is not None
+        return list(self._present.values())
+
+    @property
+    def records(self) -> int:
+        """Return the number of records of all holders that take part."""
+        return sum(each.records for each in self.holders)
+
+    def introductions(self) -> list[Introduction]:
+        """Ask the holders that take part what they have spent by now."""
+        return list(self._ask(Introduce(run=self.run), Introduction, lambda _, __: None).values())
+
+    def ask(
+        self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, Introduction], None]
+    ) -> list[tuple[Introduction, AnswerT]]:
+        """Ask all holders; return (holder, answer) of those that gave one which ``check`` let pass."""
+        if not self.holders:
+            raise FederationStopped("no holder takes part")
+        assert self._present is not None
+        answers = self._ask(question, kind, check)
+        return [(self._present[at], answer) for at, answer in answers.items()]
+
+    def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
+        """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
+
+        A method that may ask for the same tables twice names the ``part`` of the run: the same question would only
+        bring the same answer again.
+        """
+        run = f"{self.run} {part}" if part else self.run
+        question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))
+        single = [_deviation(noise, table.budget) for table in tables]
+
+        def plausible(found: Sequence[NDArray[np.int64]], who: Introduction) -> None:
+            _add_up(found, single, who.records, "its tables do")
+
+        return self._added(question, tables, single, plausible, clip=clip)
+
+    def _added(
+        self,
+        question: Question,
+        tables: Sequence[Table],
+        single: Sequence[float],
+        check: Callable[[Sequence[NDArray[np.int64]], Introduction], None],
+        *,
+        clip: bool = False,
+    ) -> Sums:
+        """Ask for tables whose cells have noise of ``single`` standard deviations at one holder, and add them up."""
+        shapes = [table.shape(self.domain) for table in tables]
+
+        def shaped(found: Tables, who: Introduction) -> None:
+            if [table.shape for table in found.tables] != shapes:
+                raise InvalidParameter("its tables have other shapes than those asked for")
+            check(found.tables, who)
+
+        answers = self.ask(question, Tables, shaped)
+        totals = [np.zeros(shape, np.int64) for shape in shapes]
+        for _, answer in answers:
+            for total, table in zip(totals, answer.tables, strict=True):
+                total += np.maximum(table, 0) if clip else table  # modulo 2^64: the masks of a secure sum cancel
+        return Sums(
+            attributes=tuple(table.attributes for table in tables),
+            tables=tuple(totals),
+            deviations=tuple(each * math.sqrt(len(answers)) for each in single),
+            records=sum(who.records for who, _ in answers),
+            holders=len(answers),
+        )
+
+    def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> Sums:
+        """Ask for tables that can be read only as a sum, with the noise of one holder; see federated.secure_sums.
+
+        Every holder must answer to the end. Who fails before the sum is closed is left out at no cost; after that the
+        run stops, and another run is charged again.
+        """
+        while True:
+            members = sorted(self.holders, key=lambda each: each.holder)
+            names = tuple(each.holder for each in members)
+            many = usual_colluders(len(names)) if colluders is None else colluders
+            fields: dict[str, Any] = {
+                "run": self.run,
+                "domain": self.schema,
+                "tables": tuple(tables),
+                "members": names,
+                "colluders": many,
+            }
+            opened = {who.holder: each for who, each in self.ask(OpenSum(**fields), Opening, lambda _, __: None)}
+            if len(opened) == len(names):
+                break
+        question = CloseSum(**fields, openings=tuple(opened[name] for name in names))
+        single = [math.sqrt(part_of_noise(table.budget, len(names), many).variance) for table in tables]
+        sums = self._added(question, tables, single, lambda _, __: None)
+        if sums.holders < len(names):
+            raise FederationStopped(
+                "a holder failed after the sum was closed, and the others' parts cannot be read without it; "
+                "run again under another label (it is charged again)"
+            )
+        _add_up(sums.tables, sums.deviations, sums.records, "the sum does")
+        return sums
+
+    def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> Sums:
+        """Ask for the tables of all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
+        return self.sums(noise, self.all_tables(degree, budget), clip=clip)
+
+    def all_tables(self, degree: int, budget: float) -> list[Table]:
+        """Return the tables of all sets of ``degree + 1`` attributes, at equal shares of the budget."""
+        size = min(degree + 1, len(self.domain))
+        count = math.comb(len(self.domain), size)
+        assert count < 1 << 20, "too many tables"
+        sets = itertools.combinations(range(len(self.domain)), size)
+        return [Table(attributes=each, budget=budget / count) for each in sets]
+
+    def finish(
+        self,
+        network: BayesianNetwork | Mixture,
+        method: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        assumption: str = "",
+        **facts: Any,
+    ) -> FederatedModel:
+        """Return the result of a run in which every holder spent at most (epsilon, delta) under ``assumption``."""
+        present = self.holders
+        own = record_claim(
+            epsilon,
+            delta,
+            releases=self.questions,
+            public=("the number of records of every holder",),
+            assumption=assumption,
+        )
+        open_to_all = own.without_privacy("the noise of a holder came from a test source")
+        claim = replace(per_holder([own if each.secure else open_to_all for each in present]), releases=own.releases)
+        return FederatedModel(
+            network=network,
+            claim=claim,
+            method=method,
+            run=self.run,
+            records=self.records,
+            holders=tuple(each.holder for each in present),
+            dropped=dict(self.dropped),
+            questions=self.questions,
+            facts=facts,
+        )
+
+    def _introduce(self) -> None:
+        self._present = {}
+        everybody = dict(enumerate(self._channels))
+
+        def check(found: Introduction, _: Introduction | None) -> None:
+            if found.domain != self.schema:
+                raise InvalidParameter("its domain is not the one that was agreed on")
+            if found.records < 1:
+                raise InvalidParameter("it has no records")
+
+        found = self._gather(everybody, Introduce(run=self.run), Introduction, check)
+        names = [each.holder for each in found.values()]
+        if len(set(names)) != len(names):
+            raise FederationStopped("two holders have the same name")
+        self._present = found
+        self._enough()
+        self.report(
+            f"{len(found)} holders take part: " + ", ".join(f"{who.holder} ({who.records:,})" for who in found.values())
+        )
+
+    def _ask(self, question: Question, kind: type[AnswerT], check: Callable[..., None]) -> dict[int, AnswerT]:
+        assert self._present is not None
+        answers = self._gather({at: self._channels[at] for at in self._present}, question, kind, check)
+        self._present = {at: who for at, who in self._present.items() if at in answers}
+        self._enough()
+        return answers
+
+    def _gather(
+        self, channels: dict[int, Channel], question: Question, kind: type[AnswerT], check: Callable[..., None]
+    ) -> dict[int, AnswerT]:
+        data = question.write()
+        name = digest(data)
+        self.questions += 1
+
+        def one(at: int) -> tuple[int, AnswerT | str]:
+            return at, self._one(channels[at], data, name, kind, lambda found: check(found, self._known(at)))
+
+        if any(channel.remote for channel in channels.values()):
+            with ThreadPoolExecutor(min(32, len(channels))) as pool:
+                found = list(pool.map(one, channels))
+        else:
+            found = [one(at) for at in channels]
+        answers: dict[int, AnswerT] = {}
+        for at, answer in found:
+            if isinstance(answer, str):
+                known = self._known(at)
+                who = known.holder if known else channels[at].name
+                self.dropped[who] = answer
+                self.report(f"{who} is left out: {answer}")
+            else:
+                answers[at] = answer
+        return answers
+
+    def _one(
+        self, channel: Channel, data: bytes, name: str, kind: type[AnswerT], check: Callable[[AnswerT], None]
+    ) -> AnswerT | str:
+        """Return the answer, or why there is none. Asking again is free: the holder's ledger knows the question."""
+        reason = "it did not answer"
+        for _ in range(self._attempts):
+            try:
+                answer = read_answer(channel.answer(data), name)
+            except HolderUnreachable as error:
+                reason = str(error)
+                continue
+            except InvalidBytes as error:
+                reason = f"what it sent is not an answer ({error})"
+                continue
+            if isinstance(answer, Declined):
+                return f"it refused ({answer.reason}): {answer.text}"
+            if not isinstance(answer, kind):
+                return "it answered another kind of question"
+            try:
+                check(answer)
+            except InvalidParameter as error:
+                return str(error)
+            return answer
+        return reason
+
+    def _known(self, at: int) -> Introduction | None:
+        return (self._present or {}).get(at)
+
+    def _enough(self) -> None:
+        left = len(self._present or {})
+        if left < self.minimum:
+            reasons = "; ".join(f"{who}: {why}" for who, why in self.dropped.items())
+            raise FederationStopped(f"{left} holders are left where at least {self.minimum} are needed. {reasons}")
+
+
+def _deviation(noise: Noise, budget: float) -> float:
+    if noise == "laplace":
+        return math.sqrt(DiscreteLaplace.at_most(table_kappa(budget)).variance)
+    return math.sqrt(DiscreteGaussian.at_least(table_sigma(budget)).variance)
+
+
+def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], records: int, what: str) -> None:
+    for table, deviation in zip(tables, deviations, strict=True):
+        off = abs(float(table.sum(dtype=np.float64)) - records)
+        if off > _FAR * max(deviation, 1.0) * math.sqrt(table.size):
+            raise InvalidParameter(f"{what} not add up to the number of records, even with the noise")
+
+
+def _label() -> str:
+    with Source() as source:
+        return "".join(f"{int(each):08x}" for each in source.uniform_below(1 << 32, 4))

@@ -1,0 +1,171 @@
+"""Configuration files of holders and of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from panstream.errors import ConfigError, translated
+from panstream.models.federated.certificates import Identity
+from panstream.models.federated.federated_pairs import FederatedPairs
+from panstream.models.federated.gaussian_methods import FederatedTree, GaussianSums, IndependentMarginals
+from panstream.models.federated.holder import Holder
+from panstream.models.federated.secure_sums import Roster, read_signing_key
+from panstream.models.federated.thesis_methods import MajorityVoting, NoisyModel, NoisyStatistics
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.records import Records
+from panstream.primitives.toml_config import Section, read_file
+
+METHODS: dict[str, Any] = {
+    "pairs": FederatedPairs,
+    "tree": FederatedTree,
+    "gaussian-sums": GaussianSums,
+    "independent": IndependentMarginals,
+    "noisy-statistics": NoisyStatistics,
+    "majority-voting": MajorityVoting,
+    "noisy-model": NoisyModel,
+}
+_IDENTITY = ("certificate", "key", "authority")
+_ROSTER = ("signing_key", "members", "colluders")
+PURE = ("noisy-statistics", "majority-voting", "noisy-model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderConfig:
+    """One holder: its table, its budget, its ledger, where it listens and who may ask."""
+
+    name: str
+    data: Path
+    domain: Path
+    epsilon: float
+    delta: float
+    ledger: Path
+    identity: Identity | None
+    analysts: tuple[str, ...]
+    host: str
+    port: int
+    roster: Roster | None
+
+    @classmethod
+    def read(cls, path: Path) -> HolderConfig:
+        """Read the file of ``panstream holder``."""
+        folder, table = path.parent, Section("the file", read_file(path), {"holder"})
+        known = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
+        holder = Section("[holder]", table.required("holder", dict), known)
+        return cls(
+            name=holder.required("name", str),
+            data=folder / holder.required("data", str),
+            domain=folder / holder.required("domain", str),
+            epsilon=holder.required("epsilon", float),
+            delta=holder.optional("delta", float, 0.0),
+            ledger=folder / holder.required("ledger", str),
+            identity=_identity(holder, folder) if any(map(holder.has, _IDENTITY)) else None,
+            analysts=tuple(holder.optional("analysts", list, [])),
+            host=holder.optional("host", str, "127.0.0.1"),
+            port=holder.optional("port", int, 0),
+            roster=_roster(holder, folder) if any(map(holder.has, _ROSTER)) else None,
+        )
+
+    def open(self) -> Holder:
+        """Read the table and open the ledger."""
+        records = Records.load(self.data, Domain.load(self.domain))
+        return Holder(
+            self.name, records, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger, roster=self.roster
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A holder as a run sees it: at a url, or with data that a process started by the run serves."""
+
+    name: str
+    url: str | None = None
+    data: Path | None = None
+    epsilon: float = 0.0
+    delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What to learn from whom."""
+
+    method: Any
+    domain: Path
+    members: tuple[Member, ...]
+    minimum: int
+    run: str | None
+    timeout: float
+    test: Path | None
+    identity: Identity | None
+
+    @classmethod
+    def read(cls, path: Path) -> RunConfig:
+        """Read the file of ``panstream federate``."""
+        folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
+        members = tuple(_member(holder, folder) for holder in table.required("holder", list))
+        remote = any(member.url is not None for member in members)
+        known = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
+            "members",
+            "identity",
+        }
+        run = Section("[federation]", table.required("federation", dict), {*known, *(_IDENTITY if remote else ())})
+        if len({member.name for member in members}) != len(members) or not members:
+            raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
+        test = run.optional("test", str)
+        return cls(
+            method=_method(run),
+            domain=folder / run.required("domain", str),
+            members=members,
+            minimum=run.optional("minimum", int, len(members)),
+            run=run.optional("run", str),
+            timeout=run.optional("timeout", float, 120.0),
+            test=None if test is None else folder / test,
+            identity=_identity(run, folder) if remote else None,
+        )
+
+
+def _roster(section: Section, folder: Path) -> Roster:
+    try:
+        keys = {name: bytes.fromhex(key) for name, key in section.required("members", dict).items()}
+    except (TypeError, ValueError):
+        raise ConfigError("[holder.members] must give every member's public key as 64 hexadecimal digits") from None
+    key = read_signing_key(folder / section.required("signing_key", str))
+    return Roster(key=key, members=keys, colluders=section.optional("colluders", int, 1))
+
+
+def _identity(section: Section, folder: Path) -> Identity:
+    certificate, key, authority = (folder / section.required(each, str) for each in _IDENTITY)
+    return Identity(certificate=certificate, key=key, authority=authority)
+
+
+def _method(run: Section) -> Any:
+    name = run.optional("method", str, "tree")
+    if name not in METHODS:
+        raise ConfigError(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
+    given: dict[str, Any] = {"epsilon": run.required("epsilon", float)}
+    delta = run.optional("delta", float, 0.0)
+    if delta or name not in PURE:
+        given["delta"] = delta
+    for key, kind in (("degree", int), ("secure", bool), ("colluders", int)):
+        if run.has(key):
+            given[key] = run.optional(key, kind)
+    surplus = next((key for key in ("degree", "secure", "colluders") if key in given), "delta")
+    return translated(
+        lambda: METHODS[name](**given), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
+    )
+
+
+def _member(values: Any, folder: Path) -> Member:
+    away = isinstance(values, dict) and "url" in values and "data" not in values
+    section = Section("[[holder]]", values, ("name", "url") if away else Member.__dataclass_fields__)
+    url, data = section.optional("url", str), section.optional("data", str)
+    if (url is None) == (data is None):
+        raise ConfigError("[[holder]] must have either url or data")
+    return Member(
+        name=section.required("name", str),
+        url=url,
+        data=None if data is None else folder / data,
+        epsilon=section.required("epsilon", float) if url is None else 0.0,
+        delta=section.optional("delta", float, 0.0) if url is None else 0.0,
+    )

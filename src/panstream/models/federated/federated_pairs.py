@@ -1,0 +1,72 @@
+"""All pairs over several holders: one question for every table of one and two attributes, one mixture."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from panstream.errors import InvalidParameter
+from panstream.models.federated._questions import Table
+from panstream.models.federated.analyst import FederatedModel, Federation
+from panstream.models.federated.secure_sums import MARGIN, run_assumption
+from panstream.models.networks.noisy_tables import NoisyTable
+from panstream.models.networks.pair_fit import model_of_pairs
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import Source
+from panstream.privacy.composition import zcdp_rho
+
+_ONES = 0.3  # of rho, for the tables of single attributes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederatedPairs:
+    """A mixture, or a forest, from the noisy tables of all attributes and pairs, asked for in one question.
+
+    **Privacy.** (epsilon, delta) towards every record, replace-one. With ``secure`` the tables can be read only as a
+    sum over all holders, with the noise that one holder would need instead of its square root of M fold: the promise is
+    then made to an analyst who has up to ``colluders`` of the M holders on its side (a third of them by default), and
+    it is computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519). Holders need a roster for it.
+
+    Needs two attributes or more.
+    """
+
+    epsilon: float
+    delta: float = 1e-6
+    secure: bool = False
+    colluders: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        checks.probability(delta=self.delta)
+        if self.colluders is not None and not self.secure:
+            raise InvalidParameter("colluders is for secure sums: give secure=True too")
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once (twice with ``secure``: keys first), then fit."""
+        domain = federation.domain
+        if len(domain) < 2:
+            raise InvalidParameter("all pairs need two attributes or more")
+        rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
+        tables = []
+        for size, part in ((1, _ONES), (2, 1 - _ONES)):
+            sets = list(itertools.combinations(range(len(domain)), size))
+            weights = [math.prod(domain.sizes[at] for at in each) ** (2 / 3) for each in sets]
+            scale = part * rho / math.fsum(weights)
+            tables += [
+                Table(attributes=each, budget=scale * weight) for each, weight in zip(sets, weights, strict=True)
+            ]
+        assumption = ""
+        if self.secure:
+            sums = federation.secure_sums(tables, colluders=self.colluders)
+            assumption = run_assumption(rho, self.delta, sums.holders, self.colluders)
+        else:
+            sums = federation.sums("gaussian", tables)
+        noisy = [NoisyTable(*each) for each in zip(sums.attributes, sums.tables, sums.deviations, strict=True)]
+        federation.report("fitting the mixture")
+        with Source() as source:
+            network = model_of_pairs(domain, sums.records, noisy, source)
+        method = "all pairs, secure sums" if self.secure else "all pairs"
+        return federation.finish(
+            network, method, epsilon=self.epsilon, delta=self.delta, assumption=assumption, tables=len(tables)
+        )

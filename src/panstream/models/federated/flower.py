@@ -1,0 +1,137 @@
+"""Holders as Flower clients: the same questions as custom query messages (``pip install 'panstream[flower]'``).
+
+``client_app()`` answers ``query`` messages for the holder whose file the node's configuration names
+(``holder="/path/north.toml"``); ``server_app()`` runs the method of the file that the run's configuration names
+(``federation``, ``out``). Flower may start a new process for every message, which is fine: what was answered and
+charged is in the ledger, one-time keys of secure sums included. A round costs seconds there, so methods ask few
+questions with many tables each (three for :class:`FederatedTree`). Secure sums are ours, not Flower's SecAgg+
+(docs/howto/flower.md says why): the SuperLink relays openings that are signed by keys the holders have pinned.
+
+Use TLS and node keys (docs/howto/flower.md). Flower's telemetry is switched off by importing this module; set
+FLWR_TELEMETRY_ENABLED=0 for its own commands too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter, MissingExtra
+from panstream.models.federated.analyst import Federation
+from panstream.models.federated.config import HolderConfig, RunConfig
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.serialization import save
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+_RECORD, _FIELD = "panstream", "message"
+_POLL = 0.25
+
+
+def _flower() -> Any:
+    try:
+        import flwr.app
+        import flwr.clientapp
+        import flwr.serverapp
+    except ImportError:
+        raise MissingExtra("federated learning over Flower", "flower") from None
+    return flwr
+
+
+def _content(data: bytes) -> Any:
+    app = _flower().app
+    return app.RecordDict({_RECORD: app.ConfigRecord({_FIELD: data})})
+
+
+def _data(content: Any) -> bytes:
+    data = content[_RECORD][_FIELD]
+    if not isinstance(data, bytes):
+        raise InvalidParameter("the message of a query must be bytes")
+    return data
+
+
+def client_app() -> Any:
+    """Return a ClientApp that answers for one holder; its ledger makes every answer durable before it leaves."""
+    flwr = _flower()
+    app = flwr.clientapp.ClientApp()
+
+    def answer(message: Any, context: Any) -> Any:
+        given = HolderConfig.read(Path(str(context.node_config["holder"])))
+        with given.open() as holder:
+            return flwr.app.Message(_content(holder.answer(_data(message.content))), reply_to=message)
+
+    app.query()(answer)
+    return app
+
+
+def server_app() -> Any:
+    """Return a ServerApp that runs a federation over the connected nodes and writes the network to ``out``."""
+    app = _flower().serverapp.ServerApp()
+
+    def main(grid: Any, context: Any) -> None:
+        given = RunConfig.read(Path(str(context.run_config["federation"])))
+        nodes = _nodes(grid, len(given.members), given.timeout)
+        lock = threading.Lock()
+        channels = [_GridChannel(grid, node, lock, timeout=given.timeout) for node in nodes]
+        federation = Federation(
+            Domain.load(given.domain),
+            channels,
+            run=given.run,
+            minimum=given.minimum,
+            report=lambda line: print(line, flush=True),
+        )
+        result = given.method.run(federation)
+        about = {
+            "claim": result.claim.to_json(),
+            "method": result.method,
+            "run": result.run,
+            "spent": {each.holder: each.spent for each in federation.introductions()},
+        }
+        save(result.network, Path(str(context.run_config["out"])), about)
+
+    app.main()(main)
+    return app
+
+
+class _GridChannel:
+    """A way to one Flower node. Grids are not made for several threads, so ``lock`` guards each call."""
+
+    remote = True
+
+    def __init__(self, grid: Any, node: int, lock: threading.Lock, *, timeout: float = 120.0) -> None:
+        self.name = f"node {node}"
+        self._grid, self._node, self._lock, self._timeout = grid, node, lock, timeout
+
+    def answer(self, data: bytes) -> bytes:
+        """Push a query and wait for the reply; all holders are asked in the same round."""
+        flwr = _flower()
+        message = flwr.app.Message(_content(data), dst_node_id=self._node, message_type=flwr.app.MessageType.QUERY)
+        with self._lock:
+            names = list(self._grid.push_messages([message]))
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            with self._lock:
+                replies = list(self._grid.pull_messages(names))
+            if replies:
+                reply = replies[0]
+                if reply.has_error():
+                    raise HolderUnreachable("its Flower node reported an error")
+                try:
+                    return _data(reply.content)
+                except (KeyError, InvalidParameter):
+                    raise HolderUnreachable("its Flower node sent no message") from None
+            time.sleep(_POLL)
+        raise HolderUnreachable(f"it did not answer within {self._timeout:g} s")
+
+
+def _nodes(grid: Any, wanted: int, timeout: float) -> list[int]:
+    """Wait until the nodes are connected."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = sorted(grid.get_node_ids())
+        if len(found) >= wanted:
+            return found[:wanted]
+        time.sleep(_POLL)
+    raise FederationStopped(f"only {len(found)} of {wanted} nodes are connected after {timeout:g} s")

@@ -1,0 +1,168 @@
+"""A data holder: keeps its records, answers questions within its own budget, and trusts nobody."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError
+from panstream.models.federated._answers import Declined, Introduction
+from panstream.models.federated._messages import digest
+from panstream.models.federated._question_registry import Question, read_question
+from panstream.models.federated._questions import Introduce
+from panstream.models.federated._statistics import Statistics
+from panstream.models.federated.ledger import HolderLedger
+from panstream.models.federated.secure_sums import CloseSum, OpenSum, Roster, new_opening, sums_assumption
+from panstream.models.networks.records import Records
+from panstream.primitives.noise import Source
+from panstream.privacy.claim import Claim
+from panstream.privacy.holder_loss import record_claim
+
+
+class Holder:
+    """Answers an analyst's questions about ``records``.
+
+    **Privacy.** One record, replace-one; the number of records is public. Whatever the analyst asks, in whatever order
+    and however it depends on earlier answers, the answers together are (epsilon, delta)-private
+    (docs/proofs/federated.md). The records themselves stay in this process's memory: a holder protects against the
+    analyst, not against a thief of its own machine. With a ``roster`` it also takes part in secure sums
+    (:mod:`panstream.models.federated.secure_sums`), whose noise it shares with the other members.
+
+    >>> from panstream.models.federated import FederatedTree, Federation
+    >>> from panstream.models.networks import Domain, Records
+    >>> domain = Domain({"sex": ["f", "m"], "smokes": ["no", "yes"]})
+    >>> rows = Records.read({"sex": ["f", "m"] * 500, "smokes": ["no", "yes"] * 500}, domain)
+    >>> holders = [Holder(name, rows, epsilon=2.0, delta=1e-6) for name in ("north", "south")]
+    >>> network = FederatedTree(epsilon=2.0, delta=1e-6).run(Federation(domain, holders)).network
+    >>> len(network.edges)
+    1
+    """
+
+    remote = False  # a holder in this process is its own channel
+
+    def __init__(
+        self,
+        name: str,
+        records: Records,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        ledger: str | os.PathLike[str] = ":memory:",
+        source: Callable[[], Source] = Source,
+        roster: Roster | None = None,
+    ) -> None:
+        if not name or len(name) > 100:
+            raise InvalidParameter("the name of a holder must have 1 to 100 characters")
+        self.name = name
+        self._statistics = Statistics(records)
+        self._domain = records.domain.digest()
+        self._ledger = HolderLedger(ledger, epsilon=epsilon, delta=delta, domain=self._domain, records=len(records))
+        self._source = source
+        self._roster = roster
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Holder({self.name!r})"
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._ledger.close()
+
+    @property
+    def ledger(self) -> HolderLedger:
+        """Return the holder's own ledger."""
+        return self._ledger
+
+    def claim(self) -> Claim:
+        """Return what has been promised so far about one record of this holder."""
+        bounds = self._ledger.assumptions()
+        alone = self._ledger.total.if_all_collude.at(self._ledger.delta)
+        claim = record_claim(
+            self._ledger.epsilon,
+            self._ledger.delta,
+            releases=len(self._ledger.rows()),
+            public=("the number of this holder's records", "which questions were asked"),
+            assumption=sums_assumption(bounds, alone) if bounds else "",
+        )
+        return claim if self._is_secure() else claim.without_privacy("the noise came from a test source")
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the answer to a question, always: what cannot be answered is refused with a reason."""
+        name = digest(data)
+        try:
+            question = read_question(data)
+        except InvalidBytes as error:
+            return Declined(reason="question", text=str(error)).write(name)
+        if isinstance(question, Introduce):
+            return self._introduce().write(name)
+        if question.domain != self._domain:
+            return Declined(reason="schema", text="the question is about another domain").write(name)
+        try:
+            question.check(self._statistics.domain)
+        except InvalidParameter as error:
+            return Declined(reason="schema", text=str(error)).write(name)
+
+        if isinstance(question, OpenSum | CloseSum):
+            problem = "this holder has no roster" if self._roster is None else self._roster.problem(self.name, question)
+            if problem is not None:
+                return Declined(reason="roster", text=problem).write(name)
+        with self._lock:
+            try:
+                return self._drawn(question, name)
+            except BudgetExhausted as error:
+                return Declined(reason="budget", text=str(error)).write(name)
+            except InvalidParameter as error:
+                return Declined(reason="question", text=str(error)).write(name)
+            except PanstreamError:
+                return Declined(reason="fault", text="the holder's ledger cannot be written").write(name)
+
+    def _drawn(self, question: Question, name: str) -> bytes:
+        """Return the stored answer, or charge and draw."""
+        assert not isinstance(question, Introduce)
+        if isinstance(question, OpenSum):
+            return self._ledger.open(name, lambda: self._opening(question, name))
+
+        def draw() -> bytes:
+            with self._source() as source:
+                if not isinstance(question, CloseSum):
+                    return question.draw(self._statistics, source).write(name)
+                assert self._roster is not None
+                # The one-time secret is forgotten in the commit that stores the answer.
+                secret = self._ledger.take_secret(question.opened)
+                found = question.draw(self._statistics, source)
+                return question.masked(found, self.name, secret, self._roster).write(name)
+
+        answer = self._ledger.settle(name, question.kind, question.run, question.loss(), draw, question.assumption)
+        if isinstance(question, CloseSum):
+            self._ledger.forget()
+        return answer
+
+    def _opening(self, question: OpenSum, name: str) -> tuple[bytes, bytes]:
+        assert self._roster is not None
+        secret, opening = new_opening(question, self.name, self._roster)
+        return secret, opening.write(name)
+
+    def _introduce(self) -> Introduction:
+        limit = self._ledger.limit
+        return Introduction(
+            holder=self.name,
+            records=len(self._statistics.records),
+            domain=self._domain,
+            epsilon=limit if math.isfinite(limit) else None,
+            delta=self._ledger.delta,
+            spent=min(self._ledger.epsilon, 1e308),
+            secure=self._is_secure(),
+        )
+
+    def _is_secure(self) -> bool:
+        with self._source() as source:
+            return source.is_secure

@@ -1,0 +1,172 @@
+"""A holder's own record of what it said and what that cost: SQLite, one row per question, never changed.
+
+The charge and the answer are committed together, before the answer leaves. So after a crash the stored answer is sent
+again: no question is charged twice, and none is answered by a second draw.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+
+from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
+from panstream.primitives import validation as checks
+from panstream.privacy.holder_loss import Loss
+
+_VERSION = 2
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER PRIMARY KEY,
+    question TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    run TEXT NOT NULL,
+    epsilon REAL NOT NULL,
+    rho REAL NOT NULL,
+    collusion_rho REAL NOT NULL,
+    assumption TEXT NOT NULL,
+    answer BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS openings (question TEXT PRIMARY KEY, secret BLOB, answer BLOB NOT NULL) WITHOUT ROWID;
+"""
+_MOST_OPEN = 1000
+
+
+class HolderLedger:
+    """The ledger of one holder's table, with what the holder allows in total.
+
+    At ``delta = 0`` pure epsilons add up; otherwise pure epsilons or rho, whichever stays within the budget, see
+    privacy.holders. ``path`` may be ":memory:" for experiments.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, epsilon: float, delta: float, domain: str, records: int
+    ) -> None:
+        checks.positive(epsilon=epsilon)
+        if not 0 <= delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={delta}")
+        self.limit, self.delta = epsilon, delta
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+        problem: str | None = None
+        try:
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.execute("PRAGMA secure_delete=ON")  # one-time keys are overwritten, not only unlinked
+            self._connection.executescript(_SCHEMA)
+            problem = self._describe({"version": str(_VERSION), "domain": domain, "records": str(records)})
+            self._total = self._sum()
+        except sqlite3.DatabaseError as error:
+            problem = f"the ledger cannot be used: {error}"
+        if problem is not None:
+            self._connection.close()
+            raise StoreDamaged(problem)
+
+    def _describe(self, facts: dict[str, str]) -> str | None:
+        for name, value in facts.items():
+            self._connection.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+            stored = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()[0]
+            if stored != value:
+                return f"the ledger was made for another table: its {name} differs"
+        return None
+
+    def _sum(self) -> Loss:
+        sums = "SELECT TOTAL(epsilon), TOTAL(rho), TOTAL(collusion_rho) FROM answers"
+        epsilon, rho, collusion_rho = self._connection.execute(sums).fetchone()
+        return Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho)
+
+    @property
+    def total(self) -> Loss:
+        """Return everything spent so far."""
+        return self._total
+
+    @property
+    def epsilon(self) -> float:
+        """Return what was spent as epsilon at the ledger's delta."""
+        return self._total.at(self.delta)
+
+    def rows(self) -> list[tuple[str, str, Loss]]:
+        """Return what was charged, oldest first: the kind of question, its run, and its loss."""
+        charges = self._connection.execute("SELECT kind, run, epsilon, rho, collusion_rho FROM answers ORDER BY number")
+        return [
+            (kind, run, Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho))
+            for kind, run, epsilon, rho, collusion_rho in charges
+        ]
+
+    def assumptions(self) -> list[str]:
+        """Return what the charges depend on, each assumption once, oldest first."""
+        stored = self._connection.execute(
+            "SELECT assumption FROM answers WHERE assumption <> '' GROUP BY assumption ORDER BY MIN(number)"
+        )
+        return [assumption for (assumption,) in stored]
+
+    def settle(
+        self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes], assumption: str = ""
+    ) -> bytes:
+        """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit.
+
+        ``assumption`` is what ``loss`` depends on; it is stored with the charge.
+        """
+        # The write lock comes before the look, so that two processes with one ledger cannot both draw.
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            stored = self._connection.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
+            if stored is not None:
+                answer = bytes(stored[0])
+            else:
+                after = self._sum() + loss
+                if not after.is_within(self.limit, self.delta):
+                    raise BudgetExhausted(
+                        f"the question would bring epsilon to {after.at(self.delta):.6g} "
+                        f"of {self.limit:g} at delta={self.delta:g}"
+                    )
+                answer = draw()
+                self._connection.execute(
+                    "INSERT INTO answers (question, kind, run, epsilon, rho, collusion_rho, assumption, answer) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (question, kind, run, loss.epsilon, loss.rho, loss.collusion_rho, assumption, answer),
+                )
+            self._connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            self._roll_back()
+            raise StoreError(f"the ledger could not be written, nothing was answered: {error}") from None
+        except BaseException:
+            self._roll_back()
+            raise
+        self._total = self._sum()
+        return answer
+
+    def open(self, question: str, make: Callable[[], tuple[bytes, bytes]]) -> bytes:
+        """Return the stored opening of a secure sum, or make a secret and an opening and store both."""
+        found = self._connection.execute("SELECT answer FROM openings WHERE question = ?", (question,)).fetchone()
+        if found is not None:
+            return bytes(found[0])
+        waiting = self._connection.execute("SELECT COUNT(*) FROM openings WHERE secret IS NOT NULL").fetchone()[0]
+        if waiting >= _MOST_OPEN:
+            raise InvalidParameter(f"{_MOST_OPEN} sums are open and none of them was closed")
+        secret, answer = make()
+        try:
+            self._connection.execute("INSERT INTO openings VALUES (?, ?, ?)", (question, secret, answer))
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"the ledger could not be written, nothing was answered: {error}") from None
+        return answer
+
+    def take_secret(self, question: str) -> bytes:
+        """Return the one-time secret of an opening and forget it; call it inside of :meth:`settle`."""
+        found = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
+        if found is None or found[0] is None:
+            raise InvalidParameter("this sum was never opened here, or it is already closed")
+        self._connection.execute("UPDATE openings SET secret = NULL WHERE question = ?", (question,))
+        return bytes(found[0])
+
+    def forget(self) -> None:
+        """Empty the write-ahead log, where a one-time secret may still stand after its row was overwritten."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()

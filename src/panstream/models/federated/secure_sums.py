@@ -1,0 +1,274 @@
+"""Sums that can be read only as sums: every holder adds its part of the noise, and masks that cancel over all holders.
+
+Two questions. :class:`OpenSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
+:class:`CloseSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
+sigma²/(M - t), and for each other member adds or subtracts (by the order of names) a mask that both derive from their
+shared secret. One vector tells nothing without all others; the sum of all has the noise that one holder would need,
+even if t members tell the analyst their own vectors. Dropouts after closing leave a sum that nobody can read; a new run
+draws new noise and is charged again, since two sums over different members with the same noise would differ by one
+holder's table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from numpy.typing import NDArray
+
+from panstream.errors import ConfigError, InvalidParameter
+from panstream.models.federated._answers import Opening, Tables
+from panstream.models.federated._messages import digest, lists_of, only
+from panstream.models.federated._questions import AboutRecords, CountTables, TablesAsked, Whole
+from panstream.models.federated._statistics import Statistics
+from panstream.models.networks.domain import Domain
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.holder_loss import Loss
+from panstream.privacy.table_loss import table_sigma
+
+_LABEL = b"panstream secure sum 1"
+_COMPUTATIONAL = "computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519)"
+_FEWEST = 3  # members: of two, each reads the other's vector
+_MOST = 1000
+_LEAST_NOISE = 3.0
+MARGIN = 1e-9
+"""What a sum of discrete Gaussians may cost beyond one of the same variance, as a part of rho (Kairouz, Liu, Steinke
+2021, §4): with parts of a standard deviation of 3 or more it is below 1e-36."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Roster:
+    """With whom a holder adds up: its own signing key, the members' public keys, and how many of them may collude.
+
+    The keys are exchanged between the holders, not through the analyst, who could otherwise invent members.
+    """
+
+    key: Ed25519PrivateKey
+    members: Mapping[str, bytes]
+    colluders: int = 1
+
+    def __post_init__(self) -> None:
+        checks.at_least(1, colluders=self.colluders)
+        if any(len(public) != 32 for public in self.members.values()):
+            raise InvalidParameter("a member's public key must have 32 bytes")
+
+    def problem(self, name: str, question: OpenSum | CloseSum) -> str | None:
+        """Return why this holder does not take part, or None."""
+        if self.members.get(name) != self.key.public_key().public_bytes_raw():
+            return f"the roster must list {name} itself with the public half of its own key"
+        strangers = [each for each in question.members if each not in self.members]
+        if name not in question.members:
+            return "this holder is not a member of the sum"
+        if strangers:
+            return f"the key of {len(strangers)} members is not pinned here"
+        if question.colluders < self.colluders:
+            return f"the sum allows for {question.colluders} colluding members, this holder asks for {self.colluders}"
+        return None
+
+    def sign(self, opened: str, name: str, key: bytes) -> bytes:
+        """Sign a one-time key for the sum with this digest."""
+        return self.key.sign(_statement(opened, name, key))
+
+    def verify(self, opened: str, name: str, opening: Opening) -> bytes:
+        """Return a member's one-time key once its signature is checked."""
+        key, signature = bytes.fromhex(opening.key), bytes.fromhex(opening.signature)
+        try:
+            Ed25519PublicKey.from_public_bytes(self.members[name]).verify(signature, _statement(opened, name, key))
+        except InvalidSignature:
+            raise InvalidParameter(f"the opening of {name} is not signed by its pinned key") from None
+        return key
+
+
+def _statement(opened: str, name: str, key: bytes) -> bytes:
+    return b"\0".join([_LABEL, bytes.fromhex(opened), name.encode()]) + key
+
+
+_Names = Annotated[tuple[str, ...], lists_of(only(lambda value: isinstance(value, str) and 0 < len(value) <= 100))]
+_Openings = Annotated[
+    tuple[Opening, ...],
+    lists_of(lambda pair: Opening.read(dict(zip(("key", "signature"), pair, strict=True)))),
+    lambda openings: [[each.key, each.signature] for each in openings],
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sum(AboutRecords):
+    """A sum, its members and how many of them may collude."""
+
+    tables: TablesAsked
+    members: _Names
+    colluders: Whole
+
+    def __post_init__(self) -> None:
+        members = len(self.members)
+        if list(self.members) != sorted(set(self.members)) or not _FEWEST <= members <= _MOST:
+            raise InvalidParameter(f"members must be {_FEWEST} to {_MOST} names in order, each once")
+        if not 1 <= self.colluders <= members - 2:
+            raise InvalidParameter(f"colluders must be in 1..{members - 2}, got colluders={self.colluders}")
+        if not self.tables:
+            raise InvalidParameter("tables must be at least one")
+        if min(part_of_noise(table.budget, members, self.colluders).sigma for table in self.tables) < _LEAST_NOISE:
+            raise InvalidParameter(
+                f"a member's part of the noise must have a standard deviation of {_LEAST_NOISE:g} or more: "
+                "ask for a smaller budget"
+            )
+
+    def check(self, domain: Domain) -> None:
+        """Refuse tables that do not fit the domain."""
+        CountTables(run=self.run, domain=self.domain, noise="gaussian", tables=self.tables).check(domain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSum(_Sum):
+    """Will you take part in this sum, and with which one-time key? Free."""
+
+    kind = "open-sum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSum(_Sum):
+    """Everybody's openings, in the order of the members: count, add noise, mask, and forget the one-time key."""
+
+    kind = "close-sum"
+
+    openings: _Openings
+
+    def __post_init__(self) -> None:
+        _Sum.__post_init__(self)
+        if len(self.openings) != len(self.members):
+            raise InvalidParameter("there must be one opening per member")
+        if len({each.key for each in self.openings}) != len(self.openings):
+            raise InvalidParameter("two openings have the same key")
+
+    @property
+    def opened(self) -> str:
+        """Return the digest of the question that opened the sum."""
+        question = OpenSum(
+            run=self.run, domain=self.domain, tables=self.tables, members=self.members, colluders=self.colluders
+        )
+        return digest(question.write())
+
+    def loss(self) -> Loss:
+        """Return the sum of the tables' budgets, and a hair for adding up discrete noise."""
+        parts = len(self.members) - self.colluders
+        return Loss.gaussian([table.budget * (1 + MARGIN) for table in self.tables], parts)
+
+    @property
+    def assumption(self) -> str:
+        """Return how many members may collude before ``loss`` is exceeded."""
+        return collusion_bound(len(self.members), self.colluders)
+
+    def draw(self, statistics: Statistics, source: Source) -> Tables:
+        """Return the counts with this holder's part of the noise, not yet masked: never sent like this."""
+        # Copies: the exact counts are kept for later questions, and noise in them would be used twice.
+        exact = [table.counts(statistics).copy() for table in self.tables]
+        for table, counts in zip(self.tables, exact, strict=True):
+            law = part_of_noise(table.budget, len(self.members), self.colluders)
+            source.add_discrete_gaussian(counts.reshape(-1), law)
+        return Tables(tables=tuple(exact))
+
+    def masked(self, found: Tables, name: str, secret: bytes, roster: Roster) -> Tables:
+        """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
+        opened, session = self.opened, hashlib.sha256(self.write()).digest()
+        pairs = zip(self.members, self.openings, strict=True)
+        keys = {each: roster.verify(opened, each, opening) for each, opening in pairs}
+        private = X25519PrivateKey.from_private_bytes(secret)
+        if keys[name] != private.public_key().public_bytes_raw():
+            raise InvalidParameter("this holder's own opening is not among the openings")
+        flat = np.concatenate([table.reshape(-1) for table in found.tables]).view(np.uint64)
+        for other, public in keys.items():  # modulo 2^64, where a mask makes any number as likely as any other
+            if other != name:
+                mask = _mask(_shared(private, other, public), session, name, other, flat.size)
+                flat = flat + mask if name < other else flat - mask
+        ends = np.cumsum([table.size for table in found.tables])[:-1]
+        pieces = zip(np.split(flat.view(np.int64), ends), found.tables, strict=True)
+        return Tables(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
+
+
+def part_of_noise(budget: float, members: int, colluders: int) -> DiscreteGaussian:
+    """Return one member's part: variance sigma²/(M - t), so that M - t of them have what one holder would need."""
+    return DiscreteGaussian.at_least(table_sigma(budget) / math.sqrt(members - colluders))
+
+
+def collusion_bound(members: int, colluders: int) -> str:
+    """Return the assumption about the members of one sum.
+
+    >>> collusion_bound(12, 4)
+    'up to 4 of 12 holders collude with the analyst'
+    """
+    return f"up to {colluders} of {members} holders collude with the analyst"
+
+
+def sums_assumption(bounds: Iterable[str], epsilon_alone: float) -> str:
+    """Return what a claim that includes secure sums depends on, and its epsilon if all other holders collude."""
+    limits = " or ".join(dict.fromkeys(bounds))
+    return f"{_COMPUTATIONAL}; {limits}; if all others collude, epsilon is {epsilon_alone:.3g}"
+
+
+def run_assumption(rho: float, delta: float, members: int, given: int | None) -> str:
+    """Return the assumption of a run whose secure sums cost ``rho``."""
+    colluders = given or usual_colluders(members)
+    alone = zcdp_epsilon(rho * (members - colluders), delta)
+    return sums_assumption([collusion_bound(members, colluders)], alone)
+
+
+def usual_colluders(members: int) -> int:
+    """Return how many members a sum allows for unless it says otherwise: a third of them, and at least one."""
+    return max(1, members // 3)
+
+
+def _shared(private: X25519PrivateKey, other: str, public: bytes) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:  # a point of small order: everybody would know the secret
+        raise InvalidParameter(f"the one-time key of {other} is not a valid one") from None
+
+
+def _mask(secret: bytes, session: bytes, one: str, other: str, words: int) -> NDArray[np.uint64]:
+    pair = b"\0".join(each.encode() for each in sorted((one, other)))
+    key = HKDF(SHA256(), 32, session, _LABEL + b"\0" + pair).derive(secret)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * words)), np.uint64)
+
+
+def write_signing_key(path: Path) -> bytes:
+    """Write a new signing key that only its owner can read, and return its public half."""
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text)
+    return key.public_key().public_bytes_raw()
+
+
+def read_signing_key(path: Path) -> Ed25519PrivateKey:
+    """Read what :func:`write_signing_key` wrote."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        raise ConfigError(f"the signing key {path.name} cannot be read") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"the signing key {path.name} must be an Ed25519 key; panstream holder-key writes one")
+    return key
+
+
+def new_opening(question: OpenSum, name: str, roster: Roster) -> tuple[bytes, Opening]:
+    """Return a one-time secret and the opening that names its public half."""
+    private = X25519PrivateKey.generate()
+    public = private.public_key().public_bytes_raw()
+    signature = roster.sign(digest(question.write()), name, public)
+    return private.private_bytes_raw(), Opening(key=public.hex(), signature=signature.hex())

@@ -1,0 +1,319 @@
+"""The methods of Digalakis 2018, chapter 3: pure epsilon, Laplace noise, structures of a given degree.
+
+As printed, holders set negative counts to 0 before they share them (section 3.3.3): ``clip_at_holder=True``. Every cell
+that is nearly empty then gains half a noise scale per holder, and that bias acts as smoothing, much stronger than the 1
+that every cell gets in both forms. By default negative counts are cut after summing, which keeps the sums unbiased.
+
+Two of them share nothing but sums of tables: the noisy sufficient statistics and the parameters of a given structure.
+``secure=True`` asks for these by secure sums, so that the comparison of the methods can be drawn at the noise of one
+curator. The noise is then Gaussian, and the claim (epsilon, delta).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from panstream.errors import InvalidParameter
+from panstream.models.federated._answers import Choice, Introduction, Model, Scores
+from panstream.models.federated._questions import LocalModel, LocalScores, Table, Vote
+from panstream.models.federated._statistics import Family, needed_tables
+from panstream.models.federated.analyst import FederatedModel, Federation, Sums
+from panstream.models.federated.secure_sums import MARGIN, run_assumption
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.network import BayesianNetwork, topological_order
+from panstream.models.networks.records import Records
+from panstream.models.networks.sampling import sample
+from panstream.models.networks.structure_search import (
+    Parents,
+    fit_tables,
+    greedy,
+    largest_families,
+    tables_from,
+    tables_of,
+)
+from panstream.primitives import validation as checks
+from panstream.primitives.noise import Source
+from panstream.privacy.composition import zcdp_rho
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """Methods that need nothing but sums of tables, which may be asked for as secure sums."""
+
+    epsilon: float
+    delta: float = 0.0
+    clip_at_holder: bool = False
+    secure: bool = False
+    colluders: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        if self.secure:
+            checks.probability(delta=self.delta)
+            if self.clip_at_holder:
+                raise InvalidParameter("no holder's counts can be cut in a secure sum: clip_at_holder must be False")
+        elif self.delta or self.colluders is not None:
+            raise InvalidParameter("delta and colluders are for secure sums: give secure=True too")
+
+    def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[Sums, str]:
+        """Return the sums of tables at equal shares of the budget, and what the claim depends on."""
+        if not self.secure:
+            tables = [Table(attributes=each, budget=self.epsilon / len(sets)) for each in sets]
+            return federation.sums("laplace", tables, clip=self.clip_at_holder), ""
+        rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
+        tables = [Table(attributes=each, budget=rho / len(sets)) for each in sets]
+        sums = federation.secure_sums(tables, colluders=self.colluders)
+        return sums, run_assumption(rho, self.delta, sums.holders, self.colluders)
+
+    def _finish(
+        self, federation: Federation, network: BayesianNetwork, method: str, assumption: str, **facts: Any
+    ) -> FederatedModel:
+        said = f"{method}, secure sums" if self.secure else method
+        return federation.finish(network, said, epsilon=self.epsilon, delta=self.delta, assumption=assumption, **facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyStatistics(_Sums):
+    """Every holder sends all tables of ``degree + 1`` attributes with Laplace noise; the analyst learns from the sums.
+
+    Sharing the noisy sufficient statistics (Digalakis 2018, Algorithm 3.5).
+
+    **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4). With
+    ``secure`` (epsilon, delta) as for :class:`FederatedPairs`: Gaussian noise of one holder on the sums.
+
+    ``clip_at_holder`` sets negative counts to 0 before they are summed, as printed; else it is done after. The cells
+    get 1 added.
+    """
+
+    degree: int = 1
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        _Sums.__post_init__(self)
+        checks.within(1, 8, degree=self.degree)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once (twice with ``secure``: keys first), then learn structure and parameters without asking again."""
+        sets = [table.attributes for table in federation.all_tables(self.degree, self.epsilon)]
+        sums, assumption = self._asked(federation, sets)
+        tables = sums.lookup()
+        parents = greedy(federation.domain, tables, self.degree, root=self.root)
+        network = fit_tables(federation.domain, parents, tables)
+        return self._finish(federation, network, "noisy statistics", assumption, tables=len(sums.tables))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedParameters(_Sums):
+    """Learn the tables of a given structure: one question for all families, with Laplace noise.
+
+    Distributed parameter learning (Digalakis 2018, Algorithm 3.4); ``clip_at_holder`` cuts negative counts as printed.
+
+    **Privacy.** Pure epsilon towards every record, replace-one. Families that lie within another one are summed from
+    it, so fewer than N tables share the budget (N - k of them for a structure of the greedy kind). With ``secure``
+    (epsilon, delta), Gaussian noise of one holder on the sums.
+    """
+
+    parents: Parents
+
+    def __post_init__(self) -> None:
+        _Sums.__post_init__(self)
+        topological_order(self.parents)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once (twice with ``secure``: keys first)."""
+        sums, assumption = self._asked(federation, largest_families(self.parents))
+        network = fit_tables(federation.domain, self.parents, sums.lookup())
+        return self._finish(federation, network, "distributed parameters", assumption)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """Methods that spend ``split`` of the budget on the structure, and the rest on its tables."""
+
+    epsilon: float
+    degree: int = 1
+    root: int = 0
+    split: float = 0.5
+    clip_at_holder: bool = False
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        checks.within(1, 8, degree=self.degree)
+        checks.probability(split=self.split)
+
+    def _learn(self, federation: Federation, placed: Sequence[int], parents: Parents) -> BayesianNetwork:
+        """Learn the tables of a greedy structure whose attributes were placed in this order: N - k tables suffice."""
+        asked = needed_tables(placed, parents, self.degree)
+        share = (1 - self.split) * self.epsilon / len(asked)
+        tables = [Table(attributes=tuple(sorted(each)), budget=share) for each in asked]
+        sums = federation.sums("laplace", tables, clip=self.clip_at_holder)
+        return fit_tables(federation.domain, parents, sums.lookup())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MajorityVoting(_Split):
+    """The structure grows by votes: each holder names a (child, parents) by the exponential mechanism, most votes win.
+
+    Noisy majority voting (Digalakis 2018, Algorithm 3.6); ``clip_at_holder`` cuts negative counts as printed.
+
+    **Privacy.** Pure epsilon towards every record, replace-one: N - 1 votes share ``split·epsilon``, the tables the
+    rest. Every holder scales its choices by the sensitivity at *its own* number of records; with the pooled number, as
+    the thesis can be read, ten holders would lose 7.7 times what is claimed.
+
+    Ties go to the vote of the holder named first.
+    """
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask N - 1 times for a vote and once for tables."""
+        count = len(federation.domain)
+        placed, agreed = [self.root], 0
+        parents: list[tuple[int, ...]] = [()] * count
+        share = self.split * self.epsilon / max(count - 1, 1)
+        while len(placed) < count:
+            question = Vote(
+                run=federation.run, domain=federation.schema, placed=tuple(placed), degree=self.degree, epsilon=share
+            )
+            allowed = set(question.candidates(count))
+
+            def known(found: Choice, _: object, allowed: set[Family] = allowed) -> None:
+                if (found.child, found.parents) not in allowed:
+                    raise InvalidParameter("it voted for a family that was not up for election")
+
+            votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, Choice, known))
+            (winner, most), *_ = votes.most_common(1)
+            agreed += most > 1
+            child, parents[child] = winner
+            placed.append(child)
+            federation.report(f"placed {len(placed)} of {count} attributes")
+        network = self._learn(federation, placed, tuple(parents))
+        return federation.finish(network, "majority voting", epsilon=self.epsilon, rounds_with_agreement=agreed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyModel(_Split):
+    """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from that.
+
+    Sharing the noisy model (Digalakis 2018, Algorithm 3.7). Negative counts of a family are cut in any case;
+    ``clip_at_holder`` also cuts them before the root's table is summed from one.
+
+    **Privacy.** Pure epsilon towards every record, replace-one; sampling and learning from samples cost nothing.
+    """
+
+    source: Callable[[], Source] = field(default=Source, compare=False)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once."""
+        domain = federation.domain
+        question = LocalModel(
+            run=federation.run,
+            domain=federation.schema,
+            degree=self.degree,
+            root=self.root,
+            structure=self.split * self.epsilon,
+            parameters=(1 - self.split) * self.epsilon,
+        )
+        pieces = []
+        for who, model in federation.ask(question, Model, lambda found, _: _check_model(found, domain)):
+            with self.source() as source:
+                pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, source).codes)
+        tables = tables_of(Records(domain, np.concatenate(pieces, axis=1)))
+        network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)
+        return federation.finish(network, "noisy model", epsilon=self.epsilon)
+
+
+def _network(model: Model, domain: Domain, *, clip: bool = False) -> BayesianNetwork:
+    if not clip:
+        return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
+    # What the holder summed from a larger table is summed again from that one without its negative counts.
+    families = [(*parents, child) for child, parents in enumerate(model.parents)]
+    largest = [family for family in families if not any(set(family) < set(other) for other in families)]
+    return fit_tables(
+        domain, model.parents, tables_from({each: np.maximum(model.tables[each[-1]], 0) for each in largest})
+    )
+
+
+def _check_model(model: Model, domain: Domain) -> None:
+    families = [(*family, child) for child, family in enumerate(model.parents)]
+    inside = all(0 <= each < len(domain) for family in families for each in family)
+    if len(model.parents) != len(domain) or not inside:
+        raise InvalidParameter("its model is not over the domain that was agreed on")
+    shapes = [tuple(domain.sizes[each] for each in family) for family in families]
+    if [table.shape for table in model.tables] != shapes:
+        raise InvalidParameter("the tables of its model have wrong shapes")
+    _network(model, domain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageScores(_Split):
+    """Holders send noisy local mutual informations; their mean (by records) or median is the score.
+
+    The naive baseline that the thesis names and advises against.
+
+    **Privacy.** Pure epsilon towards every record, replace-one. Mutual information is not linear, so the average of the
+    local values is not the value of the pooled table: a baseline, not a recommendation.
+    """
+
+    average: Literal["mean", "median"] = "mean"
+
+    def __post_init__(self) -> None:
+        _Split.__post_init__(self)
+        if self.average not in ("mean", "median"):
+            raise InvalidParameter(f"average must be mean or median, got average={self.average!r}")
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once for scores and once for tables."""
+        asked = _all_families(len(federation.domain), self.degree)
+        question = LocalScores(
+            run=federation.run, domain=federation.schema, families=tuple(asked), epsilon=self.split * self.epsilon
+        )
+
+        def shaped(found: Scores, _: Introduction) -> None:
+            if found.scores.shape != (len(asked),):
+                raise InvalidParameter("it sent another number of scores than was asked for")
+
+        answers = federation.ask(question, Scores, shaped)
+        scores = np.array([found.scores for _, found in answers], np.float64)
+        weights = np.array([who.records for who, _ in answers], np.float64)
+        pooled = np.average(scores, axis=0, weights=weights) if self.average == "mean" else np.median(scores, axis=0)
+        known = dict(zip(asked, pooled.tolist(), strict=True))
+        parents = greedy(
+            federation.domain,
+            lambda _: np.empty(0),  # the structure is learned from scores alone
+            self.degree,
+            root=self.root,
+            score=lambda child, family: known[_key(family, child)],
+        )
+        network = self._learn(federation, _placing_order(parents, self.root), parents)
+        return federation.finish(network, f"{self.average} of local scores", epsilon=self.epsilon)
+
+
+def _all_families(count: int, degree: int) -> list[tuple[int, ...]]:
+    found: dict[tuple[int, ...], None] = {}
+    for size in range(1, min(degree, count - 1) + 1):
+        for members in itertools.combinations(range(count), size + 1):
+            for child in members:
+                found[_key(tuple(each for each in members if each != child), child)] = None
+    return list(found)
+
+
+def _key(parents: tuple[int, ...], child: int) -> tuple[int, ...]:
+    return tuple(sorted((*parents, child))) if len(parents) == 1 else (*sorted(parents), child)
+
+
+def _placing_order(parents: Parents, root: int) -> list[int]:
+    """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before
+    children.
+    """
+    placed, waiting = [root], [each for each in range(len(parents)) if each != root]
+    while waiting:
+        ready = [each for each in waiting if set(parents[each]) <= set(placed)]
+        chosen = min(ready, key=lambda each: (len(parents[each]), each))
+        placed.append(chosen)
+        waiting.remove(chosen)
+    return placed

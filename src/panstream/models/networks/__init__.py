@@ -1,0 +1,94 @@
+"""Bayesian networks over declared domains: models of a whole table that can be learned privately and sampled.
+
+Here belong domains and records, networks with their files and pictures, the private learners with their budgets, and
+what is made of noisy tables afterwards. Nothing here imports the compiler, Arrow or a data-frame library before it is
+needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from panstream.models.networks.bins import Bins
+from panstream.models.networks.budget import Split
+from panstream.models.networks.conditioning import Conditioned, conditioned
+from panstream.models.networks.contingency import compare, contingency, pairwise
+from panstream.models.networks.domain import Attribute, Domain, propose_domain
+from panstream.models.networks.forest_fit import fit_forest
+from panstream.models.networks.information import entropy, mutual_information, noisy_entropy_bias, noisy_entropy_error
+from panstream.models.networks.learner import LearnedNetwork
+from panstream.models.networks.mixture import Mixture
+from panstream.models.networks.network import BayesianNetwork, Explanation
+from panstream.models.networks.noisy_tables import NoisyTable
+from panstream.models.networks.pair_model import PairModel, recommended
+from panstream.models.networks.privbayes import PrivBayes
+from panstream.models.networks.records import Records
+from panstream.models.networks.sampling import balanced_sample, sample
+from panstream.models.networks.serialization import from_bif, from_json, load, save, seven_attributes, to_bif, to_json
+from panstream.models.networks.structure_search import (
+    chow_liu,
+    fit_tables,
+    greedy,
+    independent,
+    local_search,
+    naive_bayes,
+    tables_from,
+    tables_of,
+)
+from panstream.models.networks.svg import to_svg
+from panstream.models.networks.tree_network import TreeNetwork
+
+__all__ = [
+    "Attribute",
+    "BayesianNetwork",
+    "Bins",
+    "Conditioned",
+    "Domain",
+    "Explanation",
+    "LearnedNetwork",
+    "Mixture",
+    "NoisyTable",
+    "PairModel",
+    "PrivBayes",
+    "Records",
+    "Split",
+    "StreamingTables",
+    "TreeNetwork",
+    "balanced_sample",
+    "chow_liu",
+    "compare",
+    "conditioned",
+    "contingency",
+    "entropy",
+    "fit_forest",
+    "fit_tables",
+    "from_bif",
+    "from_json",
+    "greedy",
+    "independent",
+    "load",
+    "local_search",
+    "mutual_information",
+    "naive_bayes",
+    "noisy_entropy_bias",
+    "noisy_entropy_error",
+    "pairwise",
+    "propose_domain",
+    "recommended",
+    "sample",
+    "save",
+    "seven_attributes",
+    "tables_from",
+    "tables_of",
+    "to_bif",
+    "to_json",
+    "to_svg",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StreamingTables":  # it brings the compiler, so it is loaded when it is asked for
+        raise AttributeError(f"module 'panstream.models.networks' has no attribute {name!r}")
+    from panstream.models.networks.streaming_tables import StreamingTables
+
+    return StreamingTables

@@ -1,0 +1,55 @@
+"""Which one-way tables share their Laplace noise, at what price and with what spread; only public sizes decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from panstream.primitives.noise.lattice_balls import LARGEST_DIMENSION
+
+LARGEST_TABLE = 64  # cells; in larger tables noise that adds up to 0 is hardly smaller
+
+
+def group_price(sizes: Sequence[int]) -> float:
+    """Return the share of a group in proportion to which all groups together have the least absolute noise.
+
+    >>> round(group_price([10]) ** 2, 6), round(group_price([2, 2]) ** 2, 6)
+    (9.0, 3.0)
+    """
+    free = sum(size - 1 for size in sizes)
+    return math.sqrt((free + 1) * max(math.fsum(1 - 1 / size for size in sizes), 0.5))
+
+
+def joint_groups(sizes: Sequence[int]) -> list[list[int]]:
+    """Return positions in groups: the cheapest division of the sorted sizes; large tables stay alone.
+
+    >>> joint_groups([2, 40, 2, 3])
+    [[0, 2, 3], [1]]
+    """
+    order = sorted((at for at, size in enumerate(sizes) if size <= LARGEST_TABLE), key=lambda at: sizes[at])
+    best, cut = [0.0], [0]
+    for end in range(1, len(order) + 1):
+        found = (math.inf, 0)
+        group: list[int] = []
+        for start in range(end - 1, -1, -1):
+            group.append(sizes[order[start]])
+            if len(group) > 1 and sum(group) - len(group) > LARGEST_DIMENSION:
+                break
+            found = min(found, (best[start] + group_price(group), start))
+        best.append(found[0])
+        cut.append(found[1])
+    groups = [[at] for at, size in enumerate(sizes) if size > LARGEST_TABLE]
+    end = len(order)
+    while end:
+        groups.append(sorted(order[cut[end] : end]))
+        end = cut[end]
+    return sorted(groups)
+
+
+def joint_spread(sizes: Sequence[int]) -> list[float]:
+    """Return each table's variance of a cell over that of independent noise of the same rate, for weak rates.
+
+    Half of a table's L1 norm is uniform in a ball of c - 1 dimensions whose radius has a Gamma law of shape D + 1.
+    """
+    free = sum(size - 1 for size in sizes)
+    return [(free + 1) * (free + 2) * (size - 1) * (2 * size - 1) / (2 * size**2 * (size + 1) ** 2) for size in sizes]

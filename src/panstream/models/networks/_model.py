@@ -1,0 +1,109 @@
+"""What every model of a table can be asked, whatever its shape: exact marginals, posteriors and likelihoods.
+
+Answers cost no privacy: a model that was learned privately may be asked anything.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.models.networks._variable_elimination import LARGEST_FACTOR
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.records import Records
+
+Evidence: TypeAlias = Mapping[str, str | float]
+"""What is known, by attribute: a category, or a number, a date or the name of a bin where the attribute has bins."""
+
+
+class Model(ABC):
+    """A distribution over the records of a domain."""
+
+    __slots__ = ()
+
+    domain: Domain
+
+    @abstractmethod
+    def _summed(
+        self, wanted: tuple[int, ...], codes: Mapping[int, int], limit: int
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return P(wanted, codes) as a table over 2^scale, and the scale."""
+
+    @abstractmethod
+    def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
+        """Return log2 of the probability of each record; -inf for one that cannot occur."""
+
+    def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
+        """Return the exact joint distribution of some attributes, one axis each, by variable elimination."""
+        if len(set(attributes)) != len(attributes):
+            raise InvalidParameter("attributes must be distinct positions")
+        table, scale = self._summed(tuple(attributes), {}, LARGEST_FACTOR)
+        return np.ldexp(table, int(scale))
+
+    def posterior(
+        self, attributes: Sequence[str], given: Evidence | None = None, *, limit: int = LARGEST_FACTOR
+    ) -> NDArray[np.float64]:
+        """Return P(attributes | given), one axis per attribute in the order asked for; it sums to 1.
+
+        A table of more than ``limit`` cells on the way is refused before it is made.
+
+        >>> from panstream.models.networks import BayesianNetwork
+        >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+        >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))
+        >>> BayesianNetwork(domain, ((), (0,)), tables).posterior(["rain"], {"wet": "yes"}).tolist()
+        [0.3, 0.7]
+        """
+        codes = self._codes(given)
+        wanted = tuple(self.domain.position(name) for name in attributes)
+        if not wanted or len(set(wanted)) != len(wanted) or set(wanted) & set(codes):
+            raise InvalidParameter("attributes must be at least one, each once, and none of them observed")
+        table, _ = self._summed(wanted, codes, limit)
+        total = table.sum()
+        if not total > 0:
+            raise InvalidParameter("what is given has probability 0 under the network")
+        result: NDArray[np.float64] = table / total
+        return result
+
+    def log_probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
+        """Return log2 of the probability that a record holds all these values; -inf if none can."""
+        table, scale = self._summed((), self._codes(given), limit)
+        return math.log2(float(table)) + scale if table > 0 else -math.inf
+
+    def probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
+        """Return the probability that a record holds all these values."""
+        return float(2.0 ** self.log_probability(given, limit=limit))
+
+    def log_likelihood(self, records: Records) -> float:
+        """Return log2 of the probability of all records together."""
+        return float(self.log_likelihoods(records).sum())
+
+    def cross_entropy(self, records: Records) -> float:
+        """Return the mean of -log2 probability over the records: bits per record under this network's code."""
+        if not len(records):
+            raise InvalidParameter("cross entropy needs at least one record")
+        return -self.log_likelihood(records) / len(records)
+
+    def _codes(self, given: Evidence | None) -> dict[int, int]:
+        domain, codes = self.domain, {}
+        for name, value in (given or {}).items():
+            at = domain.position(name)
+            bins = domain.attributes[at].bins
+            if isinstance(value, str) and (bins is None or not bins.dates or value in domain.labels(at)):
+                codes[at] = domain.code(at, value)
+            elif bins is not None:
+                codes[at] = int(bins.codes(np.array([bins.number(value)]))[0])
+                if codes[at] < 0:
+                    raise InvalidParameter(f"the value given for {name!r} must lie inside its declared edges")
+            else:
+                codes[at] = domain.code(at, str(value))
+        return codes
+
+    def _same_domain(self, domain: Domain) -> None:
+        if domain != self.domain:
+            raise InvalidParameter("the records or the other network must have the same domain")

@@ -1,0 +1,134 @@
+"""A model given what is known: the same distribution restricted to some values, as a model that can be drawn from.
+
+What is known of an attribute is a weight for each of its categories: 1 for a value that is known, the part of a bin
+that lies in a range, 0 for everything else. The result is a network, whose parents may be others: every variable that
+is eliminated leaves its conditional table behind. That of a mixture keeps the component as a hidden attribute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.models.networks._variable_elimination import Factor, conditionals
+from panstream.models.networks.bins import EVERYWHERE, Within
+from panstream.models.networks.domain import Attribute, Domain
+from panstream.models.networks.mixture import Mixture
+from panstream.models.networks.network import BayesianNetwork
+from panstream.models.networks.records import Records, whole_numbers
+from panstream.models.networks.sampling import balanced_sample, sample
+from panstream.primitives.noise import Source
+
+Known: TypeAlias = str | float | tuple[float, float]
+"""A category, a number, a date, or a range with both ends; text as ``40..65``, ``65..`` and ``..40`` is a range too."""
+
+_LEAST = 1e-9  # below, a model says nothing: noise and smoothing put more than that on what never happened
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditioned:
+    """A model of the records that agree with what is given, its probability, and the ranges of numbers to draw.
+
+    The first ``hidden`` attributes of the ``network`` are not part of a record.
+    """
+
+    domain: Domain
+    network: BayesianNetwork
+    hidden: int
+    probability: float
+    within: dict[str, Within]
+
+    def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
+        """Return the exact joint distribution of some attributes, one axis each."""
+        return self.network.marginal([each + self.hidden for each in attributes])
+
+    def draw(self, size: int, source: Source, *, independent: bool = False) -> Records:
+        """Return records that agree with what is given; balanced, or independent of each other."""
+        drawn = (sample if independent else balanced_sample)(self.network, size, source)
+        return Records(self.domain, drawn.codes[self.hidden :])
+
+
+def conditioned(model: BayesianNetwork | Mixture, given: Mapping[str, Known]) -> Conditioned:
+    """Return the model given some values. Refuses what has a probability below 1e-9 under the model.
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))
+    >>> found = conditioned(BayesianNetwork(domain, ((), (0,)), tables), {"wet": "yes"})
+    >>> found.probability, found.marginal((0,)).round(3).tolist()
+    (0.3125, [0.3, 0.7])
+    """
+    hidden = int(isinstance(model, Mixture))
+    network = model.with_component() if isinstance(model, Mixture) else model
+    factors = [Factor.of(network.family(at), table) for at, table in enumerate(network.tables)]
+    within = {}
+    for name, known in given.items():
+        at = model.domain.position(name)
+        weights, within[name] = _weights(model.domain.attributes[at], known)
+        factors.append(Factor((at + hidden,), weights))
+    found, scale = conditionals(factors, network.domain.sizes)
+    probability = 2.0**scale
+    if not probability >= _LEAST:
+        raise InvalidParameter(
+            f"what is given has a probability of {probability:.1g} under the model; below {_LEAST:g} it says nothing"
+        )
+    parents, tables = zip(*(found[at] for at in range(len(network.domain))), strict=True)
+    return Conditioned(
+        model.domain, BayesianNetwork(network.domain, parents, tables), hidden, min(probability, 1.0), within
+    )
+
+
+def _weights(attribute: Attribute, known: Known) -> tuple[NDArray[np.float64], Within]:
+    """Return the weight of every category, and the range that numbers are drawn from."""
+    single = np.zeros(attribute.size)
+    if isinstance(known, str) and known in attribute.labels:
+        single[attribute.labels.index(known)] = 1.0
+        return single, EVERYWHERE
+    bins = attribute.bins
+    limits = _range(attribute, known)
+    if bins is None:
+        numbers = whole_numbers(attribute)
+        if numbers is None or limits is None:
+            raise _unknown(attribute)
+        inside = [number is not None and limits[0] <= number <= limits[1] for number in numbers]
+        return np.array(inside, np.float64), EVERYWHERE
+    if limits is None:
+        raise _unknown(attribute)
+    if limits[0] == limits[1]:  # a single number: its bin, and the number itself
+        code = int(bins.codes(np.array([limits[0]]))[0])
+        if code < 0:
+            raise InvalidParameter(f"the value given for {attribute.name!r} must lie inside its declared edges")
+        single[code] = 1.0
+        return single, limits
+    covered = bins.covered(limits)
+    return np.append(covered, np.zeros(attribute.size - covered.size)), limits
+
+
+def _range(attribute: Attribute, known: Known) -> Within | None:
+    """Return a range of numbers, or None where it is none."""
+    number = float if attribute.bins is None else attribute.bins.number
+    low, separator, high = known.partition("..") if isinstance(known, str) else ("", "", "")
+    try:
+        if isinstance(known, tuple):
+            limits = (number(known[0]), number(known[1]))
+        elif separator:
+            limits = (number(low) if low else -math.inf, number(high) if high else math.inf)
+        else:
+            limits = (number(known), number(known))
+    except (TypeError, ValueError):
+        return None
+    if not limits[0] <= limits[1]:
+        raise InvalidParameter(f"the range given for {attribute.name!r} must begin before it ends")
+    return limits
+
+
+def _unknown(attribute: Attribute) -> InvalidParameter:
+    labels = ", ".join(attribute.labels[:_SHOWN]) + (", …" if attribute.size > _SHOWN else "")
+    more = "; a number or a range such as 40..65 would do too" if attribute.bins is not None else ""
+    return InvalidParameter(f"{attribute.name!r} has no such category; it has {labels}{more}")

@@ -1,0 +1,290 @@
+"""The forest network closest to noisy tables of one and two attributes, by mirror descent with belief propagation.
+
+On a forest every set of locally consistent marginals belongs to a distribution, so all noisy tables are fitted
+together and help each other: a one-way table sharpens the margins of all edges at its attribute. Only noisy tables are
+read, never records, so this is post-processing and works on sums over several holders as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.network import BayesianNetwork
+from panstream.models.networks.noisy_tables import NoisyTable, expected, smoothed
+from panstream.primitives import validation as checks
+
+_TINY = 1e-12
+MOSTLY_NOISE = 0.25
+"""Total variation by which noise alone moves a one-way table, above which it shows little else."""
+_DROWNED = 1.0  # the same, above which a posterior mean is nearer than a projection (level with it at 1 on Adult)
+_VISIBLE = 0.2  # noise standard deviation over the average cell
+
+
+class _Measured(NamedTuple):
+    """Noisy probabilities, the noise's standard deviation, and where its log-likelihood turns from square to linear."""
+
+    values: Table
+    sd: float
+    bend: float
+    freedom: int
+    maps: tuple[Table, Table] | None = None
+
+    def misfit(self, found: Table, scale: float) -> tuple[float, Table]:
+        """Return the negative log-likelihood of ``found`` and its gradient, both times ``scale``."""
+        if math.isinf(self.sd):
+            return 0.0, np.zeros_like(found)
+        if self.maps is None:
+            return self._misfit(found, scale)
+        rows, columns = self.maps
+        value, slope = self._misfit(rows @ found @ columns.T, scale)
+        return value, rows.T @ slope @ columns
+
+    def _misfit(self, found: Table, scale: float) -> tuple[float, Table]:
+        gap = found - self.values
+        weight = scale / self.sd**2
+        if math.isinf(self.bend):
+            return 0.5 * weight * float((gap * gap).sum()), weight * gap
+        root = np.sqrt(1.0 + (gap / self.bend) ** 2)
+        weight = scale / self.bend**2
+        return weight * self.bend**2 * float((root - 1.0).sum()), weight * gap / root
+
+
+_Merged: TypeAlias = dict[tuple[int, ...], _Measured]
+
+
+def fit_forest(
+    domain: Domain,
+    records: int,
+    tables: Sequence[NoisyTable],
+    *,
+    shrinkage: float = 1.0,
+    smoothing: float = 0.02,
+    iterations: int = 250,
+) -> BayesianNetwork:
+    """Return the network whose edges are the two-way tables and whose marginals are closest to all tables.
+
+    Minimises Σ ‖n·μ - counts‖²/(2·sigma²) + shrinkage·Σ (r-1)(c-1)·I(edge), the second sum over edges with r times c
+    cells (groups, where the table has views) and I in nats: where the noise leaves nothing to see, an edge fades into
+    independence. For strong Laplace noise of scale b the square is replaced by sqrt(x² + b²)/b - 1, nearly that noise's
+    log-likelihood. Each conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the
+    child's own distribution, so no probability is 0.
+
+    Tables are first smoothed along declared bins (:mod:`panstream.models.networks.noisy_tables`). ``records`` is the public
+    number of records. Tables of the same attributes are averaged with weights 1/sigma². Without edges, and where noise
+    alone would move tables by all they hold, they are replaced by what they mean on average, which is nearer to the
+    truth than the nearest distribution: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).
+    """
+    checks.at_least(1, records=records)
+    merged = _merged(domain, records, tables)
+    edges = tuple(key for key in merged if len(key) == 2)
+    forest = spanning(domain.sizes, [(one, other) for one, other in edges])
+    if not edges and merged and _moved(merged) > _DROWNED:
+        found = {at: expected(each.values, each.sd) for (at,), each in merged.items()}
+        nodes = [found.get(at, np.full(size, 1.0 / size)) for at, size in enumerate(domain.sizes)]
+        return _network(domain, forest, merged, nodes, [], smoothing)
+    nodes, pairs = _descend(forest, merged, shrinkage, iterations)
+    return _network(domain, forest, merged, nodes, pairs, smoothing)
+
+
+def _moved(merged: _Merged) -> float:
+    """Return how far noise alone moves the tables on average, in total variation."""
+    moved = [each.values.size * each.sd / math.sqrt(2 * math.pi) for each in merged.values()]
+    return math.fsum(moved) / len(moved)
+
+
+def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merged:
+    """Return what was measured by sorted attributes, same attributes averaged."""
+    found: _Merged = {}
+    for table in tables:
+        key = tuple(sorted(table.attributes))
+        if len(key) not in (1, 2) or len(set(key)) != len(key):
+            raise InvalidParameter(f"a table must be of one or two attributes, got {table.attributes}")
+        values = np.asarray(table.counts, np.float64) / records
+        values = values if key == table.attributes else values.T
+        counts, shape, maps = tuple(domain.sizes[each] for each in key), tuple(domain.sizes[each] for each in key), None
+        if table.views is not None:
+            views = table.views if key == table.attributes else table.views[::-1]
+            counts, shape = tuple(view.count for view in views), tuple(view.cells for view in views)
+            maps = (views[0].matrix.astype(np.float64), views[1].matrix.astype(np.float64))
+        if values.shape != shape:
+            raise InvalidParameter(f"the table of attributes {table.attributes} does not have the domain's shape")
+        sd = max(table.sigma, 0.5) / records  # exact counts are no better than to half a record
+        # Where the noise is small against an average cell the square does as well and is quicker to minimise.
+        bend = sd / math.sqrt(2.0) if table.laplace and sd * values.size > _VISIBLE else math.inf
+        if key in found:
+            other, spread, bent, _, seen = found[key]
+            if maps is not None or seen is not None:
+                raise InvalidParameter("a view of a table cannot be averaged with another table of the same attributes")
+            weight = spread**2 / (spread**2 + sd**2)
+            values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
+            bend = sd / math.sqrt(2.0) if math.isfinite(min(bend, bent)) else math.inf
+        found[key] = _Measured(values, sd, bend, math.prod(count - 1 for count in counts), maps)
+    for key, (values, sd, bend, freedom, maps) in found.items():
+        curves, left = smoothed(domain, key, values, sd)
+        found[key] = _Measured(curves, left, bend * left / sd, freedom, maps)
+    return found
+
+
+def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
+    """Run mirror descent on log potentials with a step that grows while the objective falls."""
+    blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
+    ones = [merged.get((at,), blank[at]) for at in range(len(forest.sizes))]
+    twos = [merged[edge] for edge in forest.edges]
+    finest = min([each.sd for each in (*ones, *twos)], default=1.0)
+    scale = finest**2 if math.isfinite(finest) else 1.0
+    prices = [shrinkage * scale * each.freedom for each in twos]
+
+    def evaluate(nodes: list[Table], pairs: list[Table]) -> tuple[float, list[Table], list[Table]]:
+        total, slopes, steeps = 0.0, [], []
+        for got, want in zip(nodes, ones, strict=True):
+            value, slope = want.misfit(got, scale)
+            total += value
+            slopes.append(slope)
+        for edge, got, want, price in zip(forest.edges, pairs, twos, prices, strict=True):
+            value, slope = want.misfit(got, scale)
+            tie = np.log(np.maximum(got, _TINY) / np.maximum(np.outer(nodes[edge[0]], nodes[edge[1]]), _TINY))
+            total += value + price * float((got * tie).sum())
+            steeps.append(slope + price * tie)
+        return total, slopes, steeps
+
+    singles = [_start(each.values, each.sd) for each in ones]
+    doubles = [np.zeros([forest.sizes[at] for at in edge]) for edge in forest.edges]
+    nodes, pairs = forest.marginals(singles, doubles)
+    best, slopes, steeps = evaluate(nodes, pairs)
+    steepest = max(float(np.abs(slope).max()) for slope in (*slopes, *steeps))
+    step, calm = 1.0 / max(steepest, 1e-12), 0  # the first step moves no log potential by more than 1
+    for _ in range(iterations):
+        while step > 1e-12:
+            next_singles = [at - step * slope for at, slope in zip(singles, slopes, strict=True)]
+            next_doubles = [at - step * steep for at, steep in zip(doubles, steeps, strict=True)]
+            nodes, pairs = forest.marginals(next_singles, next_doubles)
+            value, next_slopes, next_steeps = evaluate(nodes, pairs)
+            if value <= best:
+                break
+            step /= 2.0
+        else:
+            break
+        calm = calm + 1 if best - value < 1e-6 * best else 0
+        singles, doubles, slopes, steeps, best = next_singles, next_doubles, next_slopes, next_steeps, value
+        if calm >= 5:
+            break
+        step *= 1.5
+    return forest.marginals(singles, doubles)
+
+
+def _start(probabilities: Table, sd: float) -> Table:
+    """Return log potentials of the projected table, with cells that noise hides set to its size."""
+    if math.isinf(sd):
+        return np.zeros_like(probabilities)
+    return np.log(np.maximum(expected(probabilities, sd), _TINY))
+
+
+def _network(
+    domain: Domain, forest: Forest, merged: _Merged, nodes: list[Table], pairs: list[Table], smoothing: float
+) -> BayesianNetwork:
+    margins = [(node + _TINY) / (node + _TINY).sum() for node in nodes]
+    parents: list[tuple[int, ...]] = []
+    tables: list[Table] = []
+    for at, above in enumerate(forest.parents):
+        if above is None:
+            parents.append(())
+            tables.append(margins[at])
+            continue
+        parent, edge = above
+        joint = pairs[edge] if forest.edges[edge][0] == parent else pairs[edge].T
+        weights = joint + (smoothing * merged[forest.edges[edge]].sd * domain.sizes[at] + _TINY) * margins[at]
+        parents.append((parent,))
+        tables.append(weights / weights.sum(axis=1, keepdims=True))
+    return BayesianNetwork(domain, tuple(parents), tuple(tables))
+
+
+Table = NDArray[np.float64]
+_LOWEST = -300.0  # exp of a smaller log potential would not survive the products
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by :func:`spanning`.
+
+    ``order`` lists the attributes so that parents come first; ``parents[v]`` is (parent, edge) or ``None`` for a root.
+    """
+
+    sizes: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+    order: tuple[int, ...]
+    parents: tuple[tuple[int, int] | None, ...]
+
+    def marginals(self, nodes: Sequence[Table], pairs: Sequence[Table]) -> tuple[list[Table], list[Table]]:
+        """Return the marginals of all attributes and of all edges for log potentials of attributes and edges."""
+        kernels = [np.exp(np.maximum(each - each.max(), _LOWEST)) for each in pairs]
+        inward = [np.maximum(each - each.max(), _LOWEST) for each in nodes]
+        messages: list[Table] = [np.zeros(0)] * len(nodes)
+        for child in reversed(self.order):
+            above = self.parents[child]
+            if above is None:
+                continue
+            parent, edge = above
+            inward[child] -= inward[child].max()
+            message = np.log(self._facing(kernels[edge], edge, parent) @ np.exp(inward[child]))
+            messages[child] = message
+            inward[parent] = inward[parent] + message
+        found: list[Table] = [np.zeros(0)] * len(nodes)
+        joints: list[Table] = [np.zeros(0)] * len(pairs)
+        outward: list[Table] = [np.zeros(0)] * len(nodes)  # log belief, up to a constant
+        for child in self.order:
+            above = self.parents[child]
+            if above is None:
+                outward[child] = inward[child]
+                found[child] = _normalised(np.exp(inward[child] - inward[child].max()))
+                continue
+            parent, edge = above
+            without = outward[parent] - messages[child]
+            without = np.exp(without - without.max())
+            kernel = self._facing(kernels[edge], edge, parent)
+            joint = _normalised(without[:, None] * kernel * np.exp(inward[child])[None, :])
+            joints[edge] = joint if self.edges[edge][0] == parent else joint.T
+            found[child] = joint.sum(axis=0)
+            outward[child] = inward[child] + np.log(without @ kernel)
+        return found, joints
+
+    def _facing(self, kernel: Table, edge: int, parent: int) -> Table:
+        return kernel if self.edges[edge][0] == parent else kernel.T
+
+
+def spanning(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Forest:
+    """Return the forest of these edges; refuse a cycle. Every tree is rooted at its smallest position."""
+    neighbours: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    for number, (one, other) in enumerate(edges):
+        if not (0 <= one < len(sizes) and 0 <= other < len(sizes)) or one == other:
+            raise InvalidParameter(f"an edge must join two different attributes below {len(sizes)}")
+        neighbours[one].append((other, number))
+        neighbours[other].append((one, number))
+    parents: list[tuple[int, int] | None] = [None] * len(sizes)
+    order: list[int] = []
+    seen: set[int] = set()
+    for root in range(len(sizes)):
+        waiting = [root] if root not in seen else []
+        seen.add(root)
+        while waiting:
+            here = waiting.pop(0)
+            order.append(here)
+            for other, number in neighbours[here]:
+                if other not in seen:
+                    seen.add(other)
+                    parents[other] = (here, number)
+                    waiting.append(other)
+    if sum(above is not None for above in parents) != len(edges):
+        raise InvalidParameter("the edges must not form a cycle")
+    return Forest(tuple(sizes), tuple(edges), tuple(order), tuple(parents))
+
+
+def _normalised(table: Table) -> Table:
+    return np.asarray(table / table.sum())

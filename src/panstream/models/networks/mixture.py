@@ -1,0 +1,149 @@
+"""A mixture: a Bayesian network with one hidden parent of all attributes, in which every pair of them may depend.
+
+Given its component, a record's attributes are independent, or form a forest that is the same for all components but for
+tilts of its tables. Which component a record came from is not part of the record. All two-way tables of the model are
+cheap to compute, so all of them can be fitted at once (:mod:`panstream.models.networks._mixture_fit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.models.networks._model import Model
+from panstream.models.networks._tilted_forest import TiltedForest
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.network import BayesianNetwork
+from panstream.models.networks.records import Records
+from panstream.models.networks.structure_search import chow_liu, fit_tables, tables_from
+
+_BLOCK = 4096  # records at a time
+_AT_ONCE = 25  # components, of which all two-way tables are held
+_HIDDEN = "component"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Mixture(Model):
+    """Weights of K components and, for each attribute, a table ``tables[i][component, code]`` whose rows sum to 1.
+
+    Without a ``forest`` the tables are the components' own. With one, component k has P(x | parent) in proportion to
+    the forest's table times ``tables[i][k, x]``.
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> table = np.array([[1.0, 0.0], [0.25, 0.75]])
+    >>> mixture = Mixture(domain, np.array([0.5, 0.5]), (table, table))
+    >>> mixture.posterior(["rain"], {"wet": "yes"}).tolist()
+    [0.25, 0.75]
+    """
+
+    domain: Domain
+    weights: NDArray[np.float64]
+    tables: tuple[NDArray[np.float64], ...]
+    forest: BayesianNetwork | None = None
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.weights) != 1 or not np.size(self.weights):
+            raise InvalidParameter("weights must be one number per component")
+        domain, alone = self._with_hidden(), ((), *((0,) for _ in self.tables))
+        weights, *tables = BayesianNetwork(domain, alone, (self.weights, *self.tables)).tables  # checked
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "tables", tuple(tables))
+        if self.forest is None:
+            return
+        self._same_domain(self.forest.domain)
+        if self.forest.degree > 1:
+            raise InvalidParameter("the forest of a mixture must have at most one parent for each attribute")
+        if not all((self._tilted(at).sum(axis=-1) > 0).all() for at in range(len(self.domain))):
+            raise InvalidParameter("every component of a mixture must leave each row of the forest a possible category")
+
+    def __repr__(self) -> str:
+        shape = "products" if self.forest is None else f"forests of {len(self.forest.edges)} edges"
+        return f"Mixture({len(self.domain)} attributes, {len(self.weights)} {shape}, {self.parameters} parameters)"
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of free probabilities."""
+        alone = len(self.weights) * (1 + sum(self.domain.sizes) - len(self.domain)) - 1
+        return alone + (self.forest.parameters if self.forest is not None else 0)
+
+    def _with_hidden(self) -> Domain:
+        name = _HIDDEN
+        while name in self.domain.names:
+            name += "_"
+        return self.domain.preceded_by(name, [str(each) for each in range(len(self.weights))])
+
+    def _tilted(self, at: int) -> NDArray[np.float64]:
+        """Return the forest's table of an attribute times the components', component first; rows do not sum to 1."""
+        assert self.forest is not None
+        return self.forest.tables[at] * (self.tables[at] if not self.forest.parents[at] else self.tables[at][:, None])
+
+    def _families(self) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
+        """Return the parents of each attribute within a component, and its table there, component first."""
+        if self.forest is None:
+            return [()] * len(self.tables), list(self.tables)
+        tilted = [self._tilted(at) for at in range(len(self.tables))]
+        return list(self.forest.parents), [table / table.sum(axis=-1, keepdims=True) for table in tilted]
+
+    def with_component(self) -> BayesianNetwork:
+        """Return the same distribution as a network whose first attribute, ``component``, is the hidden parent."""
+        parents, tables = self._families()
+        shifted = [(0, *(parent + 1 for parent in family)) for family in parents]
+        return BayesianNetwork(self._with_hidden(), ((), *shifted), (self.weights, *tables))
+
+    def nearest_tree(self) -> BayesianNetwork:
+        """Return the tree network nearest to the mixture (Chow, Liu 1968): its strongest dependences, for pictures."""
+        sizes = self.domain.sizes
+        flat = [np.full(size, 1.0 / size) for size in sizes]
+        shape = TiltedForest(sizes, [None] * len(sizes), flat) if self.forest is None else TiltedForest.of(self.forest)
+        with np.errstate(divide="ignore"):
+            tilts = np.log(np.concatenate(self.tables, axis=1))
+        pieces = [slice(at, at + _AT_ONCE) for at in range(0, len(self.weights), _AT_ONCE)]
+        pairs = np.sum([shape.tables(self.weights[piece], tilts[piece]).pairs for piece in pieces], axis=0)
+        places = list(enumerate(shape.blocks))
+        known: dict[tuple[int, ...], NDArray[np.float64]] = {
+            (one, other): pairs[here, there] for one, here in places for other, there in places[one + 1 :]
+        }
+        known |= {(at,): self.marginal((at,)) for at in range(len(sizes))} if len(sizes) == 1 else {}
+        tables = tables_from(known)
+        return fit_tables(self.domain, chow_liu(self.domain, tables), tables, pseudocount=0.0)
+
+    def _summed(
+        self, wanted: tuple[int, ...], codes: Mapping[int, int], limit: int
+    ) -> tuple[NDArray[np.float64], float]:
+        if self.forest is not None:
+            shifted = {at + 1: code for at, code in codes.items()}
+            return self.with_component()._summed(tuple(at + 1 for at in wanted), shifted, limit)
+        shape = tuple(self.domain.sizes[each] for each in wanted)
+        if max(len(self.weights) * math.prod(shape[:-1]), math.prod(shape)) > limit:
+            raise NotSupported(f"a table of more than {limit} cells would be needed; ask for fewer attributes")
+        with np.errstate(divide="ignore"):
+            logs = np.log2(self.weights) + sum(np.log2(self.tables[at][:, code]) for at, code in codes.items())
+        scale = float(math.floor(logs.max())) if np.isfinite(logs.max()) else 0.0
+        rows = np.exp2(logs - scale)[:, None]
+        if not wanted:
+            return np.asarray(rows.sum()), scale
+        for each in wanted[:-1]:
+            rows = (rows[:, :, None] * self.tables[each][:, None, :]).reshape(len(rows), -1)
+        return (rows.T @ self.tables[wanted[-1]]).reshape(shape), scale
+
+    def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
+        """Return log2 of the probability of each record; -inf for one that cannot occur."""
+        self._same_domain(records.domain)
+        parents, tables = self._families()
+        with np.errstate(divide="ignore"):
+            first = np.log2(self.weights)
+            logs = [np.ascontiguousarray(np.moveaxis(np.log2(table), 0, -1)) for table in tables]
+        totals = np.empty(len(records))
+        for start in range(0, len(records), _BLOCK):
+            codes = records.codes[:, start : start + _BLOCK]
+            found = first + sum(
+                table[tuple(codes[each] for each in (*family, at))]
+                for at, (family, table) in enumerate(zip(parents, logs, strict=True))
+            )
+            totals[start : start + _BLOCK] = np.logaddexp2.reduce(found, axis=1)
+        return totals

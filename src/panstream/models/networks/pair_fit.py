@@ -1,0 +1,169 @@
+"""The model nearest to noisy tables of all attributes and pairs. Only released tables and public figures are read.
+
+Four kinds of model are fitted to one half of the thinned noise and compared on the other
+(:mod:`panstream.models.networks._measurements`): independent attributes; a forest; a mixture of products, which holds many weak
+dependences at once; and a mixture of tilted forests, which also holds attributes that nearly determine each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+
+from panstream.models.networks._measurements import Half, Measured, arranged, split
+from panstream.models.networks._mixture_fit import HALVES, Trial, fit_mixture, hidden, products, try_mixture
+from panstream.models.networks._tilted_forest import TiltedForest
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.forest_fit import fit_forest
+from panstream.models.networks.learner import Progress
+from panstream.models.networks.mixture import Mixture
+from panstream.models.networks.network import BayesianNetwork
+from panstream.models.networks.noisy_tables import NoisyTable, one_way, project, smoothed
+from panstream.primitives.noise import Source
+
+_LARGEST_TREE = 400  # categories, in a mixture of forests: each component holds a table of this many rows and columns
+
+
+Edges: TypeAlias = Collection[tuple[int, int]]
+"""Pairs of positions of attributes."""
+
+
+class Nearest(Enum):
+    """What a first look found nearest to the tables."""
+
+    INDEPENDENT = "independent attributes"
+    FOREST = "a forest"
+    MIXTURE = "a mixture"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Simple:
+    """Independent attributes and forests, fitted to each half, and how far they are from the other halves."""
+
+    independent: float
+    forest: float
+    shapes: list[TiltedForest]  # what a mixture of forests is built around
+
+
+def first_look(
+    domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, source: Source
+) -> tuple[Nearest, list[tuple[int, int]]]:
+    """Return what is nearest to the tables, and the edges of a forest: the chosen ones and those that stand out."""
+    measured = arranged(domain, records, tables)
+    halves = [measured.thinned(source) for _ in range(HALVES)]
+    simple = _try_simple(domain, records, tables, chosen, measured, halves)
+    mixture = try_mixture(measured, halves, [products(measured, half[0]) for half in halves], source)
+    found = _forest_tables(domain, records, tables, chosen)
+    edges = [(table.attributes[0], table.attributes[1]) for table in found if len(table.attributes) == 2]
+    if min(simple.independent, simple.forest) >= mixture.error:
+        return Nearest.MIXTURE, edges
+    return Nearest.FOREST if edges and simple.forest < simple.independent else Nearest.INDEPENDENT, edges
+
+
+def model_of_pairs(
+    domain: Domain,
+    records: int,
+    tables: Sequence[NoisyTable],
+    source: Source,
+    progress: Progress = lambda what, done: None,
+    *,
+    chosen: Edges = (),
+) -> Mixture | BayesianNetwork:
+    """Return the model, of the four kinds, that was nearest to halves of the noise it had not seen.
+
+    ``chosen`` are edges that are known to be worth keeping: they need not stand out from the noise.
+    """
+    measured = arranged(domain, records, tables)
+    halves = [measured.thinned(source) for _ in range(HALVES)]
+    progress("comparing forests", 0.25)
+    simple = _try_simple(domain, records, tables, chosen, measured, halves)
+    shapes = [products(measured, half[0]) for half in halves]
+    plain = try_mixture(measured, halves, shapes, source, lambda done: progress("products", 0.3 + 0.2 * done))
+    edges = _forest_tables(domain, records, tables, chosen)
+    tilted = Trial(0, math.inf)
+    if len(edges) > len(domain):
+        tilted = try_mixture(
+            measured, halves, simple.shapes, source, lambda done: progress("forests", 0.5 + 0.2 * done)
+        )
+    best = min(simple.independent, simple.forest, plain.error, tilted.error)
+    if best == simple.independent:
+        return fit_forest(domain, records, one_way(tables))
+    if best == simple.forest:
+        return fit_forest(domain, records, edges)
+    trial, shape, forest = plain, products(measured, measured.ones), None
+    if best == tilted.error:
+        small = _forest_tables(domain, records, tables, chosen, _LARGEST_TREE)
+        forest = _raised(measured, fit_forest(domain, records, small))
+        trial, shape = tilted, TiltedForest.of(forest)
+    weights, tilts = fit_mixture(measured, shape, trial.steps, source, lambda done: progress("fit", 0.7 + 0.3 * done))
+    if forest is None:
+        tilts = [np.exp(logs) * tilt for logs, tilt in zip(shape.logs, tilts, strict=True)]
+    return Mixture(domain, weights, tuple(tilt / tilt.sum(axis=1, keepdims=True) for tilt in tilts), forest)
+
+
+def _try_simple(
+    domain: Domain,
+    records: int,
+    tables: Sequence[NoisyTable],
+    chosen: Edges,
+    measured: Measured,
+    halves: Sequence[Half],
+) -> _Simple:
+    independent, forest, shapes = 0.0, 0.0, []
+    for half in halves:
+        thinned = split(measured, half, records, tables)
+        alone = TiltedForest.of(fit_forest(domain, records, one_way(thinned))).untilted()
+        independent += measured.distance(half, alone.ones, alone.pairs)
+        network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen))
+        shape = TiltedForest.of(network)
+        found = shape.untilted()
+        forest += measured.distance(half, found.ones, found.pairs)
+        if shape.largest_tree > _LARGEST_TREE:
+            network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen, _LARGEST_TREE))
+        shapes.append(TiltedForest.of(_raised(measured, network)))
+    return _Simple(independent, forest, shapes)
+
+
+def _raised(measured: Measured, forest: BayesianNetwork) -> BayesianNetwork:
+    """Return the forest with categories that noise hides raised to what they could be: tilts start from there."""
+    own = TiltedForest.of(forest).untilted().ones
+    factors = np.maximum(1.0, hidden(measured) / np.maximum(own, 1e-12))
+    raised = [table * factors[block] for table, block in zip(forest.tables, measured.blocks, strict=True)]
+    tables = tuple(table / table.sum(axis=-1, keepdims=True) for table in raised)
+    return BayesianNetwork(forest.domain, forest.parents, tables)
+
+
+def _forest_tables(
+    domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, largest_tree: float = math.inf
+) -> list[NoisyTable]:
+    """Return one-way tables and the tables of a forest's edges: the chosen ones, and then those that stand out.
+
+    Of all pairs of independent attributes, hardly one is farther from independence than its noise by
+    sqrt(2·log(pairs)) + 1 standard deviations.
+    """
+    ones = one_way(tables)
+    curves = {table.attributes[0]: smoothed(domain, table.attributes, table.counts, table.sigma)[0] for table in ones}
+    shapes = {at: project(curve / records) for at, curve in curves.items()}
+    beyond = math.sqrt(2 * math.log(math.comb(len(domain), 2))) + 1
+    gains = []
+    for table in tables:
+        if len(table.attributes) == 2:
+            one, other = table.attributes
+            cells = table.counts.size
+            gain = np.abs(table.counts - records * np.outer(shapes[one], shapes[other])).sum()
+            gain -= table.sigma * (cells * math.sqrt(2 / math.pi) + beyond * math.sqrt(cells * (1 - 2 / math.pi)))
+            gains.append(((one, other) in chosen, float(gain), table))
+    component, size = list(range(len(domain))), list(domain.sizes)
+    edges = []
+    for known, gain, table in sorted(gains, key=lambda each: each[:2], reverse=True):
+        kept, gone = (component[at] for at in table.attributes)
+        if (known or gain > 0) and kept != gone and size[kept] + size[gone] <= largest_tree:
+            edges.append(table)
+            size[kept] += size[gone]
+            component = [kept if each == gone else each for each in component]
+    return [*one_way(tables, {table.attributes for table in edges}), *edges]

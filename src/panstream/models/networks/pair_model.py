@@ -1,0 +1,145 @@
+"""A model of all pairs from one table: noisy one- and two-way tables of everything, and one mixture fitted to them.
+
+A tree keeps d - 1 of the d(d - 1)/2 dependences between d attributes. Where the noise allows it, this learner measures
+all of them and fits one model to them all (:mod:`panstream.models.networks.pair_fit`). The strongest dependences need tables
+with the least noise, so a forest is chosen privately, as the tree does, and its edges get tables of their own. Then all
+pairs are looked at, with as much as makes that look clear enough. By what all this released, the rest goes to edges and
+all pairs, to edges and one-way tables where a forest alone is nearest, or to one-way tables where independence is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.models.networks.budget import Budget, ZcdpBudget, portions
+from panstream.models.networks.contingency import contingency, pairwise
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.learner import GaussianLearner, Learned, Progress
+from panstream.models.networks.noisy_tables import NoisyTable, averaged
+from panstream.models.networks.pair_fit import Nearest, first_look, model_of_pairs
+from panstream.models.networks.records import Records
+from panstream.models.networks.tree_network import TreeNetwork, choose_forest
+from panstream.primitives.noise import Source
+
+_ONES, _STRUCTURE, _EDGES = Fraction(30, 100), Fraction(8, 100), Fraction(15, 100)
+_LEAST_LOOK, _MOST_LOOK = Fraction(12, 100), Fraction(20, 100)
+_LOOK_NOISE = 0.45  # mean total variation of a pair's table by noise alone, in a first look that suffices
+_LAST = {  # of what comes last, to one-way tables and to edges; the rest to all pairs
+    Nearest.INDEPENDENT: (Fraction(1), Fraction(0)),
+    Nearest.FOREST: (Fraction(1, 3), Fraction(2, 3)),
+    Nearest.MIXTURE: (Fraction(0), Fraction(1, 3)),
+}
+_MOST_CATEGORIES = 4096  # of all attributes together: the fit holds tables of this many rows and columns
+_MOST_NOISE = 0.6  # mean total variation of a pair's table by noise alone
+
+
+def recommended(epsilon: float, delta: float, records: int, domain: Domain) -> TreeNetwork | PairModel:
+    """Return the learner whose table is likely to be closest; only public figures decide.
+
+    All pairs are measured unless noise alone would move one-way tables by more than .06 or pair tables by more than .6
+    in total variation, or the domain has one attribute or above 4,096 categories in all.
+
+    >>> domain = Domain({name: ["no", "yes"] for name in "abcdefgh"})
+    >>> [type(recommended(1.0, 1e-9, records, domain)).__name__ for records in (100, 10_000)]
+    ['TreeNetwork', 'PairModel']
+    """
+    budget = ZcdpBudget(epsilon, delta)
+    hopeful = budget.blurring(records, domain.sizes) <= budget.hopeless
+    if hopeful and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MOST_NOISE:
+        return PairModel(epsilon=epsilon, delta=delta)
+    return TreeNetwork(epsilon=epsilon, delta=delta)
+
+
+def _fits(domain: Domain) -> bool:
+    return len(domain) > 1 and sum(domain.sizes) <= _MOST_CATEGORIES
+
+
+def _pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
+    """Return how far noise alone moves a pair's table on average, in total variation, if all is spent on pairs."""
+    return budget.blurring(records, [one * other for one, other in itertools.combinations(sizes, 2)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairModel(GaussianLearner):
+    """Learn a mixture, or a forest, from the noisy tables of all attributes and pairs, at (epsilon, delta).
+
+    **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables and
+    exponential mechanisms. The number of records and the domain are public. The holder keeps the rows.
+
+    **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share); the shares grow like cells^(2/3).
+
+    Close two- and three-way tables; see :func:`recommended` for when a tree does better.
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)
+    >>> learned = PairModel(epsilon=1.0, delta=1e-6).fit(records)
+    >>> bool(learned.network.posterior(["wet"], {"rain": "yes"})[1] > 0.9), learned.claim.epsilon
+    (True, 1.0)
+    """
+
+    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
+        if not _fits(records.domain):
+            raise InvalidParameter(
+                f"all pairs need 2 attributes or more and at most {_MOST_CATEGORIES:,} categories in all; "
+                "TreeNetwork takes any number"
+            )
+        tables, chosen = _measure(records, budget, source, progress)
+        return tables, model_of_pairs(records.domain, len(records), tables, source, progress, chosen=chosen)
+
+
+def _measure(
+    records: Records, budget: Budget, source: Source, progress: Progress
+) -> tuple[list[NoisyTable], list[tuple[int, int]]]:
+    """Spend the whole budget; return the tables, those measured twice averaged, and the edges that were chosen."""
+    domain = records.domain
+    look = _look(budget, len(records), domain)
+    left = 1 - _ONES - _STRUCTURE - _EDGES - look
+    progress("one-way tables", 0.0)
+    counts = [contingency(records, (at,)) for at in range(len(domain))]
+    tables = budget.measure_all("marginals", counts, _ONES, source)
+    progress("counting all pairs", 0.05)
+    pairs = pairwise(records)
+    progress("choosing edges", 0.1)
+    prospect = _STRUCTURE, _EDGES + left / 2
+    chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, prospect, source)
+    left += unspent
+    if chosen:
+        tables += _measured(budget, pairs, chosen, _EDGES, source)
+    else:
+        left += _EDGES
+    tables = averaged(tables + _measured(budget, pairs, list(pairs), look, source))
+    progress("a first look", 0.15)
+    nearest, edges = first_look(domain, len(records), tables, chosen, source)
+    to_ones, to_edges = _LAST[nearest]
+    to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is Nearest.MIXTURE else 1
+    if to_ones:
+        tables += budget.measure_all("marginals", counts, left * to_ones, source)
+    if to_edges:
+        tables += _measured(budget, pairs, edges, left * to_edges, source)
+    if to_ones + to_edges < 1:
+        tables += _measured(budget, pairs, list(pairs), left * (1 - to_ones - to_edges), source)
+    return averaged(tables), chosen
+
+
+def _look(budget: Budget, records: int, domain: Domain) -> Fraction:
+    """Return the share of the first look at all pairs: what makes its noise small enough, by public figures."""
+    enough = (_pair_noise(budget, records, domain.sizes) / _LOOK_NOISE) ** 2
+    return Fraction(min(max(enough, float(_LEAST_LOOK)), float(_MOST_LOOK))).limit_denominator(1000)
+
+
+def _measured(
+    budget: Budget,
+    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    which: Sequence[tuple[int, int]],
+    share: Fraction,
+    source: Source,
+) -> list[NoisyTable]:
+    shares = portions(share, [budget.weight(pairs[pair].size) for pair in which])
+    return [budget.measure("tables", pair, pairs[pair], part, source) for pair, part in zip(which, shares, strict=True)]

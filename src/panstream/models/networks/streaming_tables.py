@@ -1,0 +1,391 @@
+"""StreamingTables: all one- and two-way tables of a stream, at every tick, by a holder that keeps no rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.continual.laplace_sum_tails import error_bound, half_width
+from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.tree_base import Arrays, Tree
+from panstream.algorithms.continual.tree_shape import TreeShape
+from panstream.core.estimate import Estimate
+from panstream.errors import InvalidBatch, InvalidParameter, MergeRefused
+from panstream.models.networks.budget import portions
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.learner import LearnedNetwork
+from panstream.models.networks.noisy_tables import NoisyTable
+from panstream.models.networks.pair_fit import model_of_pairs
+from panstream.models.networks.records import Records
+from panstream.primitives import validation as checks
+from panstream.primitives.kernels.models.contingency import count, count_pairs
+from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.privacy.claim import Claim
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
+from panstream.privacy.continual_loss import tables_laws
+from panstream.privacy.rounding import share, up
+
+_FIXED = "records and the moment of the copy must not depend on earlier answers"
+_MOST_CELLS = 1 << 22
+_ONES, _PAIRS = Fraction(3, 10), Fraction(7, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamingTables(Tree):
+    """The tables of all attributes and of all pairs so far, at every tick, and networks learned from them.
+
+    Every cell of every table is a counter of a tree over time: it starts as noise, a record moves one cell of every
+    table, and closed nodes are released with fresh noise and start again. The rows themselves are never kept. ``tick``
+    answers with the number of records so far; ``tables`` and ``model`` read the rest off the same released numbers.
+
+    Privacy
+        Unit: one record added or removed, anywhere in time (``contributions=K``: a user of at most K records). A record
+        is in one cell of each of d(d+1)/2 tables on each of ``levels`` levels. One copy of the state at any time and
+        all outputs lose ``epsilon`` and ``delta``; any number of announced copies with a refresh too. Start and release
+        noise of a node hide different records, so each uses the whole budget.
+
+    Error
+        A cell has noise of variance 2·levels·(nodes in the answer)/(2·rho·share), see ``sigma`` of the tables; the
+        shares grow like cells^(2/3). ``records_needed`` says how many records make it small. ``error`` is that of the
+        number of records.
+
+    Parameters
+        domain: what values a record may hold. epsilon, delta: total loss; discrete Gaussian noise, or with ``delta=0``
+        discrete Laplace, which grows with the number of tables instead of its root. ``epsilon=math.inf`` switches all
+        noise off, for tests.
+        horizon: how many ticks there will be at most; must be given. contributions, levels, capacity: as in
+        :class:`panstream.algorithms.continual.tree_base.Tree`.
+
+    Merging
+        ``a.merge(b)`` adds the tables of two sites that have closed as many slots, and their noise.
+
+    Example
+        >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+        >>> monitor = StreamingTables(domain=domain, epsilon=1.0, delta=1e-6, horizon=2).start()
+        >>> monitor.update({"rain": ["no", "yes"] * 1000, "wet": ["no", "yes"] * 1000})
+        >>> abs(monitor.tick().value - 2000) < 200
+        True
+        >>> learned = monitor.algorithm.model(monitor.state)
+        >>> bool(learned.network.posterior(["wet"], {"rain": "yes"})[1] > 0.9)
+        True
+
+    Reference: Digalakis 2018, chapter 5, names networks over streams as open; docs/proofs/continual-tree.md, Theorem 9.
+    """
+
+    needs_horizon: ClassVar[bool] = True
+
+    domain: Domain
+    delta: float = 0.0
+
+    def check(self) -> None:
+        """Check domain, delta and horizon."""
+        if not isinstance(self.domain, Domain) or len(self.domain) < 2:
+            raise InvalidParameter("domain must be a Domain of two attributes or more")
+        if not 0 <= self.delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
+        if self.horizon is None or self.one_step_ticks:
+            raise InvalidParameter("horizon must be given, and one_step_ticks must not: slots take many records")
+        if self.width > _MOST_CELLS:
+            raise InvalidParameter(f"all tables have {self.width:,} cells, above the limit of {_MOST_CELLS:,}")
+        if self.capacity is None:
+            gaussian = self.delta > 0
+            shape = TreeShape.best(self.horizon, one_step_ticks=False, levels=self.levels, gaussian=gaussian)
+            object.__setattr__(self, "levels", shape.levels)
+            object.__setattr__(self, "capacity", shape.capacity)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters; the domain as JSON."""
+        return Tree.parameters(self) | {"domain": self.domain.to_json()}
+
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters with the domain read."""
+        given = parameters.get("domain")
+        return {**parameters, "domain": Domain.from_json(given) if isinstance(given, str) else given}
+
+    @property
+    def width(self) -> int:
+        """Return the number of cells of all tables."""
+        return _ends(self.domain.sizes)[-1]
+
+    @property
+    def sensitivity(self) -> int:
+        """Return the number of tables, in each of which a record is in one cell."""
+        return len(_attributes(len(self.domain)))
+
+    @property
+    def label(self) -> str:
+        """Return what the estimate is called."""
+        return "records"
+
+    @property
+    def engine(self) -> TreeEngine:
+        """Return the tree that does the work."""
+        return _engine(
+            self.epsilon,
+            self.sensitivity,
+            self.contributions or 1,
+            self.width,
+            False,
+            TreeShape(self.levels or 1, self.capacity or 1, one_step_ticks=False),
+            self.domain.sizes,
+            self.laws,
+        )
+
+    @property
+    def laws(self) -> tuple[DiscreteLaplace | DiscreteGaussian, ...]:
+        """Return the noise of a cell of each table: those of single attributes first, then of pairs in order."""
+        return _laws(self.epsilon, self.delta, self.levels or 1, self.domain.sizes, self.contributions or 1)
+
+    def claim(self) -> Claim:
+        """Return the loss of one record, with one copy of the state."""
+        base, rows = Tree.claim(self), self.contributions
+        if not self.delta or not base.is_private:
+            return base
+        event = None  # what one of a user's K records loses: rho/K² of zCDP, and never more than epsilon/K
+        if rows is not None:
+            rho = zcdp_rho(self.epsilon, self.delta) / rows**2
+            event = min(zcdp_epsilon(rho, self.delta), up(share(self.epsilon, rows)))
+        # Of streams that depend on earlier answers, Gaussian noise is not proved (docs/proofs/adaptive.md).
+        note = "; ".join(filter(None, [base.note, _FIXED]))
+        return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event, note=note)
+
+    def read(self, values: Any) -> Steps:
+        """Return the codes of records: a mapping of columns, a list of mappings, a table, or Records of the domain."""
+        if isinstance(values, Records):
+            if values.domain != self.domain:
+                raise InvalidBatch("the records must have the declared domain")
+            given: Any = values.codes
+            return Steps(given.T)
+        codes: Any = Records.read(values, self.domain).codes
+        return Steps(codes.T, (codes,))
+
+    def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+        """Write a 1 into the cell of every table that a record is in."""
+        leaves.fill(0)
+        for row in range(len(rows)):
+            self.add_up(rows[row : row + 1], leaves[row])
+
+    def add_up(self, rows: NDArray[np.int64], total: NDArray[np.int64]) -> None:
+        """Count all records at once."""
+        sizes = np.array(self.domain.sizes, np.int64)
+        ends = np.array([0, *_ends(self.domain.sizes)], np.int64)
+        codes = np.ascontiguousarray(rows.T, np.uint16)
+        for at, size in enumerate(self.domain.sizes):
+            count(codes, np.array([at]), np.array([size]), total[ends[at] : ends[at + 1]])
+        ones = ends[len(sizes)]
+        count_pairs(codes, sizes, ends[len(sizes) :] - ones, total[ones:])
+        if not np.shares_memory(codes, rows):
+            wipe(codes)
+
+    def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
+        """Return the number of records after every slot, and its standard error."""
+        weights, square = _for_records(self.domain.sizes, self.laws)
+        return sums @ weights, np.sqrt(variances * square)
+
+    def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
+        return self._described(self.engine.totals(state), released)
+
+    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+        """Return the answer after ``ticks`` slots of ``rows`` records in all, where no noise moved it."""
+        return self._described(self.foreseen_totals(ticks, rows), ())
+
+    def evenly(self) -> NDArray[np.float64]:
+        """Return what an average record adds to each cell, where all values are equally likely."""
+        starts = [0, *_ends(self.domain.sizes)]
+        return np.concatenate([np.full(b - a, 1 / (b - a)) for a, b in itertools.pairwise(starts)])
+
+    def _described(self, totals: NDArray[np.float64], released: tuple[int, ...]) -> Estimate:
+        value, error = self.decode(totals[np.newaxis, :-1], totals[-1:], np.zeros(1, np.int64))
+        parts = self._parts(float(totals[-1]))
+
+        def rule(level: float) -> tuple[float, float]:
+            normal = NormalDist().inv_cdf((1 + level) / 2) * float(error[0])
+            half = normal if self.delta else half_width(level, parts)
+            return float(value[0]) - half, float(value[0]) + half
+
+        return Estimate.clipped(
+            float(value[0]),
+            (0.0, math.inf),
+            standard_error=float(error[0]),
+            claim=self.claim(),
+            name=self.label,
+            released=released,
+            rule=rule,
+        )
+
+    def _parts(self, draws: float) -> list[tuple[float, DiscreteLaplace]]:
+        """Return how many Laplace draws of each table the number of records holds, by squared weight."""
+        weights = _for_records(self.domain.sizes, self.laws)[0]
+        ends = _ends(self.domain.sizes)
+        squares = [weights[end - 1] ** 2 * size for end, size in zip(ends, np.diff([0, *ends]), strict=True)]
+        found = zip(squares, self.laws, strict=True)
+        return [(draws * float(square), law) for square, law in found if isinstance(law, DiscreteLaplace)]
+
+    def error(self, *, beta: float, ticks: int | None = None) -> float:
+        """Return what the number of records is off by, in any single answer up to ``ticks``, with probability at most
+        ``beta``.
+        """
+        checks.probability(beta=beta)
+        known = self.error_without_noise(ticks)
+        if known is not None:
+            return known
+        worst = self.engine.shape(0).noise(ticks or self.last_slot).worst
+        if not self.delta:
+            return error_bound(beta, self._parts(worst))
+        # Discrete Gaussians are sub-Gaussian (Canonne, Kamath, Steinke 2020, Corollary 17), and so are their sums.
+        return math.sqrt(2 * worst * _for_records(self.domain.sizes, self.laws)[1] * math.log(2 / beta))
+
+    def tables(self, state: TreeState) -> tuple[NoisyTable, ...]:
+        """Return all tables after the last tick, from numbers that are public already: it costs nothing."""
+        self.need_a_tick(state.ticks)
+        totals = self.engine.totals(state)
+        return tuple(self._read(totals))
+
+    def _read(self, totals: NDArray[np.float64]) -> Iterator[NoisyTable]:
+        sizes, start = self.domain.sizes, 0
+        for attributes, end, law in zip(_attributes(len(sizes)), _ends(sizes), self.laws, strict=True):
+            counts = totals[start:end].reshape([sizes[at] for at in attributes])
+            sigma = math.sqrt(float(totals[-1]) * law.variance)
+            yield NoisyTable(attributes, counts, sigma, isinstance(law, DiscreteLaplace))
+            start = end
+
+    def model(self, state: TreeState, source: Source | None = None) -> LearnedNetwork:
+        """Return a network fitted to the tables after the last tick: public numbers only, so it costs nothing.
+
+        Its number of records is the estimate of that tick, rounded.
+        """
+        if source is None:
+            with Source() as fresh:
+                return self.model(state, fresh)
+        tables = self.tables(state)
+        records = round(self._answer(state, ()).unclipped)
+        if records < 1:
+            raise InvalidParameter("the tables hold nothing but noise: wait for more records")
+        network = model_of_pairs(self.domain, records, tables, source)
+        return LearnedNetwork(network, self.claim(), records, tables)
+
+    def records_needed(self, distance: float, ticks: int | None = None) -> float:
+        """Return how many records there must be by ``ticks`` (the horizon) for noise alone to move the table of a pair
+        by no more than ``distance`` in total variation, on average over the pairs.
+        """
+        checks.positive(distance=distance)
+        draws = self.engine.shape(0).noise(ticks or self.last_slot).worst
+        first = len(self.domain)
+        cells = [one * other for one, other in itertools.combinations(self.domain.sizes, 2)]
+        moved = [
+            size * math.sqrt(draws * law.variance / (2 * math.pi))
+            for size, law in zip(cells, self.laws[first:], strict=True)
+        ]
+        return math.fsum(moved) / (len(moved) * distance)
+
+    def merge(
+        self, mine: TreeState, other: Any, theirs: TreeState, source: Source
+    ) -> tuple[StreamingTables, TreeState]:
+        """Return the sum of two sites' tables; both inputs are wiped."""
+        if other != self:
+            raise MergeRefused("sites must be built with the same parameters")
+        if mine.ticks != theirs.ticks:
+            raise MergeRefused("both sites must have closed the same number of slots")
+        state = TreeState(
+            open=mine.open + theirs.open,
+            draws=mine.draws + theirs.draws,
+            digits=mine.digits.copy(),
+            closed=(mine.sums + theirs.sums).view(np.int64),
+            ticks=mine.ticks,
+            epoch=0,
+            events=0,
+        )
+        wipe(mine.open)
+        wipe(theirs.open)
+        return self, state
+
+
+@dataclass(frozen=True, slots=True)
+class _TablesEngine(TreeEngine):
+    """A tree whose columns belong to tables with noise of their own; variances are counted in draws."""
+
+    sizes: tuple[int, ...]
+    laws: tuple[DiscreteLaplace | DiscreteGaussian, ...]
+
+    def variance_of_draw(self, epoch: int) -> float:
+        """Return 1: what a draw is worth differs from table to table."""
+        return 1.0
+
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: Source) -> None:
+        """Add one draw to every number of whole rows, table by table."""
+        start = 0
+        drawn = source.scratch.array(rows.shape[0] * rows.shape[1], np.int64)
+        for end, law in _runs(self.sizes, self.laws):
+            part = drawn[: rows.shape[0] * (end - start)]
+            part.fill(0)
+            if isinstance(law, DiscreteGaussian):
+                source.add_discrete_gaussian(part, law)
+            else:
+                source.add_discrete_laplace(part, law)
+            rows[:, start:end] += part.reshape(rows.shape[0], end - start)
+            start = end
+
+
+_engine = lru_cache(maxsize=64)(_TablesEngine)
+
+
+@lru_cache(maxsize=64)
+def _attributes(count: int) -> tuple[tuple[int, ...], ...]:
+    """Return the attributes of every table: single ones first, then pairs in order."""
+    return tuple(itertools.chain(*(itertools.combinations(range(count), size) for size in (1, 2))))
+
+
+@lru_cache(maxsize=64)
+def _ends(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return where each table ends."""
+    cells = [math.prod(sizes[at] for at in each) for each in _attributes(len(sizes))]
+    return tuple(itertools.accumulate(cells))
+
+
+@lru_cache(maxsize=64)
+def _laws(
+    epsilon: float, delta: float, levels: int, sizes: tuple[int, ...], contributions: int
+) -> tuple[DiscreteLaplace | DiscreteGaussian, ...]:
+    cells = np.diff([0, *_ends(sizes)]).tolist()
+    weights = [size ** (2 / 3 if delta else 1 / 2) for size in cells]
+    count = len(sizes)
+    shares = portions(_ONES, weights[:count]) + portions(_PAIRS, weights[count:])
+    return tables_laws(epsilon, delta, levels, shares, contributions)
+
+
+@lru_cache(maxsize=64)
+def _runs(
+    sizes: tuple[int, ...], laws: tuple[DiscreteLaplace | DiscreteGaussian, ...]
+) -> tuple[tuple[int, DiscreteLaplace | DiscreteGaussian], ...]:
+    """Return where neighbouring tables with the same law end."""
+    both = list(zip(_ends(sizes), laws, strict=True))
+    return tuple(each for each, after in itertools.zip_longest(both, both[1:]) if after is None or after[1] != each[1])
+
+
+@lru_cache(maxsize=64)
+def _for_records(
+    sizes: tuple[int, ...], laws: tuple[DiscreteLaplace | DiscreteGaussian, ...]
+) -> tuple[NDArray[np.float64], float]:
+    """Return the weights of all cells in the number of records, and their squares times the variance of a draw.
+
+    The cells of every table add up to it; tables count in inverse proportion to their noise.
+    """
+    cells = np.diff([0, *_ends(sizes)])
+    variances = np.array([law.variance for law in laws]) * cells
+    trust = 1 / variances if variances.all() else np.ones(len(cells))
+    trust /= trust.sum()
+    weights = np.repeat(trust, cells)
+    weights.flags.writeable = False
+    return weights, float(trust**2 @ variances)

@@ -1,0 +1,240 @@
+"""Structures learned from tables without adding any noise, and the parameters that go with them.
+
+Everything here reads *tables*: a function that gives the (possibly noisy) counts of a few attributes. With
+``tables_of(records)`` the result is not private; with tables that were released privately it is post-processing.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.models.networks.contingency import contingency
+from panstream.models.networks.domain import Domain
+from panstream.models.networks.information import entropy, mutual_information
+from panstream.models.networks.network import BayesianNetwork, ancestors, topological_order
+from panstream.models.networks.records import Records
+from panstream.primitives import validation as checks
+
+Parents: TypeAlias = tuple[tuple[int, ...], ...]
+Tables: TypeAlias = Callable[[tuple[int, ...]], NDArray[Any]]
+"""Counts of some attributes, one axis each in the order asked for; noisy counts may be negative."""
+
+
+def tables_of(records: Records) -> Tables:
+    """Return the exact tables of the records. Not private."""
+    return lambda attributes: contingency(records, attributes)
+
+
+def tables_from(known: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
+    """Return tables that are summed from the smallest known table holding all attributes asked for.
+
+    >>> tables = tables_from({(0, 1): np.array([[1, 2], [3, 4]])})
+    >>> tables((1,)).tolist(), tables((1, 0)).tolist()
+    ([4, 6], [[1, 3], [2, 4]])
+    """
+    entries = sorted(((axes, np.asarray(table)) for axes, table in known.items()), key=lambda each: each[1].size)
+    exact = {frozenset(axes): [(axes, table)] for axes, table in reversed(entries)}
+
+    def tables(attributes: tuple[int, ...]) -> NDArray[Any]:
+        for axes, table in exact.get(frozenset(attributes), entries):
+            if set(attributes) <= set(axes):
+                rest = tuple(at for at, each in enumerate(axes) if each not in attributes)
+                kept = [each for each in axes if each in attributes]
+                return np.transpose(table.sum(axis=rest), [kept.index(each) for each in attributes])
+        raise InvalidParameter(f"no table holds the attributes {attributes}")
+
+    return tables
+
+
+def _information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float]:
+    """Return the score I(child; parents) in bits, with negative counts taken as 0, each family computed once."""
+    return functools.cache(lambda child, parents: mutual_information(np.maximum(tables((*parents, child)), 0)))
+
+
+def independent(domain: Domain) -> Parents:
+    """Return the structure without arrows. (The thesis calls this baseline "naive Bayes".)"""
+    return ((),) * len(domain)
+
+
+def naive_bayes(domain: Domain, target: int) -> Parents:
+    """Return the structure in which ``target`` is the only parent of every other attribute."""
+    if not 0 <= target < len(domain):
+        raise InvalidParameter(f"target must be in 0..{len(domain) - 1}, got target={target}")
+    return tuple(() if each == target else (target,) for each in range(len(domain)))
+
+
+def chow_liu(domain: Domain, tables: Tables, root: int = 0) -> Parents:
+    """Return the tree that maximises the sum of mutual informations, directed away from ``root`` (Chow, Liu 1968).
+
+    With exact tables no tree has a larger likelihood.
+    """
+    if not 0 <= root < len(domain):
+        raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={root}")
+    score = _information_score(tables)
+    parents: list[tuple[int, ...]] = [()] * len(domain)
+    best = {each: (score(max(root, each), (min(root, each),)), root) for each in range(len(domain)) if each != root}
+    while best:  # Prim's algorithm
+        child = max(best, key=lambda each: (best[each][0], -each))
+        parents[child] = (best.pop(child)[1],)
+        for each, (reached, _) in best.items():
+            weight = score(max(child, each), (min(child, each),))
+            if weight > reached:
+                best[each] = (weight, child)
+    return tuple(parents)
+
+
+def greedy(
+    domain: Domain,
+    tables: Tables,
+    degree: int,
+    *,
+    root: int = 0,
+    score: Callable[[int, tuple[int, ...]], float] | None = None,
+) -> Parents:
+    """Return the structure that adds, one at a time, the attribute with the parents that score highest.
+
+    The parents are ``min(degree, number placed)`` attributes that were placed before (Digalakis 2018, Algorithm 3.2,
+    without noise). ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
+    """
+    checks.at_least(1, degree=degree)
+    score = score or _information_score(tables)
+    placed = [root]
+    parents: list[tuple[int, ...]] = [()] * len(domain)
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}
+    while len(placed) < len(domain):
+        size = min(degree, len(placed))
+        *before, last = placed  # sets without the attribute placed last were scored before
+        fresh = [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(before, size - 1)]
+        if size == len(placed):
+            best.clear()  # the sets have grown; those of before are too small
+        for child in set(range(len(domain))) - set(placed):
+            for family in fresh:
+                value = score(child, family)
+                if child not in best or value > best[child][0]:
+                    best[child] = (value, family)
+        child = max(best, key=lambda each: (best[each][0], -each))
+        parents[child] = best.pop(child)[1]
+        placed.append(child)
+    return tuple(parents)
+
+
+def largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the families, as sorted positions, that lie within no other, large ones first.
+
+    >>> largest_families([(), (0,), (0, 1), (1, 2)])
+    [(0, 1, 2), (1, 2, 3)]
+    """
+    every = [tuple(sorted((*family, child))) for child, family in enumerate(parents)]
+    kept: list[tuple[int, ...]] = []
+    for family in sorted(every, key=len, reverse=True):
+        if not any(set(family) <= set(other) for other in kept):
+            kept.append(family)
+    return kept
+
+
+def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount: float = 1.0) -> BayesianNetwork:
+    """Return the network whose tables are those of the counts, smoothed by ``pseudocount`` per cell.
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> counts = tables_from({(0, 1): np.array([[5, 1], [0, 4]])})
+    >>> fit_tables(domain, ((), (0,)), counts, pseudocount=0).tables[1].tolist()
+    [[0.8333333333333334, 0.16666666666666666], [0.0, 1.0]]
+    """
+    topological_order(parents)
+    conditionals = [_conditional(tables((*family, child)), pseudocount) for child, family in enumerate(parents)]
+    return BayesianNetwork(domain, parents, tuple(conditionals))
+
+
+_Change = tuple[tuple[int, tuple[int, ...]], ...]  # the children whose parents change, with their new parents
+
+
+def _bic_score(
+    domain: Domain, tables: Tables, records: int, *, penalty: float = 1.0
+) -> Callable[[int, tuple[int, ...]], float]:
+    """Return the score of a family in bits: -n·H(child | parents) - penalty · log2(n)/2 · free probabilities."""
+    checks.at_least(1, records=records)
+    sizes, price = domain.sizes, penalty * math.log2(records) / 2
+
+    @functools.cache
+    def score(child: int, parents: tuple[int, ...]) -> float:
+        counts = np.maximum(tables((*parents, child)), 0)
+        free = math.prod(sizes[each] for each in parents) * (sizes[child] - 1)
+        return -records * max(0.0, entropy(counts) - entropy(counts.sum(axis=-1))) - price * free
+
+    return score
+
+
+def local_search(
+    domain: Domain,
+    tables: Tables,
+    records: int,
+    *,
+    degree: int = 2,
+    penalty: float = 1.0,
+    start: Parents | None = None,
+    steps: int = 10_000,
+) -> Parents:
+    """Return a structure that no single added, dropped or turned arrow improves (hill climbing from ``start``).
+
+    ``records`` is the public number of records; no attribute gets more than ``degree`` parents, so tables of
+    ``degree + 1`` attributes suffice.
+    """
+    checks.at_least(1, degree=degree)
+    score = _bic_score(domain, tables, records, penalty=penalty)
+    parents = [tuple(sorted(family)) for family in start or ((),) * len(domain)]
+    for _ in range(steps):
+        best, gain = None, 1e-6
+        for change in _changes(parents, degree):
+            value = sum(score(child, family) - score(child, parents[child]) for child, family in change)
+            if value > gain and not _cyclic(parents, change):
+                best, gain = change, value
+        if best is None:
+            break
+        for child, family in best:
+            parents[child] = family
+    return tuple(parents)
+
+
+def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
+    for child, family in enumerate(parents):
+        for other in range(len(parents)):
+            if other in family:
+                dropped = tuple(each for each in family if each != other)
+                yield ((child, dropped),)
+                if len(parents[other]) < degree:
+                    yield ((child, dropped), (other, tuple(sorted((*parents[other], child)))))
+            elif other != child and len(family) < degree and child not in parents[other]:
+                yield ((child, tuple(sorted((*family, other)))),)
+
+
+def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
+    """Return whether the change closes a cycle: then the changed child is among its own ancestors."""
+    after = list(parents)
+    for child, family in change:
+        after[child] = family
+    return any(child in ancestors(after, family) for child, family in change)
+
+
+def _conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:
+    """Return the last axis given the others from (noisy) counts: clamp at 0, add ``pseudocount`` per cell, normalise.
+
+    ``pseudocount = 1`` is the usual ``(c + 1) / (sum(c) + d)``; noisy counts want one that matches the noise. A row
+    without any weight becomes uniform.
+
+    >>> _conditional(np.array([[3, 1], [0, 0]])).tolist()
+    [[0.6666666666666666, 0.3333333333333333], [0.5, 0.5]]
+    """
+    if not pseudocount >= 0:
+        raise InvalidParameter(f"pseudocount must be nonnegative, got pseudocount={pseudocount}")
+    weights = np.maximum(np.asarray(counts, np.float64), 0.0) + pseudocount
+    totals = weights.sum(axis=-1, keepdims=True)
+    empty = totals == 0
+    return np.where(empty, 1.0 / weights.shape[-1], weights / np.where(empty, 1.0, totals))

@@ -1,0 +1,254 @@
+"""A network as one self-contained SVG: boxes in layers, arrows as thick as the information they carry."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from panstream.errors import NotSupported
+from panstream.models.networks.information import mutual_information
+from panstream.models.networks.mixture import Mixture
+from panstream.models.networks.network import BayesianNetwork, topological_order
+
+_ROW, _BOX, _MARGIN, _GAP = 34, 24, 18, 54
+_LETTER = 7.7  # width of a letter at 13 px, on the safe side
+_STYLE = """
+.ground{fill:#ffffff}.box{fill:#eef3fb;stroke:#5b7db1}.root{fill:#fdf1dc;stroke:#b98a2f}
+text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1c2430}.size{font-size:10px;fill:#5a6675}
+.arrow{fill:none;stroke:#5b6b80;stroke-opacity:.75}.head{fill:#5b6b80}
+@media (prefers-color-scheme:dark){.ground{fill:#14181f}.box{fill:#1f2c40;stroke:#7fa2d8}
+.root{fill:#3a2f18;stroke:#d6ab55}
+text{fill:#e8edf4}.size{fill:#a3afbf}.arrow{stroke:#9fb0c6}.head{fill:#9fb0c6}}
+"""
+
+
+def to_svg(network: BayesianNetwork | Mixture, *, title: str = "Bayesian network") -> str:
+    """Return the picture: arrows lead from left to right, the small number is the count of categories.
+
+    Hovering over an arrow tells the mutual information of its two ends in bits. The colours follow the reader's light
+    or dark setting. Of a mixture the strongest dependences are drawn, as a tree.
+    """
+    if isinstance(network, Mixture):
+        network = network.nearest_tree()
+    layout = _layered(network.parents)
+    lefts, widths = _columns(network, layout)
+    width = lefts[-1] + widths[-1] + _MARGIN
+    height = layout.height * _ROW + 2 * _MARGIN
+    strengths = _strengths(network)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'height="{height:.0f}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style>",
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'markerUnits="userSpaceOnUse" orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>',
+        f'<rect class="ground" width="{width:.0f}" height="{height:.0f}"/>',
+    ]
+    parts += [_arrow(network, layout, lefts, widths, edge, strengths.get(edge)) for edge in network.edges]
+    parts += [_box(network, layout, lefts, widths, node) for node in range(len(network.domain))]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _columns(network: BayesianNetwork, layout: _Layout) -> tuple[list[float], list[float]]:
+    """Return where each layer begins and how wide its boxes are."""
+    widths = [60.0] * layout.depth
+    for attribute, layer in zip(network.domain.attributes, layout.layers, strict=True):
+        letters = len(_short(attribute.name)) * _LETTER + len(str(attribute.size)) * 6.5 + 28
+        widths[layer] = max(widths[layer], letters)
+    lefts, left = [], float(_MARGIN)
+    for width in widths:
+        lefts.append(left)
+        left += width + _GAP
+    return lefts, widths
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 32 else name[:31] + "…"
+
+
+def _middle(height: float) -> float:
+    return _MARGIN + (height + 0.5) * _ROW
+
+
+def _box(network: BayesianNetwork, layout: _Layout, lefts: list[float], widths: list[float], node: int) -> str:
+    attribute, layer = network.domain.attributes[node], layout.layers[node]
+    x, y, width = lefts[layer], _middle(layout.heights[node]), widths[layer]
+    kind = "box" if network.parents[node] else "root"
+    return (
+        f'<g><title>{escape(attribute.name)}: {attribute.size} categories</title><rect class="{kind}" x="{x:.1f}" '
+        f'y="{y - _BOX / 2:.1f}" width="{width:.1f}" height="{_BOX}" rx="6"/>'
+        f'<text x="{x + 9:.1f}" y="{y + 4.5:.1f}">{escape(_short(attribute.name))}</text>'
+        f'<text class="size" x="{x + width - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{attribute.size}</text></g>'
+    )
+
+
+def _arrow(
+    network: BayesianNetwork,
+    layout: _Layout,
+    lefts: list[float],
+    widths: list[float],
+    edge: tuple[int, int],
+    strength: float | None,
+) -> str:
+    parent, child = edge
+    names = network.domain.names
+    x, y = lefts[layout.layers[parent]] + widths[layout.layers[parent]], _middle(layout.heights[parent])
+    path = [f"M{x:.1f} {y:.1f}"]
+    stops = [(lefts[layer], widths[layer], _middle(height)) for layer, height in layout.routes.get(edge, ())]
+    for left, width, level in [*stops, (lefts[layout.layers[child]], 0.0, _middle(layout.heights[child]))]:
+        bend = (left - x) / 2
+        path.append(f"C{x + bend:.1f} {y:.1f} {left - bend:.1f} {level:.1f} {left:.1f} {level:.1f}")
+        if width:
+            path.append(f"H{left + width:.1f}")
+        x, y = left + width, level
+    told = "" if strength is None else f": {strength:.3f} bits"
+    thick = 1.2 if strength is None else 0.9 + 2.6 * min(strength, 1.0) ** 0.5
+    return (
+        f'<path class="arrow" stroke-width="{thick:.2f}" marker-end="url(#head)" d="{" ".join(path)}">'
+        f"<title>{escape(names[parent])} → {escape(names[child])}{told}</title></path>"
+    )
+
+
+def _strengths(network: BayesianNetwork) -> dict[tuple[int, int], float]:
+    """Return the mutual information of the two ends of each arrow, where it can be computed exactly."""
+    found = {}
+    for edge in network.edges:
+        try:
+            found[edge] = mutual_information(network.marginal(edge))
+        except NotSupported:
+            continue
+    return found
+
+
+_SWEEPS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """Layer and height of every node (height in units of one node), and the heights a long arrow passes through."""
+
+    layers: tuple[int, ...]
+    heights: tuple[float, ...]
+    routes: dict[tuple[int, int], tuple[tuple[int, float], ...]]
+    depth: int
+    height: float
+
+
+def _layered(parents: Sequence[Sequence[int]]) -> _Layout:
+    """Return the layout of a graph without cycles given by each node's parents."""
+    count = len(parents)
+    layers = _layers(parents)
+    columns: list[list[int]] = [[] for _ in range(max(layers) + 1)]
+    up: list[list[int]] = [[] for _ in range(count)]  # neighbours one column to the left
+    down: list[list[int]] = [[] for _ in range(count)]
+    chains: dict[tuple[int, int], list[int]] = {}
+    place = list(layers)
+    for node in range(count):
+        columns[layers[node]].append(node)
+    for child in range(count):
+        for parent in parents[child]:
+            chain = [parent]
+            for layer in range(layers[parent] + 1, layers[child]):
+                place.append(layer)
+                up.append([])
+                down.append([])
+                columns[layer].append(len(place) - 1)
+                chain.append(len(place) - 1)
+            chain.append(child)
+            for left, right in itertools.pairwise(chain):
+                down[left].append(right)
+                up[right].append(left)
+            chains[parent, child] = chain
+    _untangle(columns, up, down)
+    heights = _heights(columns, up, down, len(place), count)
+    routes = {
+        edge: tuple((place[node], heights[node]) for node in chain[1:-1])
+        for edge, chain in chains.items()
+        if len(chain) > 2
+    }
+    return _Layout(
+        layers=tuple(layers), heights=tuple(heights[:count]), routes=routes, depth=len(columns), height=max(heights) + 1
+    )
+
+
+def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
+    """Return each node's longest way from a root; nodes without any arrow stand in the first layer."""
+    layers = [0] * len(parents)
+    for node in topological_order(parents):
+        layers[node] = max((layers[each] + 1 for each in parents[node]), default=0)
+    return layers
+
+
+def _untangle(columns: list[list[int]], up: list[list[int]], down: list[list[int]]) -> None:
+    """Order each column by the mean place of its neighbours, left to right and back, and keep the best order seen."""
+    best, fewest = [list(column) for column in columns], _crossings(columns, down)
+    for sweep in range(_SWEEPS):
+        forward = sweep % 2 == 0
+        for column in columns[1:] if forward else reversed(columns[:-1]):
+            _sort(column, columns, up if forward else down)
+        crossings = _crossings(columns, down)
+        if crossings < fewest:
+            best, fewest = [list(column) for column in columns], crossings
+    columns[:] = best
+
+
+def _sort(column: list[int], columns: list[list[int]], neighbours: list[list[int]]) -> None:
+    rank = {node: at / max(len(each) - 1, 1) for each in columns for at, node in enumerate(each)}
+    keys = {
+        node: sum(rank[each] for each in neighbours[node]) / len(neighbours[node]) if neighbours[node] else rank[node]
+        for node in column
+    }
+    column.sort(key=lambda node: keys[node])
+
+
+def _crossings(columns: list[list[int]], down: list[list[int]]) -> int:
+    total = 0
+    for left, right in itertools.pairwise(columns):
+        rank = {node: at for at, node in enumerate(right)}
+        ends = [rank[each] for node in left for each in sorted(down[node], key=lambda each: rank[each])]
+        total += sum(a > b for at, a in enumerate(ends) for b in ends[at + 1 :])
+    return total
+
+
+def _heights(
+    columns: list[list[int]], up: list[list[int]], down: list[list[int]], total: int, count: int
+) -> list[float]:
+    """Return heights that keep the order and a distance, each node pulled towards the middle of its neighbours."""
+    heights = [0.0] * total
+    widest = max(len(column) for column in columns)
+    for column in columns:
+        for at, node in enumerate(column):
+            heights[node] = at + (widest - len(column)) / 2
+    for sweep in range(_SWEEPS):
+        for column in columns if sweep % 2 == 0 else reversed(columns):
+            wanted = [
+                sum(heights[each] for each in (*up[node], *down[node])) / (len(up[node]) + len(down[node]))
+                if up[node] or down[node]
+                else heights[node]
+                for node in column
+            ]
+            gaps = [
+                1.0 if node < count and following < count else 0.6 for node, following in itertools.pairwise(column)
+            ]
+            for node, height in zip(column, _apart(wanted, gaps), strict=True):
+                heights[node] = height
+    lowest = min(heights)
+    return [height - lowest for height in heights]
+
+
+def _apart(wanted: list[float], gaps: list[float]) -> list[float]:
+    """Return the nearest heights to ``wanted`` that rise by at least the gaps (pool adjacent violators)."""
+    shifts = [0.0]
+    for gap in gaps:
+        shifts.append(shifts[-1] + gap)
+    blocks: list[tuple[float, int]] = []  # mean and size
+    for value, shift in zip(wanted, shifts, strict=True):
+        mean, size = value - shift, 1
+        while blocks and blocks[-1][0] > mean:
+            before, number = blocks.pop()
+            mean, size = (mean * size + before * number) / (size + number), size + number
+        blocks.append((mean, size))
+    flat = [mean for mean, size in blocks for _ in range(size)]
+    return [mean + shift for mean, shift in zip(flat, shifts, strict=True)]

@@ -1,0 +1,1 @@
+"""The papers' algorithms exactly as printed: negative controls."""

@@ -1,0 +1,369 @@
+"""The counters of Budaeva et al. 2013 as printed: clear accumulators and a true claim.
+
+The real Laplace noise is replaced by its integer counterpart of the same decay rate, which changes no loss given here.
+The fields of the state are left undeclared on purpose: they hold data in the clear.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.grid import Steps
+from panstream.core.algorithm import Algorithm
+from panstream.core.estimate import Estimate, Estimates
+from panstream.errors import BudgetExhausted, NotSupported
+from panstream.primitives import validation as checks
+from panstream.primitives.codec import FieldLayout
+from panstream.primitives.inputs import integers
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.privacy.claim import Claim
+from panstream.privacy.continual_loss import binary_levels
+
+
+@dataclass(slots=True)
+class _ClearState:
+    """Clear sums, noisy sums, the open slot in the clear, and the time."""
+
+    sums: NDArray[np.int64]
+    noisy: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LiteralCounter(Algorithm[_ClearState]):
+    """Base of the literal forms: one value from 0 to ``bound`` per slot, ``horizon`` slots, unit: a slot."""
+
+    state_type: ClassVar[type[Any]] = _ClearState
+    sums: ClassVar[int] = 1  # binary mechanisms side by side
+
+    epsilon: float
+    horizon: int
+    bound: int = 1
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        checks.within(2, 1 << 40, horizon=self.horizon)
+        checks.within(1, 1 << 20, bound=self.bound)
+
+    @property
+    @abstractmethod
+    def output_loss(self) -> float:
+        """Return the true loss of all outputs, if nobody ever sees the state."""
+
+    @property
+    def joint_loss(self) -> float:
+        """Return the true loss of one copy and all outputs: the sums in memory are clear."""
+        return math.inf
+
+    @property
+    def rows(self) -> int:
+        """Return how many sums are kept: the levels of each binary mechanism."""
+        return self.sums * binary_levels(self.horizon)
+
+    @abstractmethod
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Take one slot's value, publish, and return the estimate; ``state.time`` is the slot's number."""
+
+    def released(self, state: _ClearState) -> tuple[int, ...]:
+        """Return the noisy sums that the last estimate was computed from: those of the binary digits of the time."""
+        noisy = state.noisy.reshape(self.sums, -1)
+        return tuple(int(number) for number in noisy[:, _digits(state.time)].ravel())
+
+    def claim(self) -> Claim:
+        """Return the true loss, not the one that the paper states."""
+        return Claim(
+            epsilon=self.joint_loss,
+            unit="slot",
+            adjacency="replace",
+            parts={"state": self.joint_loss, "output": self.output_loss},
+            releases=self.horizon,
+            horizon=self.horizon,
+            note=f"published as {self.epsilon:g}-pan-private; the outputs alone lose {self.output_loss:.6g}",
+        )
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the sums, the open slot and the time."""
+        return {
+            "sums": FieldLayout("i8", (self.rows,)),
+            "noisy": FieldLayout("i8", (self.rows,)),
+            "slot": FieldLayout("i8", (1,)),
+            "time": FieldLayout("int", at_least=0, below=self.horizon + 1),
+        }
+
+    def begin(self, source: Source) -> _ClearState:
+        """Return sums of nothing."""
+        sums, noisy = np.zeros((2, self.rows), np.int64)
+        return _ClearState(sums, noisy, np.zeros(1, np.int64), 0)
+
+    def batch(self, values: Any) -> Steps:
+        """Check values of the open slot."""
+        checked, copied = integers(values, name="values", lower=0, upper=self.bound)
+        return Steps(checked, (checked,) if copied else ())
+
+    def update(self, state: _ClearState, batch: Steps, source: Source) -> None:
+        """Add to the open slot, in the clear."""
+        state.slot[0] += int(batch.rows.sum())
+
+    def tick(self, state: _ClearState, source: Source) -> Estimate:
+        """Close the slot and publish."""
+        if state.time >= self.horizon:
+            raise BudgetExhausted(f"the horizon of {self.horizon} slots is used up")
+        value, state.slot[0] = int(state.slot[0]), 0
+        state.time += 1
+        answer = self.close(state, value, source)
+        return Estimate(
+            value=answer, standard_error=math.nan, claim=self.claim(), released=self.released(state), name="published"
+        )
+
+    def ticks(self, state: _ClearState, values: Any, source: Source) -> Estimates:
+        """Close one slot per value."""
+        checked = self.batch(values).rows
+        if state.time + checked.size > self.horizon:
+            raise BudgetExhausted(f"the horizon of {self.horizon} slots leaves {self.horizon - state.time}")
+        answers = np.empty(checked.size)
+        for row in range(checked.size):
+            state.slot[0] += checked[row]
+            answers[row] = self.tick(state, source).value
+        return Estimates(
+            unclipped=answers, standard_error=np.full(answers.size, math.nan), claim=self.claim(), name="published"
+        )
+
+    def release(self, state: _ClearState, source: Source) -> Estimate:
+        """Refuse: the literal forms publish at ticks."""
+        raise NotSupported("the literal forms publish at ticks only")
+
+    def refresh(self, state: _ClearState, source: Source) -> None:
+        """Refuse: nothing makes a clear sum safe again."""
+        raise NotSupported("the literal forms cannot be refreshed")
+
+    def error(self, *, beta: float) -> float:
+        """Refuse: see ``panstream.algorithms.planning.continual`` for the published bounds."""
+        raise NotSupported("see panstream.algorithms.planning.continual for the published bounds")
+
+
+def _digits(time: int) -> list[int]:
+    return [level for level in range(time.bit_length()) if time >> level & 1]
+
+
+def _binary_step(
+    clear: NDArray[np.int64], noisy: NDArray[np.int64], time: int, value: int, law: DiscreteLaplace, source: Source
+) -> int:
+    """Do what Algorithm 2 does at ``time`` and return its estimate: sums below i move into i, noise comes on top."""
+    level = (time & -time).bit_length() - 1
+    clear[level] = clear[:level].sum() + value
+    clear[:level] = 0
+    noisy[:level] = 0
+    noisy[level] = clear[level]
+    source.add_discrete_laplace(noisy[level : level + 1], law)
+    return int(noisy[_digits(time)].sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedSimpleCounterI(_LiteralCounter):
+    """2.3.2: the true count, published with fresh Lap(1/epsilon) noise at every slot.
+
+    The outputs lose T·bound·epsilon, as the paper says (O(T·epsilon)); the count in memory is clear.
+    """
+
+    @property
+    def output_loss(self) -> float:
+        """Return the loss of all outputs."""
+        return self.horizon * self.epsilon * self.bound
+
+    @property
+    def rows(self) -> int:
+        """Return one: the count."""
+        return 1
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Count and publish."""
+        state.sums[0] += value
+        return self._publish(state, int(state.sums[0]), source)
+
+    def _publish(self, state: _ClearState, number: int, source: Source) -> float:
+        state.noisy[0] = number
+        source.add_discrete_laplace(state.noisy, DiscreteLaplace.at_most(self.epsilon))
+        return float(state.noisy[0])
+
+    def released(self, state: _ClearState) -> tuple[int, ...]:
+        """Return the output."""
+        return (int(state.noisy[0]),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPointNoise(PublishedSimpleCounterI):
+    """5.1: each data point of 0..N gets Lap(1/epsilon) noise before it leaves the house.
+
+    True loss N·epsilon, with any number of looks if a slot is filled and sent in one step; "epsilon" would need
+    Lap(N/epsilon).
+    """
+
+    @property
+    def output_loss(self) -> float:
+        """Return N·epsilon."""
+        return self.bound * self.epsilon
+
+    @property
+    def joint_loss(self) -> float:
+        """Return N·epsilon: nothing but what was sent stays in memory."""
+        return self.output_loss
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Send the point with noise."""
+        return self._publish(state, value, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBinary(_LiteralCounter):
+    """Algorithm 2 with eps' = eps/(N·log2 T): an item enters floor(log2 T) + 1 sums, not log2 T.
+
+    True loss of the outputs: epsilon·(floor(log2 T) + 1)/log2 T (2.0 at T = 2, 1.33 at 8, 1.17 at 64). With one look at
+    the clear sums: infinite. Theorem 3 states epsilon.
+    """
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the noise of a sum."""
+        return DiscreteLaplace.at_most(self.epsilon / (self.bound * math.log2(self.horizon)))
+
+    @property
+    def output_loss(self) -> float:
+        """Return the loss of all outputs."""
+        return self.epsilon * binary_levels(self.horizon) / math.log2(self.horizon)
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Do one step of the loop."""
+        return _binary_step(state.sums, state.noisy, state.time, value, self.law, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedInitialNoise(PublishedBinary):
+    """Section 2.4.4 with noise at the start of every sum and none at its release.
+
+    The outputs alone lose (floor(log2 T) + 1)·epsilon/log2 T as before; one look makes it infinite, since a release
+    minus the state that was seen is what came in between.
+    """
+
+    def begin(self, source: Source) -> _ClearState:
+        """Return sums that start as noise."""
+        state = _LiteralCounter.begin(self, source)
+        source.add_discrete_laplace(state.sums, self.law)
+        return state
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Add to every sum; publish the one that is complete as it is, and start the lower ones again."""
+        state.sums += value
+        level = (state.time & -state.time).bit_length() - 1
+        state.noisy[level] = state.sums[level]
+        state.sums[: level + 1] = 0
+        source.add_discrete_laplace(state.sums[: level + 1], self.law)
+        return float(sum(self.released(state)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedHybrid(_LiteralCounter):
+    """Theorem 4, the unbounded sum of 4.1: epsilon/2 for each part, sums in the clear.
+
+    The outputs lose at most epsilon; one look makes it infinite. ``horizon`` bounds only the size of the state here;
+    the mechanism does not use it.
+    """
+
+    @property
+    def output_loss(self) -> float:
+        """Return what the outputs lose: without looks the theorem holds, with a little room.
+
+        Epoch k holds at most 2**k - 1 slots, so an item enters at most k of the k + 1 sums that its noise pays for.
+        """
+        shares = [
+            min((1 << epoch) - 1, self.horizon - (1 << epoch)).bit_length() / (epoch + 1)
+            for epoch in range(self.horizon.bit_length())
+        ]
+        return self.epsilon / 2.0 * (1.0 + max(shares))
+
+    @property
+    def rows(self) -> int:
+        """Return the logarithmic sum and the levels of the largest epoch."""
+        return 1 + self.horizon.bit_length()
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Give the value to the logarithmic mechanism, and between powers of two to the epoch's binary mechanism."""
+        state.sums[0] += value
+        if state.time & (state.time - 1) == 0:
+            source.add_discrete_laplace(state.sums[:1], DiscreteLaplace.at_most(self.epsilon / 2 / self.bound))
+            state.noisy[0] = state.sums[0]
+            state.sums[1:] = state.noisy[1:] = 0
+            return float(state.noisy[0])
+        epoch = state.time.bit_length() - 1
+        kappa = self.epsilon / 2 / (self.bound * (epoch + 1))  # Lap((log W + 1)/(epsilon/2)) for W = 2**epoch
+        since = state.time - (1 << epoch)
+        _binary_step(state.sums[1:], state.noisy[1:], since, value, DiscreteLaplace.at_most(kappa), source)
+        return float(sum(self.released(state)))
+
+    def released(self, state: _ClearState) -> tuple[int, ...]:
+        """Return the logarithmic output and the epoch's noisy sums."""
+        since = state.time - (1 << state.time.bit_length() - 1)
+        return (int(state.noisy[0]), *(int(state.noisy[1 + level]) for level in _digits(since)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedAverage(_LiteralCounter):
+    """Algorithm 3 with eps' = eps/(2·log2 T) for count and sum alike.
+
+    A value of 0 means "no data", the noise ignores how large a value may be, and nothing guards a small count. True
+    loss of the outputs for values in 0..N: (1 + N)·(floor(log2 T) + 1)/(2·log2 T)·epsilon; 55.6·epsilon for N = 100 and
+    T = 1024. With one look: infinite.
+    """
+
+    sums: ClassVar[int] = 2
+
+    @property
+    def output_loss(self) -> float:
+        """Return the loss of the noisy sums: that of the values ignores their bound."""
+        return self._average_loss(self.bound)
+
+    def _average_loss(self, bound: int) -> float:
+        return (1.0 + bound) * self.epsilon * binary_levels(self.horizon) / (2.0 * math.log2(self.horizon))
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Return noisy sum over noisy count."""
+        count, total = self._steps(state, (int(value != 0), value), (2, 2), source)
+        return total / count if count else math.nan
+
+    def _steps(self, state: _ClearState, values: tuple[int, ...], shares: tuple[int, ...], source: Source) -> list[int]:
+        """Give each value to its binary mechanism, with noise of rate epsilon/(share·log2 T)."""
+        clear, noisy = state.sums.reshape(self.sums, -1), state.noisy.reshape(self.sums, -1)
+        laws = [DiscreteLaplace.at_most(self.epsilon / (share * math.log2(self.horizon))) for share in shares]
+        return [_binary_step(clear[i], noisy[i], state.time, values[i], laws[i], source) for i in range(self.sums)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedVariance(PublishedAverage):
+    """Algorithm 4: a count with eps' = eps/log2 T, the average of the values, and that of their squares.
+
+    True loss of the outputs: 5557·epsilon for values in 0..100 and T = 1024. With one look: infinite.
+    """
+
+    sums: ClassVar[int] = 5
+
+    @property
+    def output_loss(self) -> float:
+        """Return the loss of the noisy sums: a count, an average of the values and one of their squares."""
+        count = self.epsilon * binary_levels(self.horizon) / math.log2(self.horizon)
+        return count + self._average_loss(self.bound) + self._average_loss(self.bound**2)
+
+    def close(self, state: _ClearState, value: int, source: Source) -> float:
+        """Return the rolling variance formula of the noisy numbers."""
+        here = int(value != 0)
+        counts = self._steps(state, (here, here, value, here, value * value), (1, 2, 2, 2, 2), source)
+        if counts[0] == 1 or not counts[1] or not counts[3]:
+            return math.nan
+        mean, power = counts[2] / counts[1], counts[4] / counts[3]
+        return (power * counts[0] - counts[0] * mean**2) / (counts[0] - 1)

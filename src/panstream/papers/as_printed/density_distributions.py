@@ -1,0 +1,185 @@
+"""What the published density estimators store for a user: two laws, one for users not seen and one for users seen.
+
+Draws come from a :class:`Source`, so a :class:`SeededSource` repeats a run. Levels are drawn by exact coins; real
+values by inverting 53-bit uniforms, as the papers' floating-point code does.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.planning.stored_values import (
+    StoredValues,
+    quantised_values,
+    truncated_gaussian_values,
+    truncated_laplace_values,
+)
+from panstream.primitives.noise import Coin, Source
+
+Floats = NDArray[np.float64]
+Uniform = Callable[[int], Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelLaw:
+    """Finitely many levels: ``points[i]`` has probability ``absent[i]`` or ``present[i]``. Two levels are a bit."""
+
+    points: tuple[float, ...]
+    absent: tuple[float, ...]
+    present: tuple[float, ...]
+
+    @classmethod
+    def bit(cls, p0: float, p1: float) -> LevelLaw:
+        """Return Bernoulli(p0) and Bernoulli(p1)."""
+        return cls(points=(0.0, 1.0), absent=(1 - p0, p0), present=(1 - p1, p1))
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def quantised_laplace(cls, epsilon: float, levels: int) -> LevelLaw:
+        """Return Laplace(±ε/2, 1) rounded to the nearest of Lloyd and Max's points."""
+        law = quantised_values(epsilon, levels)
+        points, absent, present = (tuple(each.tolist()) for each in (law.values, law.absent, law.present))
+        return cls(points=points, absent=absent, present=present)
+
+    def chances(self, present: bool) -> tuple[float, ...]:
+        """Return the probabilities of the levels."""
+        return self.present if present else self.absent
+
+    def draw(self, present: bool, size: int, source: Source) -> NDArray[np.uint8]:
+        """Return levels, by one coin for each step from a level to the next."""
+        levels, climbing = np.zeros(size, np.uint8), np.ones(size, np.uint8)
+        for coin in self._coins(present):
+            climbing &= source.bernoulli(coin, size)
+            levels += climbing
+        return levels
+
+    @lru_cache(maxsize=64)  # noqa: B019  (a law is a few numbers)
+    def _coins(self, present: bool) -> tuple[Coin, ...]:
+        """Return for each level but the last the coin that says whether a value lies above it, if not below."""
+        chances = self.chances(present)
+        above = [math.fsum(chances[level:]) for level in range(1, len(chances))]
+        return tuple(
+            Coin.at_most(min(more / (more + here), 1.0)) for more, here in zip(above, chances[:-1], strict=True)
+        )
+
+    def values(self, stored: NDArray[Any]) -> Floats:
+        """Return the points of the levels."""
+        return np.asarray(np.array(self.points)[stored], np.float64)
+
+    def mean(self, present: bool) -> float:
+        """Return the mean of the points."""
+        return math.fsum(p * x for p, x in zip(self.chances(present), self.points, strict=True))
+
+    def variance(self, present: bool) -> float:
+        """Return the variance of the points."""
+        square = math.fsum(p * x * x for p, x in zip(self.chances(present), self.points, strict=True))
+        return square - self.mean(present) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealLaw(ABC):
+    """Base of the laws of real values; moments by quadrature of the law that ``cut`` gives at an epsilon."""
+
+    cut: ClassVar[Callable[[float], StoredValues]]
+
+    epsilon: float
+
+    @abstractmethod
+    def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
+        """Return draws made from uniform numbers."""
+
+    def draw(self, present: bool, size: int, source: Source) -> Floats:
+        """Return real values."""
+        return self.sample(present, size, lambda count: uniforms(source, count))
+
+    def values(self, stored: NDArray[Any]) -> Floats:
+        """Return the stored numbers themselves."""
+        return stored
+
+    def mean(self, present: bool) -> float:
+        """Return the mean of a stored number."""
+        return _moments(self, present)[0]
+
+    def variance(self, present: bool) -> float:
+        """Return the variance of a stored number."""
+        return _moments(self, present)[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaplaceLaw(RealLaw):
+    """Laplace((1 ∓ ε)/2, 1), the means and scale of Digalakis 2018, Figure 4.6."""
+
+    def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
+        """Return draws made from uniform numbers."""
+        return self.mean(present) + laplace_quantile(uniform(size))
+
+    def mean(self, present: bool) -> float:
+        """Return μ_upd or μ_init."""
+        return 0.5 + (self.epsilon if present else -self.epsilon) / 2
+
+    def variance(self, present: bool) -> float:
+        """Return 2b²."""
+        return 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedLaplaceLaw(RealLaw):
+    """Laplace((1 ∓ ε)/2, 1) cut to [0, 1]."""
+
+    cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_laplace_values)
+
+    def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
+        """Return draws made from uniform numbers, by the inverse distribution function."""
+        centre = 0.5 + (self.epsilon if present else -self.epsilon) / 2
+        low, high = 0.5 * math.exp(-centre), 1.0 - 0.5 * math.exp(centre - 1.0)
+        return np.clip(centre + laplace_quantile(low + uniform(size) * (high - low)), 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedGaussianLaw(RealLaw):
+    """Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: densities proportional to e^(-εx²) and e^(-ε(1-x)²)."""
+
+    cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_gaussian_values)
+
+    def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
+        """Return draws made from uniform numbers: x is kept with probability e^(-εx²)."""
+        drawn = np.empty(size)
+        done = 0
+        while done < size:
+            tried = uniform(size - done)
+            kept = tried[uniform(size - done) < np.exp(-self.epsilon * tried**2)]
+            drawn[done : done + kept.size] = kept
+            done += kept.size
+        return 1.0 - drawn if present else drawn
+
+
+StoredLaw = LevelLaw | RealLaw
+"""The two laws of a stored value."""
+
+
+def uniforms(source: Source, size: int) -> Floats:
+    """Return ``size`` uniform numbers in (0, 1) with 53 bits."""
+    return (source.uniform_below(1 << 53, size) + 0.5) / (1 << 53)
+
+
+def laplace_quantile(uniform: Floats) -> Floats:
+    """Return Laplace(0, 1) values from uniform numbers in (0, 1)."""
+    shifted = uniform - 0.5
+    return np.asarray(-np.sign(shifted) * np.log1p(-2.0 * np.abs(shifted)))
+
+
+@lru_cache(maxsize=256)
+def _moments(stored: RealLaw, present: bool) -> tuple[float, float]:
+    """Return mean and variance by quadrature."""
+    law = type(stored).cut(stored.epsilon)
+    weights = law.measure * (law.present if present else law.absent)
+    mean = float(weights @ law.values)
+    return mean, float(weights @ law.values**2) - mean**2

@@ -1,0 +1,1 @@
+"""The papers' continual counters, made sound."""

@@ -1,0 +1,70 @@
+"""Consistent answers: integers that never fall and never rise by more than a slot can hold.
+
+Post-processing of what was published, so it costs no privacy. It *ratchets upwards*: a noisy answer that is too high is
+kept, one that is too low is corrected by the next, so on a stream with few events the result drifts above the truth (an
+empty stream of slots of up to 3, with noise of standard deviation 8.5, shows about 28 after 512 slots). Use it where an
+answer must look like a possible history, not where it must be unbiased.
+
+Reference: Budaeva et al. 2013, §3.1.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.core.estimate import Estimate
+from panstream.primitives import validation as checks
+from panstream.primitives.kernels.algorithms.partial_sums import ratchet
+
+
+def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
+    """Return integers that start from ``last`` and rise by 0 to ``most`` in every slot, following ``values`` from
+    above.
+
+    >>> _consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
+    [0, 2, 2, 4]
+    """
+    checks.at_least(1, most=most)
+    out = np.empty(values.size, np.int64)
+    ratchet(np.rint(np.asarray(values, np.float64)), most, last, out)
+    return out
+
+
+class ConsistentCount:
+    """The same for answers that come one by one.
+
+    A raised answer is biased, so it has no standard error of its own: that of the noisy answer is passed on. The
+    interval is the noisy answer's, extended to the raised answer where that lies outside.
+
+    Parameters
+        most: by how much the count can rise in one slot.
+
+    Example
+        >>> from panstream.papers.counters.binary import BinaryMechanism
+        >>> monitor, counts = BinaryMechanism(epsilon=1.0, horizon=100).start(), ConsistentCount(most=1)
+        >>> answers = [counts.follow(monitor.tick()).value for _ in range(10)]
+        >>> all(after - before in (0, 1) for before, after in zip([0.0, *answers], answers))
+        True
+    """
+
+    __slots__ = ("last", "most")
+
+    def __init__(self, *, most: int) -> None:
+        checks.at_least(1, most=most)
+        self.most = most
+        self.last = 0
+
+    def follow(self, estimate: Estimate) -> Estimate:
+        """Return ``estimate`` with a consistent value; ``unbiased`` keeps the noisy one."""
+        noisy = estimate.unclipped
+        self.last = int(_consistent(np.array([noisy]), self.most, self.last)[0])
+        value = float(self.last)
+
+        def rule(level: float) -> tuple[float, float]:
+            low, high = estimate.interval(level)
+            return min(low, value), max(high, value)
+
+        return replace(estimate, value=value, unbiased=noisy, rule=rule, name=f"consistent {estimate.name}")

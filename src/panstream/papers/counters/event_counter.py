@@ -1,0 +1,84 @@
+"""The event-level counter: a noisy count, and noise for every dyadic segment of time that is running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.partial_sum_counter import Answer, Shape, SlotCounter, Slots, TickState
+from panstream.primitives.kernels.algorithms.partial_sums import segment_slots, segment_starts
+from panstream.primitives.noise import Source
+from panstream.privacy.continual_loss import event_counter_memberships, segment_levels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCounter(SlotCounter):
+    """A running sum that starts as noise; an output adds the noises of the dyadic segments that hold its time.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. The noises of running
+        segments are kept in the state on purpose and the proof counts them in the view. An event moves at most c draws,
+        where c is ceil(log2 T), or one more if T is a power of two (with one-step ticks only if T is 2, 4 or 8); all
+        draws have rate epsilon/(c·sensitivity), so one copy at any time and all outputs lose exactly ``epsilon``. A
+        refresh adds noise to the count and to every running segment, and any number of announced copies costs no more.
+
+    Error
+        Every answer holds 1 + ceil(log2 T) draws: variance 2(1 + ceil(log2 T))(c·sensitivity/epsilon)².
+
+    Parameters
+        horizon: number of slots. The others as in :class:`SlotCounter`.
+
+    Example
+        >>> monitor = EventCounter(epsilon=1.0, horizon=1000).start()
+        >>> monitor.update([1, 1])
+        >>> monitor.tick().claim.horizon
+        1000
+
+    Reference: Budaeva et al. 2013, Algorithm 1 (Dwork, Naor, Pitassi, Rothblum 2010), with the exact number of
+    draws that an event moves.
+    """
+
+    needs_horizon: ClassVar[bool] = True
+
+    @property
+    def memberships(self) -> int:
+        """Return c, the number of draws that an event moves at worst."""
+        return event_counter_memberships(self.horizon or 1, one_step_ticks=self.one_step_ticks)
+
+    @property
+    def shape(self) -> Shape:
+        """Return the count, the last output, and one noise for each length of segments."""
+        return 1, 1, segment_levels(self.horizon or 1)
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return the count's draw and one for each running segment."""
+        return ((1 + self.shape[2], self.law),)
+
+    def enter(self, state: TickState, source: Source) -> None:
+        """Start a count as noise."""
+        source.add_discrete_laplace(state.open, self.law)
+        state.open_draws[0] = 1
+
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Add up the slots; draw the noise of segments that begin, publish, erase that of segments that end."""
+        size = slots.totals.size
+        starts = source.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
+        starts.fill(0)
+        source.add_discrete_laplace(starts, self.law)
+        outputs, running = source.scratch.array(size, np.int64), source.scratch.array(size, np.int64)
+        counts = np.empty(size, np.int64)
+        segment_slots(state.kept, state.kept_draws, state.time, starts, outputs, counts)
+        np.cumsum(slots.totals, out=running)
+        running += state.open
+        state.open[:] = running[-1:]
+        outputs += running
+        counts += state.open_draws
+        state.closed[0], state.closed_draws[0] = outputs[-1], counts[-1]
+        slots.answers[:], slots.draws[:] = outputs, counts
+
+    def answer(self, state: TickState) -> Answer:
+        """Return the last output."""
+        return self.total(state, [0])

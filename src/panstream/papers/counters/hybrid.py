@@ -1,0 +1,187 @@
+"""The hybrid mechanism: any counter with a horizon, made to run for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.partial_sum_counter import IDLE, Answer, Shape, SlotCounter, TickState
+from panstream.core.algorithm import find
+from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.papers.counters.binary import BinaryMechanism
+from panstream.papers.counters.event_counter import EventCounter
+from panstream.papers.counters.logarithmic import LogarithmicMechanism
+from panstream.papers.counters.simple_counters import SimpleCounterI
+from panstream.primitives.noise import Source
+
+_LAST_EPOCH = 61
+_OUTER = (1, 1, 0)  # the logarithmic mechanism's part of the state
+_BOUNDED: dict[str, type[SlotCounter]] = {
+    kind.__name__: kind for kind in (BinaryMechanism, EventCounter, SimpleCounterI)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridMechanism(SlotCounter):
+    """A running sum over a stream of any length: a logarithmic mechanism, and a bounded one between powers of two.
+
+    The slots 2**k + 1 .. 2**(k+1) - 1 form an epoch with a bounded counter of horizon 2**k - 1 of its own. An answer
+    adds the logarithmic mechanism's sum up to 2**k to the bounded counter's sum since then.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event enters the
+        logarithmic mechanism (epsilon/2) and one bounded counter (epsilon/2), both with noise at the start and at the
+        release of every sum: one copy at any time and all outputs lose exactly ``epsilon``; any number of announced
+        copies with a refresh too.
+
+    Error
+        With the binary mechanism, after slot t with k = floor(log2 t): 8(k+1)s² + 16·k²·s²·popcount(t - 2**k) at most,
+        s = sensitivity/epsilon.
+
+    Parameters
+        bounded: class name of the counter that is used between powers of two: "BinaryMechanism", "EventCounter",
+            "SimpleCounterI", or one of your own made known by ``panstream.register``.
+        The others as in :class:`SlotCounter`; ``horizon`` may stay None.
+
+    Example
+        >>> monitor = HybridMechanism(epsilon=1.0).start()
+        >>> answers = monitor.ticks([1, 0, 1] * 100)
+        >>> len(answers), monitor.claim().epsilon
+        (300, 1.0)
+
+    Reference: Budaeva et al. 2013, §4.1, Theorem 4 (Chan, Shi, Song 2011, Theorem 4.7), with noise at the start
+    and at the release of every sum.
+    """
+
+    memberships: ClassVar[int] = 2  # an event enters both mechanisms
+
+    bounded: str = "BinaryMechanism"
+
+    def check(self) -> None:
+        """Raise InvalidParameter unless ``bounded`` names a counter with a horizon."""
+        try:
+            fits = issubclass(_kind(self.bounded), SlotCounter) and _kind(self.bounded).needs_horizon
+        except InvalidBytes:
+            fits = False
+        if not fits:
+            raise InvalidParameter("bounded must be the class name of a counter that needs a horizon")
+
+    @property
+    def shape(self) -> Shape:
+        """Return room for the logarithmic mechanism and the largest bounded one."""
+        accumulators, closed, kept = self.epoch(_LAST_EPOCH).shape
+        return 1 + accumulators, 1 + closed, kept
+
+    @property
+    def logarithmic(self) -> LogarithmicMechanism:
+        """Return the mechanism that answers at powers of two."""
+        return _logarithmic(self)
+
+    def epoch(self, number: int) -> SlotCounter:
+        """Return the bounded counter of epoch ``number``, which has 2**number - 1 slots."""
+        return _epoch(self, number)
+
+    def loss_parts(self) -> dict[str, float]:
+        """Return the two halves."""
+        return {"logarithmic": self.epsilon / 2, "bounded": self.epsilon / 2}
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return the draws of both."""
+        number, since = _epoch_of(time)
+        inner = self.epoch(number).answer_parts(since) if since else ()
+        return (*self.logarithmic.answer_parts(time), *inner)
+
+    def worst_times(self) -> list[int]:
+        """Return the horizon, and in every epoch before it the worst slot of the bounded counter."""
+        last = self.horizon or 1
+        inner = [(1 << n) + at for n in range(1, last.bit_length()) for at in self.epoch(n).worst_times()]
+        return [time for time in (last, *inner) if time <= last]
+
+    def enter(self, state: TickState, source: Source) -> None:
+        """Start the logarithmic mechanism; the first two slots have no bounded one."""
+        self.logarithmic.enter(state.part(0, _OUTER, state.time), source)
+
+    def advance(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Give all slots to the logarithmic mechanism, and those within epochs to their bounded counter too."""
+        answers, variances = self.logarithmic.advance(state.part(0, _OUTER, state.time), totals, source)
+        done = 0
+        while done < totals.size:
+            number, since = _epoch_of(state.time + 1)
+            if since == 0:  # a power of two: the logarithmic mechanism answers, a new epoch begins
+                done, state.time = done + 1, state.time + 1
+                if number > 0:
+                    _forget(state, released=True)
+                    self.epoch(number).enter(self._inner(state, number), source)
+                continue
+            left = (2 << number) - 1 - state.time
+            piece = slice(done, done + min(left, totals.size - done))
+            more, noise = self.epoch(number).advance(self._inner(state, number), totals[piece], source)
+            answers[piece] += more
+            variances[piece] += noise
+            done, state.time = piece.stop, state.time + more.size
+            if more.size == left:  # what comes next is for the logarithmic mechanism alone
+                _forget(state, released=False)
+        return answers, variances
+
+    def answer(self, state: TickState) -> Answer:
+        """Return the sum up to the last power of two and the sum since."""
+        outer = self.logarithmic.answer(state.part(0, _OUTER, state.time))
+        number, since = _epoch_of(state.time)
+        if since == 0:
+            return outer
+        inner = self.epoch(number).answer(self._inner(state, number))
+        return Answer(outer.value + inner.value, outer.released + inner.released, (*outer.parts, *inner.parts))
+
+    def refresh(self, state: TickState, source: Source) -> None:
+        """Add fresh noise to every open accumulator of both mechanisms."""
+        state.part(0, _OUTER, state.time).refresh(self.logarithmic.law, source)
+        number = _epoch_of(state.time)[0]
+        if number > 0:
+            self._inner(state, number).refresh(self.epoch(number).law, source)
+
+    def _inner(self, state: TickState, number: int) -> TickState:
+        """Return the bounded counter's part of the state."""
+        return state.part(1, self.epoch(number).shape, state.time - (1 << number))
+
+
+def _kind(name: str) -> type[SlotCounter]:
+    return _BOUNDED[name] if name in _BOUNDED else find(name)
+
+
+@lru_cache(maxsize=256)
+def _logarithmic(hybrid: HybridMechanism) -> LogarithmicMechanism:
+    return LogarithmicMechanism(**_halved(hybrid))
+
+
+@lru_cache(maxsize=1024)
+def _epoch(hybrid: HybridMechanism, number: int) -> SlotCounter:
+    return _kind(hybrid.bounded)(horizon=max(1, (1 << number) - 1), **_halved(hybrid))
+
+
+def _halved(hybrid: HybridMechanism) -> dict[str, Any]:
+    names = ("lower", "upper", "unit", "resolution", "outside", "one_step_ticks", "most_events")
+    return {"epsilon": hybrid.epsilon / 2, **{name: getattr(hybrid, name) for name in names}}
+
+
+def _epoch_of(time: int) -> tuple[int, int]:
+    """Return (k, time - 2**k) with 2**k the last power of two, and (0, 0) before the first slot."""
+    number = max(time.bit_length() - 1, 0)
+    return number, time - (1 << number) if time else 0
+
+
+def _forget(state: TickState, *, released: bool) -> None:
+    """Close every accumulator of the epoch that is over, and forget its released sums too if asked."""
+    state.open[1:] = 0
+    state.open_draws[1:] = IDLE
+    state.kept[:] = 0
+    state.kept_draws[:] = IDLE
+    if released:
+        state.closed[1:] = 0
+        state.closed_draws[1:] = 0

@@ -1,0 +1,98 @@
+"""The single-intrusion transform: any mechanism made of partial sums, made safe against a stolen state.
+
+A mechanism in the p-sum framework is a *plan*: which sums are kept, when each opens and closes, and which closed ones
+add up to the answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh
+noise. A unit of data that came before the look is hidden by the noise the accumulator started with; one that came after
+by the noise of its release. So one copy and all outputs together lose what the outputs alone lose: memberships·kappa.
+Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
+and closed in one step never meets an intruder and needs no initial noise.
+
+To make a mechanism of your own pan-private, subclass :class:`PartialSums` and say what it ``opens`` and ``closes`` at
+every slot, from which ``places`` it answers, its ``shape`` and its ``memberships``.
+
+Reference: Budaeva et al. 2013, §2.4.4, Theorem 2, with the fresh noise at release.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from panstream.algorithms.continual.partial_sum_counter import IDLE, Answer, SlotCounter, Slots, TickState
+from panstream.primitives.noise import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An accumulator that starts empty, for the next ``slots`` slots."""
+
+    accumulator: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """An accumulator that is released into ``place``, where it replaces what was there or is added to it."""
+
+    accumulator: int
+    place: int
+    adds: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialSums(SlotCounter):
+    """Base of the counters that are a plan of partial sums over slots 1, 2, 3, ..., with the transform applied."""
+
+    @abstractmethod
+    def opens(self, slot: int) -> Iterable[Opening]:
+        """Return the sums whose first slot is ``slot``."""
+
+    @abstractmethod
+    def closes(self, slot: int) -> Iterable[Closing]:
+        """Return the sums whose last slot is ``slot``."""
+
+    def places(self, slot: int) -> Sequence[int]:
+        """Return the places that add up to the answer after ``slot``: the first, unless a mechanism has more."""
+        return (0,)
+
+    def enter(self, state: TickState, source: Source) -> None:
+        """Open the first sums of an empty state."""
+        self._open(state, 1, source)
+
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Close the slots one by one."""
+        self.transform(state, state.time, slots, source)
+
+    def transform(self, state: TickState, time: int, slots: Slots, source: Source) -> None:
+        """Fill and close the slots that come after the first ``time`` ones: noise at every start and every release."""
+        for row in range(slots.totals.size):
+            slot = time + row + 1
+            state.add(slots.totals[row : row + 1])
+            for closing in self.closes(slot):
+                self._close(state, closing, source)
+            self._open(state, slot + 1, source)
+            places = list(self.places(slot))
+            slots.answers[row], slots.draws[row] = state.closed[places].sum(), state.closed_draws[places].sum()
+
+    def _open(self, state: TickState, slot: int, source: Source) -> None:
+        for opening in self.opens(slot):
+            at = opening.accumulator
+            bare = self.one_step_ticks and opening.slots == 1
+            state.open[at] = 0
+            if not bare:
+                source.add_discrete_laplace(state.open[at : at + 1], self.law)
+            state.open_draws[at] = 0 if bare else 1
+
+    def _close(self, state: TickState, closing: Closing, source: Source) -> None:
+        at, place = closing.accumulator, closing.place
+        source.add_discrete_laplace(state.open[at : at + 1], self.law)
+        if not closing.adds:
+            state.closed[place] = state.closed_draws[place] = 0
+        state.closed[place] += state.open[at]
+        state.closed_draws[place] += state.open_draws[at] + 1
+        state.open[at], state.open_draws[at] = 0, IDLE
+
+    def answer(self, state: TickState) -> Answer:
+        """Add up the places that the plan names."""
+        return self.total(state, list(self.places(state.time)))

@@ -1,0 +1,79 @@
+"""The logarithmic mechanism: an answer whenever the time is a power of two, for streams without end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.partial_sum_counter import Shape, Slots, TickState
+from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
+from panstream.primitives.noise import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogarithmicMechanism(PartialSums):
+    """The sum up to the last power of two, for a stream of any length.
+
+    An answer changes at slots 1, 2, 4, 8, ...; in between the last one stands. See :class:`HybridMechanism` for
+    answers at every slot.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event lies in one sum;
+        its accumulator starts as noise of rate epsilon/sensitivity and closes with fresh noise of that rate. One copy
+        at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
+
+    Error
+        The answer after slot 2**k holds 2(k+1) draws: variance 4(k+1)(sensitivity/epsilon)².
+
+    Parameters
+        As in :class:`SlotCounter`; ``horizon`` may stay None.
+
+    Example
+        >>> monitor = LogarithmicMechanism(epsilon=1.0).start()
+        >>> answers = monitor.ticks([1] * 8)
+        >>> bool(answers.value[4] == answers.value[3])
+        True
+
+    Reference: Chan, Shi, Song 2011, Mechanism L, as used in Budaeva et al. 2013, §4.1.
+    """
+
+    memberships: ClassVar[int] = 1  # an event lies in one sum
+    shape: ClassVar[Shape] = (1, 1, 0)  # one sum from each power of two to the next, and their total
+    label: ClassVar[str] = "sum up to the last power of two"
+
+    def opens(self, slot: int) -> Iterator[Opening]:
+        """Return the sum up to the next power of two, after each power of two."""
+        before = slot - 1
+        if before & (before - 1) == 0:
+            yield Opening(0, max(1, before))
+
+    def closes(self, slot: int) -> Iterator[Closing]:
+        """Return the sum at each power of two, added to the total."""
+        if slot & (slot - 1) == 0:
+            yield Closing(0, 0, adds=True)
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return two draws for each sum, but one for the first two where a tick is one step."""
+        sums = time.bit_length()
+        return ((2 * sums - (min(sums, 2) if self.one_step_ticks else 0), self.law),)
+
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Do what the transform does with doubling sums, from one power of two to the next at a time."""
+        done, size = 0, slots.totals.size
+        while done < size:
+            time = state.time + done
+            standing = (1 << time.bit_length()) - 1 - time if time else 0
+            quiet = slots.piece(done, done + standing)
+            if quiet.totals.size:
+                total = source.scratch.array(1, np.int64)
+                np.sum(quiet.totals, keepdims=True, out=total)
+                state.add(total)
+                quiet.answers[:], quiet.draws[:] = state.closed, state.closed_draws
+            done += standing
+            if done < size:
+                self.transform(state, time + standing, slots.piece(done, done + 1), source)
+                done += 1

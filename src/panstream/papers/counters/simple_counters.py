@@ -1,0 +1,121 @@
+"""The two simple counting mechanisms: noise on every answer, or noise on every slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.partial_sum_counter import Answer, Shape, SlotCounter, Slots, TickState
+from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
+from panstream.primitives.noise import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleCounterI(SlotCounter):
+    """A running sum that starts as noise, published with fresh noise after every slot.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. All draws have rate
+        epsilon/(T·sensitivity). An event of slot t that came before the look moves the start and the t - 1 outputs
+        before it; one that came after moves the outputs from t on: at most T draws, so one copy at any time and all
+        outputs lose exactly ``epsilon``, and any number of announced copies with a refresh too.
+
+    Error
+        Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a handful of slots only.
+
+    Parameters
+        horizon: number of slots. The others as in :class:`SlotCounter`.
+
+    Example
+        >>> monitor = SimpleCounterI(epsilon=1.0, horizon=3).start()
+        >>> monitor.update([1, 1, 0])
+        >>> monitor.tick().claim.epsilon
+        1.0
+
+    Reference: Budaeva et al. 2013, §2.3.2, with the count noised from the start.
+    """
+
+    needs_horizon: ClassVar[bool] = True
+    shape: ClassVar[Shape] = (1, 1, 0)  # one accumulator and the last output
+
+    @property
+    def memberships(self) -> int:
+        """Return T: every later output holds the event."""
+        return self.horizon or 1
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return the start and the output's own draw."""
+        return ((2, self.law),)
+
+    def enter(self, state: TickState, source: Source) -> None:
+        """Start a sum as noise."""
+        source.add_discrete_laplace(state.open, self.law)
+        state.open_draws[0] = 1
+
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Add up the slots and publish each sum with fresh noise."""
+        outputs = source.scratch.array(slots.totals.size, np.int64)
+        np.cumsum(slots.totals, out=outputs)
+        outputs += state.open
+        state.open[:] = outputs[-1:]
+        source.add_discrete_laplace(outputs, self.law)
+        state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
+        slots.answers[:], slots.draws[:] = outputs, state.closed_draws
+
+    def answer(self, state: TickState) -> Answer:
+        """Return the last output."""
+        return self.total(state, [0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleCounterII(PartialSums):
+    """A running sum of noisy slots.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. Every slot starts as noise
+        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one copy
+        at any time and all outputs lose exactly ``epsilon``. What was published is all that stays in the state, so
+        one copy in every slot loses no more, nor do announced copies with a refresh.
+
+    Error
+        The answer after slot t holds 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².
+
+    Parameters
+        horizon: number of slots, or None for a stream without end. The others as in :class:`SlotCounter`.
+
+    Example
+        >>> monitor = SimpleCounterII(epsilon=1.0).start()
+        >>> len(monitor.ticks([1, 0, 1]))
+        3
+
+    Reference: Budaeva et al. 2013, §2.3.3.
+    """
+
+    memberships: ClassVar[int] = 1  # an event lies in one slot
+    shape: ClassVar[Shape] = (1, 1, 0)  # every slot is a sum of its own, and the answer is their total
+
+    def opens(self, slot: int) -> Iterator[Opening]:
+        """Return the slot itself."""
+        yield Opening(0, 1)
+
+    def closes(self, slot: int) -> Iterator[Closing]:
+        """Return the slot itself, added to the total."""
+        yield Closing(0, 0, adds=True)
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return the draws of ``time`` slots."""
+        return ((self.slot_draws * time, self.law),)
+
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Do what the transform does with one sum per slot, for all slots at once."""
+        released, draws = self.noisy_slots(state, slots.totals, source)
+        np.cumsum(released, out=released)
+        released += state.closed
+        np.cumsum(draws, out=draws)
+        draws += float(state.closed_draws[0])
+        state.closed[0], state.closed_draws[0] = released[-1], int(draws[-1])
+        slots.answers[:], slots.draws[:] = released, draws

@@ -1,0 +1,1 @@
+"""Exact noise, keyed hashing, input conversion, wiped memory, numba kernels."""

@@ -1,0 +1,159 @@
+"""The three ways in: ids of any kind, integers in a range, finite numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.primitives.inputs._columns import Dictionary, Integers, Items, Part, Strings
+from panstream.primitives.inputs._sequences import read_values
+from panstream.primitives.inputs.argument import Call, Column, read_only
+from panstream.primitives.inputs.dataframes import read_frame
+
+_IDS = frozenset({"integer", "str", "bytes"})
+_INTEGERS = frozenset({"integer"})
+_NUMBERS = frozenset({"integer", "float"})
+_TOP = (1 << 63) - 1
+_INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
+_UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
+
+
+def items(data: Any, *, name: str = "ids") -> Items:
+    """Return a batch of ids, integers or strings or bytes, in canonical form.
+
+    ``data`` is a list, tuple, range, NumPy array, Arrow array, pandas or polars column. Contiguous 64-bit
+    integers and Arrow string buffers are looked at in place, all else is copied once. Raises ``InvalidBatch``
+    with the first offending row for nulls, mixed kinds, integers beyond 64 bits and strings without a UTF-8
+    form. Floats, booleans and times are not ids.
+
+    >>> batch = items(["ann", "bob"])
+    >>> len(batch), batch.kind
+    (2, 'string')
+    """
+    call = Call(name, "integers, str or bytes", _IDS, "between -2**63 and 2**64 - 1", wraps=True)
+    try:
+        parts = tuple([_part(column, call) for column in _read(data, call)])
+    except BaseException:
+        call.wipe()
+        raise
+    return Items(parts, tuple(call.owned))
+
+
+def integers(
+    data: Any, *, name: str, lower: int | None = None, upper: int | None = None
+) -> tuple[NDArray[np.int64], bool]:
+    """Return integers from ``lower`` to ``upper``, both included, and whether they are a copy to be wiped.
+
+    Memory of the caller comes back read-only. Nothing wraps here: above 2**63 - 1 is out of range.
+    """
+    low = -_TOP - 1 if lower is None else max(lower, -_TOP - 1)
+    high = _TOP if upper is None else min(upper, _TOP)
+    call = Call(name, "integers", _INTEGERS, f"between {low} and {high}")
+    try:
+        values, owned = _flat(data, _INT64, call)
+        if values.size and not _within(values, low, high):
+            raise call.refuse_range(int(np.argmax((values < low) | (values > high))))
+    except BaseException:
+        call.wipe()
+        raise
+    return values, owned
+
+
+def _within(values: NDArray[np.int64], low: int, high: int) -> bool:
+    """Return whether all values lie in the range; from 0 on, one pass is enough: negative ones are large unsigned
+    ones.
+    """
+    if low == 0:
+        return int(values.view(np.uint64).max()) <= high
+    return int(values.min()) >= low and int(values.max()) <= high
+
+
+def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
+    """Return finite numbers as float64, and whether the array is a copy to be wiped.
+
+    Memory of the caller comes back read-only. Integers of more than 53 bits are rounded to the nearest
+    float64.
+    """
+    call = Call(name, "numbers", _NUMBERS, "finite, and within the range of float64")
+    try:
+        values, owned = _flat(data, _FLOAT64, call)
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise call.refuse_range(int(finite.argmin()))
+    except BaseException:
+        call.wipe()
+        raise
+    return values, owned
+
+
+def _read(data: Any, call: Call) -> list[Column]:
+    known = isinstance(data, list | tuple | range | np.ndarray)
+    return read_values(data, call) if known else read_frame(data, call)
+
+
+def _part(column: Column, call: Call) -> Part:
+    values = _values(column.values, call)
+    if column.codes is None:
+        return values
+    return Dictionary(read_only(_codes(column.codes, len(values), call)), values)
+
+
+def _values(values: NDArray[Any] | Strings, call: Call) -> Integers | Strings:
+    if isinstance(values, Strings):
+        return Strings(read_only(values.offsets), read_only(values.data))
+    if _is_uint64(values):
+        return Integers(read_only(call.settle(values, _UINT64).view(_INT64)))
+    return Integers(read_only(call.settle(values, _INT64)))
+
+
+def _is_uint64(values: NDArray[Any]) -> bool:
+    return values.dtype.kind == "u" and values.dtype.itemsize == 8
+
+
+def _codes(codes: NDArray[Any], size: int, call: Call) -> NDArray[Any]:
+    """Return codes below ``size`` as int32 or int64, looking at unsigned ones in place."""
+    width = codes.dtype.itemsize
+    if width == 8 or size > 1 << 31:
+        return call.settle(codes, _UINT64 if _is_uint64(codes) else _INT64).view(_INT64)
+    unsigned = codes.dtype.kind == "u" and width == 4
+    return call.settle(codes, _UINT32 if unsigned else _INT32).view(_INT32)
+
+
+def _flat(data: Any, dtype: np.dtype[Any], call: Call) -> tuple[NDArray[Any], bool]:
+    """Return all chunks as one array, and whether that is ours; other arrays of ours are wiped."""
+    chunks = [_decoded(column, call) for column in _read(data, call)]
+    if not chunks:
+        return read_only(np.empty(0, dtype)), False
+    if dtype is _INT64:
+        _refuse_unsigned(chunks, call)
+    if len(chunks) > 1:
+        flat = call.keep(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
+    elif dtype is _INT64 and _is_uint64(chunks[0]):
+        flat = call.settle(chunks[0], _UINT64).view(_INT64)
+    elif chunks[0].dtype.itemsize > dtype.itemsize:
+        with np.errstate(over="ignore"):  # a long double may be infinite as float64, and is refused then
+            flat = call.settle(chunks[0], dtype)
+    else:
+        flat = call.settle(chunks[0], dtype)
+    owned = any(np.may_share_memory(flat, array) for array in call.owned)
+    call.wipe(spare=flat)
+    return (flat, True) if owned else (read_only(flat), False)
+
+
+def _refuse_unsigned(chunks: list[NDArray[Any]], call: Call) -> None:
+    """Refuse unsigned integers that a signed one cannot hold."""
+    for chunk in chunks:
+        if _is_uint64(chunk) and int(chunk.max()) > _TOP:
+            raise call.refuse_range(int(np.argmax(chunk > np.uint64(_TOP))))
+        call.start += chunk.size
+    call.start = 0
+
+
+def _decoded(column: Column, call: Call) -> NDArray[Any]:
+    values = column.values
+    assert not isinstance(values, Strings)  # the call's kinds exclude them
+    if column.codes is None:
+        return values
+    return call.keep(values.take(_codes(column.codes, len(values), call)))

@@ -1,0 +1,149 @@
+"""Stored bits, eight cells to a byte, lowest bit first: drawing afresh, toggling, merging and counting them.
+
+Bits beyond the last cell are 0. Coins and marks are bytes 0 and 1, one a cell or row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.machine_words import prefetch
+
+Bytes = NDArray[np.uint8]
+
+_AHEAD = 128
+_CACHED = 1 << 18  # bytes of a table that the nearer caches hold
+
+
+@njit(cache=True, nogil=True)
+def pack(cells: Bytes, bits: Bytes) -> None:
+    """Write cells, bytes 0 and 1, into the first bits; the rest of the last byte becomes 0."""
+    full = cells.size // 8
+    for at in range(full):
+        byte = np.uint8(0)
+        for j in range(8):
+            byte |= cells[8 * at + j] << np.uint8(j)
+        bits[at] = byte
+    if full < bits.size:
+        byte = np.uint8(0)
+        for j in range(cells.size - 8 * full):
+            byte |= cells[8 * full + j] << np.uint8(j)
+        bits[full] = byte
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _set(bits: Bytes, cell: np.uint64, coin: np.uint8) -> None:
+    at, place = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+    bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coin << place)
+
+
+@njit(cache=True, nogil=True)
+def scatter(bits: Bytes, cells: NDArray[Any], coins: Bytes) -> None:
+    """Set the bit of every cell to its coin, row by row; every cell is known to be one.
+
+    Of a large table, each bit is a line of cache to wait for, so they are asked for ``_AHEAD`` rows before.
+    """
+    fetched = max(cells.size - _AHEAD, 0) if bits.size > _CACHED else 0
+    ahead, cells_left, coins_left = cells[_AHEAD:], cells[fetched:], coins[fetched:]
+    for i in range(fetched):  # an index that may be negative costs a comparison; those from 0 on are known not to be
+        prefetch(bits, np.uint64(ahead[i]) >> np.uint64(3))
+        _set(bits, np.uint64(cells[i]), coins[i])
+    for i in range(cells_left.size):
+        _set(bits, np.uint64(cells_left[i]), coins_left[i])
+
+
+@njit(cache=True, nogil=True)
+def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> None:
+    """Set the bit of every cell to its coin, row by row; cells from ``size`` on are users outside the sample."""
+    for i in range(cells.size):
+        cell = np.uint64(cells[i])
+        if cell < np.uint64(size):
+            at, place = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+            bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coins[i] << place)
+
+
+@njit(cache=True, nogil=True)
+def choose(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None:
+    """Replace a coin by the other one where the weight is negative."""
+    for i in range(coins.size):
+        if weights[i] < 0:
+            coins[i] = others[i]
+
+
+@njit(cache=True, nogil=True)
+def count_and_redraw(
+    counters: NDArray[np.int32], bits: Bytes, cells: NDArray[np.int64], coins: Bytes, crop: int
+) -> None:
+    """Move each row's counter on by one modulo ``crop``; where it wraps, set the bit to the row's coin."""
+    for i in range(cells.size):
+        cell = cells[i]
+        if cell < counters.size:
+            following = counters[cell] + 1
+            if following == crop:
+                following = 0
+                at, place = cell >> 3, np.uint8(cell & 7)
+                bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coins[i] << place)
+            counters[cell] = following
+
+
+@njit(cache=True, nogil=True)
+def draw_marked(bits: Bytes, marks: Bytes, coins: Bytes) -> None:
+    """Set the bit of every marked cell to its coin."""
+    for at in range(bits.size):
+        touched, drawn = np.uint8(0), np.uint8(0)
+        for j in range(min(8, marks.size - 8 * at)):
+            touched |= marks[8 * at + j] << np.uint8(j)
+            drawn |= coins[8 * at + j] << np.uint8(j)
+        bits[at] = (bits[at] & ~touched) | (drawn & touched)
+
+
+@njit(cache=True, nogil=True)
+def toggle(bits: Bytes, cells: NDArray[Any]) -> None:
+    """Toggle the bit of every cell, row by row."""
+    for i in range(cells.size):
+        cell = np.uint64(cells[i])
+        bits[cell >> np.uint64(3)] ^= np.uint8(1) << np.uint8(cell & np.uint64(7))
+
+
+@njit(cache=True, nogil=True)
+def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes, both: Bytes, out: Bytes) -> None:
+    """Write 0 where both bits are 0 and else the coin for the pair of bits; all are packed."""
+    for at in range(out.size):
+        one, other = first[at], second[at]
+        out[at] = (one & other & both[at]) | (one & ~other & only_first[at]) | (~one & other & only_second[at])
+
+
+@njit(cache=True, nogil=True)
+def count_ones(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArray[np.int64]) -> None:
+    """Add every bit to ``ones[pattern, level]``; the pattern's bit j is what row j of ``frozen`` shows."""
+    for level in range(ones.shape[1]):
+        cell, end = level * buckets, (level + 1) * buckets
+        if frozen.shape[0] == 0:
+            while cell < end and cell & 7:
+                ones[0, level] += (bits[cell >> 3] >> np.uint8(cell & 7)) & np.uint8(1)
+                cell += 1
+            ones[0, level] += _ones_of_bytes(bits, cell >> 3, max(cell, end) >> 3)
+            cell = max(cell, end & ~7)
+        while cell < end:
+            at, place = cell >> 3, np.uint8(cell & 7)
+            pattern = np.int64(0)
+            for phase in range(frozen.shape[0]):
+                pattern |= np.int64((frozen[phase, at] >> place) & np.uint8(1)) << phase
+            ones[pattern, level] += (bits[at] >> place) & np.uint8(1)
+            cell += 1
+
+
+@njit(cache=True, nogil=True)
+def _ones_of_bytes(bits: Bytes, start: int, stop: int) -> np.int64:
+    """Return the number of ones of whole bytes, by adding neighbours in pairs, fours and eights."""
+    total = np.int64(0)
+    for at in range(start, stop):
+        byte = bits[at]
+        byte = np.uint8(byte - ((byte >> np.uint8(1)) & np.uint8(0x55)))
+        byte = np.uint8((byte & np.uint8(0x33)) + ((byte >> np.uint8(2)) & np.uint8(0x33)))
+        total += np.int64((byte + (byte >> np.uint8(4))) & np.uint8(0x0F))
+    return total

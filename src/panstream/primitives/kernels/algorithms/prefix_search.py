@@ -1,0 +1,153 @@
+"""One level of the search for names: the children of all kept prefixes, weighed by their released cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.algorithms.prefix_tables import longer
+
+_B = np.uint64(0xBF58476D1CE4E5B9)
+_ONE = np.uint64(1)
+_TABLE, _FAR = 9.0, 20.0  # scales: tabulated for cells, and for noise; beyond, a density counts as 0
+_FINE = 64.0  # entries a scale
+_ALL, _PART, _BACK = 0.6, 0.4, 0.05  # of its parent's events a child has all, some, or those before the last fall
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _below(x: float, scale: float, laplace: bool) -> float:
+    """Return P(noise < x), of one Gaussian or of two Laplace draws together."""
+    if laplace:
+        t = abs(x) * 2.0 / scale
+        tail = 0.25 * (2.0 + t) * math.exp(-t)
+        return 1.0 - tail if x > 0 else tail
+    return 0.5 * math.erfc(-x / scale * 0.7071067811865476)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _density(x: float, scale: float, laplace: bool) -> float:
+    if laplace:
+        t = abs(x) * 2.0 / scale
+        return 0.5 * (1.0 + t) * math.exp(-t) / scale
+    z = x / scale
+    return 0.3989422804014327 / scale * math.exp(-0.5 * z * z) if abs(z) < 38.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return density and distribution of noise of scale 1, from -FAR to FAR: to read is faster than exp and erfc."""
+    size = int(2 * _FAR * _FINE) + 2
+    densities, belows = np.empty(size), np.empty(size)
+    for place in range(size):
+        z = place / _FINE - _FAR
+        densities[place], belows[place] = _density(z, 1.0, laplace), _below(z, 1.0, laplace)
+    return densities, belows
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _read(table: NDArray[np.float64], z: float) -> float:
+    """Return what a table says at ``z``, between its entries in proportion; the last entry beyond it."""
+    at = min((z + _FAR) * _FINE, float(table.size - 2))
+    place = int(at)
+    return float(table[place] + (at - place) * (table[place + 1] - table[place]))
+
+
+@njit(cache=True, nogil=True)
+def grow(
+    table: NDArray[np.int32],
+    power: int,
+    bits: int,
+    direct: bool,
+    scale: float,
+    shared: float,
+    top: float,
+    least: float,
+    laplace: bool,
+    lowest: float,
+    hashes: NDArray[np.uint64],
+    codes: NDArray[np.uint64],
+    nodes: NDArray[np.float64],
+    contexts: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    unlikely: NDArray[np.float64],
+    out_hashes: NDArray[np.uint64],
+    out_codes: NDArray[np.uint64],
+    out_nodes: NDArray[np.float64],
+    out_parents: NDArray[np.int64],
+    out_symbols: NDArray[np.uint8],
+) -> int:
+    """Write the children whose score is at least ``lowest``; return how many.
+
+    A node has four numbers: its score, the mean and variance of its number of events, and the number before the last
+    fall. The score is a sum of log-likelihood ratios and log priors that is never let above 0 (Fano's metric,
+    reflected). Present: all of the parent's events, a part (log-uniform from ``least``), or those before the fall;
+    absent: noise. In either case a cell may be ``shared`` with something heavy, and says nothing then. ``unlikely`` is
+    exp(-prior): most children are dropped without a logarithm.
+    """
+    found = 0
+    shift = np.uint64(64 - power)
+    spread = 2.0 * math.log(max(top, 6.0 * scale) / (3.0 * scale))
+    noise, clear, cutoff = scale * scale, 1.0 - shared, math.exp(-lowest)
+    densities, belows = _tables(laplace)
+    reach = int(_TABLE * scale) + 1
+    erasures, absents, parts = np.empty(2 * reach + 1), np.empty(2 * reach + 1), np.empty(2 * reach + 1)
+    for place in range(2 * reach + 1):
+        e = float(place - reach)
+        erasures[place] = shared / (max(abs(e), 3.0 * scale) * spread)
+        absents[place] = clear * _density(e, scale, laplace) + erasures[place]
+        parts[place] = _below(e - least, scale, laplace)
+    for i in range(hashes.size):
+        mass, variance, before, context = nodes[1, i], nodes[2, i], nodes[3, i], contexts[i]
+        sd = math.sqrt(variance + noise)
+        most = mass + 2.0 * math.sqrt(variance)
+        width = math.log(max(most / least, 1.5))
+        floor = math.exp(lowest - nodes[0, i])
+        for symbol in range(1 << bits):
+            if unlikely[context, symbol] > cutoff:
+                continue
+            mixed = longer(hashes[i], np.uint64(symbol))
+            code = (codes[i] << np.uint64(bits)) | np.uint64(symbol)
+            if direct:
+                cell = np.int64(table[code])
+            else:
+                word = mixed * _B
+                cell = np.int64(table[word >> shift])
+                if not (word >> np.uint64(7)) & _ONE:
+                    cell = -cell
+            e = float(cell)
+            if abs(cell) <= reach:
+                erased, absent, part = erasures[cell + reach], absents[cell + reach], parts[cell + reach]
+            else:
+                erased = shared / (max(abs(e), 3.0 * scale) * spread)
+                absent = clear * _density(e, scale, laplace) + erased
+                part = _below(e - least, scale, laplace)
+            if e > most - _FAR * scale:
+                part = max(part - _read(belows, (e - most) / scale), 0.0)
+            same = _ALL * _read(densities, (e - mass) / sd) / sd if abs(e - mass) < _FAR * sd else 0.0
+            back = _BACK * _read(densities, (e - before) / sd) / sd if abs(e - before) < _FAR * sd else 0.0
+            part *= _PART / (max(e, least) * width)
+            present = clear * (same + part + back)
+            if present + erased < absent * floor * unlikely[context, symbol] or found >= out_hashes.size:
+                continue
+            ratio, letter = (present + erased) / absent, prior[context, symbol]
+            score = min(nodes[0, i] + math.log(ratio) + letter, 0.0)
+            out_hashes[found], out_codes[found] = mixed, code
+            out_parents[found], out_symbols[found] = i, symbol
+            out_nodes[0, found] = score
+            out_nodes[1, found], out_nodes[2, found], out_nodes[3, found] = mass, variance, before
+            if present > erased:
+                if back > same and back > part:
+                    out_nodes[1, found], out_nodes[2, found] = before, noise
+                elif same > part:
+                    gain = variance / (variance + noise)
+                    out_nodes[1, found] = mass + gain * (e - mass)
+                    out_nodes[2, found] = variance * (1.0 - gain) + 0.02 * noise
+                else:
+                    out_nodes[1, found], out_nodes[2, found] = max(e, least), noise
+                    if variance < 0.9 * noise:  # only a mass that was seen twice is worth going back to
+                        out_nodes[3, found] = mass
+            found += 1
+    return found

@@ -1,0 +1,398 @@
+"""Names in prefix tables: counting equal ones in a batch, moving cells, looking counts up.
+
+A name is read in symbols of ``bits`` bits. Its prefix of j symbols has a hash, carried on from the one before, and one
+signed cell in table j; on the first levels, where all prefixes have room, the cell is the prefix itself. The whole name
+has one signed cell in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.machine_words import load_word
+
+_A, _B, _C = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ONE = np.uint64(1)
+_TOGETHER = 1 << 12  # names whose cells are moved together
+_STRIDE = _TOGETHER + 64  # from a byte of those names to the next: a power of two would fill one set of the cache
+_PROBES = 16  # equal names are looked for in so many places; beyond, a row moves the cells by itself
+
+
+@njit(cache=True, nogil=True, inline="always")
+def longer(prefix: np.uint64, symbol: np.uint64) -> np.uint64:
+    """Return the hash of a prefix with one more symbol."""
+    mixed = (prefix ^ (symbol + _ONE)) * _A
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def in_row(name: np.uint64, row: np.uint64) -> np.uint64:
+    """Return a word of which the upper bits are a name's cell in a row, and the lowest its sign."""
+    mixed = (name + row * _C + _ONE) * _B
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _C
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True)
+def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
+    """Return where a name of at most ``longest`` bytes ends: not within a character of UTF-8."""
+    if stop - start <= longest:
+        return stop
+    end = start + longest
+    for _ in range(3):
+        if end > start and data[end] & 0xC0 == 0x80:
+            end -= 1
+    return end
+
+
+@njit(cache=True, nogil=True)
+def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
+    """Return a hash of a name, which its last eight bytes end, whatever was read of them before."""
+    mixed = np.uint64(stop - start) * _C + _ONE
+    if stop - start < 8:
+        rest = np.uint64(0)
+        for at in range(start, stop):
+            rest = (rest << np.uint64(8)) | np.uint64(data[at])
+    else:
+        at = start
+        while at + 8 < stop:
+            mixed = (mixed ^ load_word(data, at)) * _A
+            mixed ^= mixed >> np.uint64(31)
+            at += 8
+        rest = load_word(data, stop - 8)
+    mixed = (mixed ^ rest) * _B
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True)
+def _equal(data: NDArray[np.uint8], one: int, two: int, size: int) -> bool:
+    at = 0
+    while at + 8 <= size:
+        if load_word(data, one + at) != load_word(data, two + at):
+            return False
+        at += 8
+    if at and at < size:
+        last = size - 8
+        return bool(load_word(data, one + last) == load_word(data, two + last))
+    while at < size:
+        if data[one + at] != data[two + at]:
+            return False
+        at += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def count_names(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    hashes: NDArray[np.uint64],
+    firsts: NDArray[np.int32],
+    counts: NDArray[np.int32],
+) -> int:
+    """Write the first row and the count of every name; return how many. ``slots`` are a power of two, all -1.
+
+    Bytes are compared, not hashes alone: were two names counted as one, a row would decide which one the others are.
+    """
+    found = 0
+    mask = np.uint64(slots.size - 1)
+    stop = offsets[0]
+    for i in range(offsets.size - 1):
+        start, stop = stop, offsets[i + 1]
+        mixed = hash_of_name(data, start, stop)
+        at = np.int64(mixed & mask)
+        place = -1
+        for _ in range(_PROBES):
+            other = slots[at]
+            if other < 0:
+                slots[at] = found
+                break
+            if hashes[other] == mixed:
+                first = firsts[other]
+                size = offsets[first + 1] - offsets[first]
+                if size == stop - start and _equal(data, offsets[first], start, size):
+                    place = other
+                    break
+            at = np.int64((np.uint64(at) + _ONE) & mask)
+        if place >= 0:
+            counts[place] += 1
+        else:
+            firsts[found], counts[found], hashes[found] = i, 1, mixed
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def count_codes(codes: NDArray[Any], counts: NDArray[np.int32]) -> None:
+    """Add to ``counts`` how often every code comes."""
+    for i in range(codes.size):
+        counts[codes[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def keep_used(counts: NDArray[np.int32], entries: NDArray[np.int32]) -> int:
+    """Write which entries came, move their counts to the front, and return how many they are."""
+    found = 0
+    for i in range(counts.size):
+        if counts[i]:
+            entries[found], counts[found] = i, counts[i]
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def pad_names(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    firsts: NDArray[np.int32],
+    sizes: NDArray[np.uint16],
+    text: NDArray[np.uint8],
+) -> None:
+    """Write names into the rows of ``text``, as far as they have room, and how many bytes of each there are."""
+    for i in range(firsts.size):
+        start = offsets[firsts[i]]
+        size = min(offsets[firsts[i] + 1] - start, text.shape[1])
+        sizes[i] = size
+        for at in range(size):
+            text[i, at] = data[start + at]
+
+
+@njit(cache=True, nogil=True)
+def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int, offsets: NDArray[np.int64]) -> None:
+    """Write where the names of some rows of ``text``, of ``width`` bytes each, begin and end."""
+    for i in range(chosen.size):
+        offsets[2 * i] = chosen[i] * width
+        offsets[2 * i + 1] = chosen[i] * width + sizes[chosen[i]]
+
+
+@njit(cache=True, nogil=True)
+def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+    """Write integers in decimal, one after the other; 20 bytes each are enough."""
+    at = 0
+    offsets[0] = 0
+    for i in range(values.size):
+        size = np.uint64(values[i])
+        if values[i] < 0:
+            data[at] = 45
+            at += 1
+            size = np.uint64(0) - size
+        digits, rest = 1, size
+        while rest >= np.uint64(10):
+            rest //= np.uint64(10)
+            digits += 1
+        for place in range(at + digits - 1, at - 1, -1):
+            data[place] = 48 + np.uint8(size % np.uint64(10))
+            size //= np.uint64(10)
+        at += digits
+        offsets[i + 1] = at
+
+
+def room_for(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Return what ``move_cells`` works in, made by ``array(size, type)``; whoever owns it wipes it."""
+    each = (array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int32))
+    return (*each, array(longest + 2, np.int64), array(longest * _STRIDE, np.uint8))
+
+
+@njit(cache=True, nogil=True)
+def move_cells(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    firsts: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    levels: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    bits: int,
+    seed: np.uint64,
+    mixed: NDArray[np.uint64],
+    order: NDArray[np.int64],
+    weights: NDArray[np.int32],
+    ends: NDArray[np.int64],
+    text: NDArray[np.uint8],
+) -> None:
+    """Move the cells of every name by its count, with the cells' signs; cells come round at 2**31.
+
+    The tables may be some of all: ``starts`` says at which level that is here each byte's begin, -1 if they are
+    elsewhere, and ``numbers`` which rows are here.
+
+    Some thousand names go through the levels together: a table then stays in the cache, and hashes do not wait for each
+    other. They are put in the order of their lengths, the longest first, and their bytes one beside the other in
+    ``text``, so that each step reads on where the last one did. The last five arrays are those of ``room_for``.
+    """
+    longest, last_here = starts.size, -1
+    for at in range(longest):
+        if starts[at] >= 0:
+            last_here = at
+    if numbers.size:
+        last_here = longest - 1  # rows take the hash of the whole name
+    row_shift = np.uint64(64 - _log2(rows.shape[1]))
+    for start in range(0, firsts.size, mixed.size):
+        stop = min(start + mixed.size, firsts.size)
+        ends[:] = 0
+        for i in range(start, stop):
+            begin = offsets[firsts[i]]
+            ends[longest - (cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin) + 1] += 1
+        for shorter in range(1, ends.size):
+            ends[shorter] += ends[shorter - 1]
+        for i in range(start, stop):
+            begin = offsets[firsts[i]]
+            size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
+            place = ends[longest - size]
+            ends[longest - size] += 1  # in the end, where the names of this length end
+            mixed[place], order[place], weights[place] = seed, firsts[i], counts[i]
+            for at in range(size):
+                text[at * _STRIDE + place] = data[begin + at]
+        for at in range(last_here + 1):
+            if ends[longest - at - 1]:
+                some = mixed[: ends[longest - at - 1]]
+                if starts[at] >= 0:
+                    _move_byte(text, weights, levels[starts[at] : starts[at] + 8 // bits], bits, at, some)
+                else:
+                    _pass_byte(text, bits, at, some)
+        for i in range(stop - start if numbers.size else 0):
+            begin, end = offsets[order[i]], offsets[order[i] + 1]
+            last, weight = mixed[i], weights[i]
+            if cut_at(data, begin, end, longest) < end:
+                last = longer(last, np.uint64(256))
+            for row in range(numbers.size):
+                word = in_row(last, np.uint64(numbers[row]))
+                rows[row, word >> row_shift] += weight if word & _ONE else -weight
+
+
+@njit(cache=True, nogil=True)
+def _pass_byte(text: NDArray[np.uint8], bits: int, at: int, mixed: NDArray[np.uint64]) -> None:
+    """Carry the hashes on over a byte whose levels are elsewhere."""
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(mixed.size):
+        byte = np.uint64(text[at * _STRIDE + i])
+        for part in range(8 // bits):
+            mixed[i] = longer(mixed[i], (byte >> np.uint64(8 - bits * (part + 1))) & mask)
+
+
+@njit(cache=True, nogil=True)
+def _move_byte(
+    text: NDArray[np.uint8],
+    weights: NDArray[np.int32],
+    levels: NDArray[np.int32],
+    bits: int,
+    at: int,
+    mixed: NDArray[np.uint64],
+) -> None:
+    """Move the cells of the prefixes that end in the byte at ``at``; ``levels`` are those of this byte."""
+    per = 8 // bits
+    power = _log2(levels.shape[1])
+    shift, mask = np.uint64(64 - power), np.uint64((1 << bits) - 1)
+    direct = power // bits - at * per  # levels of this byte that have room for all prefixes
+    if per == 2 and direct <= 0:
+        letters = text[at * _STRIDE : at * _STRIDE + mixed.size]
+        _move_halves(letters, weights, levels[0], levels[1], shift, mixed)
+        return
+    for part in range(per):
+        table, down = levels[part], np.uint64(8 - bits * (part + 1))
+        for i in range(mixed.size):
+            byte, weight = np.uint64(text[at * _STRIDE + i]), weights[i]
+            now = longer(mixed[i], (byte >> down) & mask)
+            mixed[i] = now
+            if part < direct:
+                code = np.uint64(0)
+                for before in range(at):
+                    code = (code << np.uint64(8)) | np.uint64(text[before * _STRIDE + i])
+                table[(code << np.uint64(bits * (part + 1))) | (byte >> down)] += weight
+            else:
+                word = now * _B
+                table[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+
+
+@njit(cache=True, nogil=True)
+def _move_halves(
+    letters: NDArray[np.uint8],
+    weights: NDArray[np.int32],
+    upper: NDArray[np.int32],
+    lower: NDArray[np.int32],
+    shift: np.uint64,
+    mixed: NDArray[np.uint64],
+) -> None:
+    """Do the same for two half bytes at once, where all cells are hashed: this is where the time goes."""
+    for i in range(mixed.size):
+        byte, weight = np.uint64(letters[i]), weights[i]
+        now = longer(mixed[i], byte >> np.uint64(4))
+        word = now * _B
+        upper[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+        now = longer(now, byte & np.uint64(15))
+        word = now * _B
+        lower[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+        mixed[i] = now
+
+
+@njit(cache=True, nogil=True)
+def _log2(size: int) -> int:
+    power = 0
+    while 1 << power < size:
+        power += 1
+    return power
+
+
+@njit(cache=True, nogil=True)
+def hash_names(
+    offsets: NDArray[Any], data: NDArray[np.uint8], longest: int, bits: int, seed: np.uint64, out: NDArray[np.uint64]
+) -> None:
+    """Write the hash by which every name has its cells in the rows."""
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(out.size):
+        stop = cut_at(data, offsets[i], offsets[i + 1], longest)
+        mixed = seed
+        for at in range(offsets[i], stop):
+            for part in range(8 // bits):
+                mixed = longer(mixed, (np.uint64(data[at]) >> np.uint64(8 - bits * (part + 1))) & mask)
+        out[i] = longer(mixed, np.uint64(256)) if stop < offsets[i + 1] else mixed
+
+
+@njit(cache=True, nogil=True)
+def longer_all(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the hashes of names that begin so and were cut."""
+    found = np.empty_like(hashes)
+    for i in range(hashes.size):
+        found[i] = longer(hashes[i], np.uint64(256))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def look_up(
+    hashes: NDArray[np.uint64],
+    rows: NDArray[np.int32],
+    salt: int,
+    scale: float,
+    values: NDArray[np.float64],
+    agreeing: NDArray[np.int32],
+) -> None:
+    """Write for every name the mean of the rows within 4 scales of their median, and how many those are.
+
+    With a salt other than 0 the cells are those of no name: such values have the law of names that never came.
+    """
+    count = rows.shape[0]
+    shift = np.uint64(64 - _log2(rows.shape[1]))
+    found = np.empty(count, np.float64)
+    for i in range(hashes.size):
+        for row in range(count):
+            word = in_row(hashes[i], np.uint64(row + count * salt))
+            cell = float(rows[row, word >> shift])
+            value = cell if word & _ONE else -cell
+            place = row
+            while place > 0 and found[place - 1] > value:
+                found[place] = found[place - 1]
+                place -= 1
+            found[place] = value
+        middle = 0.5 * (found[(count - 1) // 2] + found[count // 2])
+        total, near = 0.0, 0
+        for row in range(count):
+            if abs(found[row] - middle) <= 4.0 * scale:
+                total += found[row]
+                near += 1
+        values[i] = total / max(near, 1)
+        agreeing[i] = near

@@ -1,0 +1,112 @@
+"""Gather variable-length items of any layout into one run of bytes with Arrow-style offsets.
+
+``offsets`` has one entry more than there are rows; row ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
+The functions that return a row return the first faulty one, or -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.machine_words import copy_bytes
+
+_INLINE = 12  # a view of at most this many bytes holds them itself
+
+
+@njit(cache=True, nogil=True)
+def trimmed_lengths(rows: NDArray[Any], lengths: NDArray[np.int64]) -> int:
+    """Set ``lengths`` to each row's width without its trailing zeros; return their sum."""
+    total = 0
+    for i in range(rows.shape[0]):
+        width = rows.shape[1]
+        while width > 0 and rows[i, width - 1] == 0:
+            width -= 1
+        lengths[i] = width
+        total += width
+    return total
+
+
+@njit(cache=True, nogil=True)
+def compact_rows(
+    rows: NDArray[np.uint8], lengths: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
+) -> None:
+    """Write the first ``lengths[i]`` bytes of every row one after the other."""
+    target, source = np.uint64(data.ctypes.data), np.uint64(rows.ctypes.data)
+    offsets[0] = 0
+    for i in range(rows.shape[0]):
+        start = source + np.uint64(i * rows.shape[1])
+        copy_bytes(target + np.uint64(offsets[i]), start, lengths[i])
+        offsets[i + 1] = offsets[i] + lengths[i]
+
+
+@njit(cache=True, nogil=True)
+def encode_utf8(
+    rows: NDArray[np.uint32], lengths: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
+) -> int:
+    """Write the first ``lengths[i]`` code points of every row as UTF-8, from ``offsets[0]`` on.
+
+    ``data`` must have room for four bytes a code point. A surrogate or a number beyond Unicode is a fault.
+    """
+    position = offsets[0]
+    for i in range(rows.shape[0]):
+        for j in range(lengths[i]):
+            c = rows[i, j]
+            if c < 0x80:
+                data[position] = c
+                position += 1
+            elif c < 0x800:
+                data[position] = 0xC0 | (c >> 6)
+                data[position + 1] = 0x80 | (c & 0x3F)
+                position += 2
+            elif c < 0x10000:
+                if 0xD800 <= c < 0xE000:
+                    return i
+                data[position] = 0xE0 | (c >> 12)
+                data[position + 1] = 0x80 | ((c >> 6) & 0x3F)
+                data[position + 2] = 0x80 | (c & 0x3F)
+                position += 3
+            elif c < 0x110000:
+                data[position] = 0xF0 | (c >> 18)
+                data[position + 1] = 0x80 | ((c >> 12) & 0x3F)
+                data[position + 2] = 0x80 | ((c >> 6) & 0x3F)
+                data[position + 3] = 0x80 | (c & 0x3F)
+                position += 4
+            else:
+                return i
+        offsets[i + 1] = position
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def view_offsets(views: NDArray[np.int32], sizes: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
+    """Set ``offsets`` from the lengths of Arrow views; a view that points outside its buffer is a fault."""
+    offsets[0] = 0
+    for i in range(views.shape[0]):
+        length = np.int64(views[i, 0])
+        if length < 0:
+            return i
+        if length > _INLINE:
+            buffer = views[i, 2]
+            start = np.int64(views[i, 3])
+            if buffer < 0 or buffer >= sizes.size or start < 0 or start + length > sizes[buffer]:
+                return i
+        offsets[i + 1] = offsets[i] + length
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def gather_views(
+    views: NDArray[np.int32], addresses: NDArray[np.uint64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
+) -> None:
+    """Copy the bytes of views that :func:`view_offsets` has checked."""
+    target, inline = np.uint64(data.ctypes.data), np.uint64(views.ctypes.data + 4)
+    for i in range(views.shape[0]):
+        length = offsets[i + 1] - offsets[i]
+        source = inline + np.uint64(16 * i)
+        if length > _INLINE:
+            source = addresses[views[i, 2]] + np.uint64(views[i, 3])
+        copy_bytes(target + np.uint64(offsets[i]), source, length)

@@ -1,0 +1,1 @@
+"""Kernels that route rows to shards."""

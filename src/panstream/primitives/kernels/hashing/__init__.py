@@ -1,0 +1,1 @@
+"""Kernels of the hash functions and of the tables that hashes index."""

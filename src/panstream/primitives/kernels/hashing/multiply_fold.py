@@ -1,0 +1,180 @@
+"""Multiply and fold: a keyed hash of many strings that lie one after the other in one buffer.
+
+A string is read as pairs of words, 16 bytes each, the last one filled up with zeros. Short strings of equal length need
+no look at the offsets, and where registers are wide several are hashed at once; any others go string by string.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.hashing import simd_lanes as lanes
+from panstream.primitives.kernels.machine_words import load_word, product
+
+LANES = 2048
+"""Strings whose hashes are kept at a time, in the nearest cache."""
+
+PAIRS = 32
+"""Pairs that are added up before they are folded: strings of up to 512 bytes."""
+
+_PAIR = 16
+_NOTHING = np.uint64(0)
+_KEPT = np.array([(1 << 8 * max(0, min(length - 8, 8))) - 1 for length in range(25)], np.uint64)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _masks(length: Any) -> Any:
+    """Return ones where two words hold a string of 0 to 16 bytes.
+
+    They are looked up: what the compiler makes of shifts by a length waits for the string before.
+    """
+    return _KEPT[np.uint64(length + 8)], _KEPT[np.uint64(length)]
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _add(low: np.uint64, high: np.uint64, left: np.uint64, right: np.uint64) -> Any:
+    """Add a product to a sum of 128 bits."""
+    more, upper = product(left, right)
+    more += low
+    return more, upper + high + np.uint64(more < low)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _fold(low: np.uint64, high: np.uint64, key0: np.uint64, key1: np.uint64) -> Any:
+    high ^= (low << np.uint64(32)) | (low >> np.uint64(32))  # so that both factors change with every bit
+    first, second = product(low + key0, high + key1)
+    return first ^ second
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _last(data: NDArray[np.uint8], start: Any, length: Any) -> Any:
+    """Return the last pair, 0 to 16 bytes; all 16 must be readable."""
+    first, second = _masks(length)
+    return load_word(data, start) & first, load_word(data, start + 8) & second
+
+
+@njit(cache=True, nogil=True)
+def _word(data: NDArray[np.uint8], start: Any, length: Any) -> Any:
+    word = _NOTHING
+    for i in range(length):
+        word |= np.uint64(data[start + i]) << np.uint64(8 * i)
+    return word
+
+
+@njit(cache=True, nogil=True)
+def _hash_any(data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np.uint64]) -> Any:
+    """Hash a string of any length, wherever it lies; not a byte beyond it is read."""
+    low, high, pair = np.uint64(length), _NOTHING, 0
+    while length > _PAIR:
+        first, second = load_word(data, start) + keys[2 * pair], load_word(data, start + 8) + keys[2 * pair + 1]
+        low, high = _add(low, high, first, second)
+        start, length, pair = start + _PAIR, length - _PAIR, pair + 1
+        if pair == PAIRS:
+            high = _fold(low, high, keys[2 * PAIRS], keys[2 * PAIRS + 1])
+            low, pair = np.uint64(length), 0
+    first, second = _word(data, start, min(length, 8)), _word(data, start + 8, max(length - 8, 0))
+    low, high = _add(low, high, first + keys[2 * pair], second + keys[2 * pair + 1])
+    return _fold(low, high, keys[2 * PAIRS], keys[2 * PAIRS + 1])
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def short_keys(length: Any, keys: NDArray[np.uint64]) -> Any:
+    """Return the masks of the two words of a string of at most 16 bytes, and the keys of product and fold."""
+    return _masks(length), (keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1])
+
+
+@njit(cache=True, nogil=True)
+def _hash_equal(
+    data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
+) -> None:
+    """Hash strings of the same length, at most 16 bytes, that follow one another from ``start``."""
+    keep, few = short_keys(length, keys)
+    size, done = np.uint64(length), 0
+    if lanes.wide():
+        done = out.size // lanes.LANES * lanes.LANES
+        for i in range(0, done, lanes.LANES):
+            lanes.fold_lanes(data, start + i * length, length, keep, few, out, i)
+    for i in range(done, out.size):
+        at = start + i * length
+        first, second = load_word(data, at) & keep[0], load_word(data, at + 8) & keep[1]
+        low, high = _add(size, _NOTHING, first + few[0], second + few[1])
+        out[i] = _fold(low, high, few[2], few[3])
+
+
+@njit(cache=True, nogil=True)
+def _hash_mixed(
+    offsets: NDArray[Any], data: NDArray[np.uint8], keys: NDArray[np.uint64], out: NDArray[np.uint64]
+) -> None:
+    """Hash strings of any lengths; those of up to three pairs without a loop, since most ids are that short."""
+    key0, key1, key2, key3 = keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1]
+    key4, key5, key6, key7 = keys[2], keys[3], keys[4], keys[5]
+    start, safe = np.int64(offsets[0]), data.size - 3 * _PAIR
+    for i in range(out.size):
+        stop = np.int64(offsets[i + 1])
+        length = stop - start
+        if length > 3 * _PAIR or start > safe:
+            out[i] = _hash_any(data, start, length, keys)
+        else:
+            low, high = np.uint64(length), _NOTHING
+            if length <= _PAIR:
+                first, second = _last(data, start, length)
+                low, high = _add(low, high, first + key0, second + key1)
+            else:
+                low, high = _add(low, high, load_word(data, start) + key0, load_word(data, start + 8) + key1)
+                if length <= 2 * _PAIR:
+                    first, second = _last(data, start + _PAIR, length - _PAIR)
+                    low, high = _add(low, high, first + key4, second + key5)
+                else:
+                    first, second = load_word(data, start + _PAIR), load_word(data, start + _PAIR + 8)
+                    low, high = _add(low, high, first + key4, second + key5)
+                    first, second = _last(data, start + 2 * _PAIR, length - 2 * _PAIR)
+                    low, high = _add(low, high, first + key6, second + key7)
+            out[i] = _fold(low, high, key2, key3)
+        start = stop
+
+
+@njit(cache=True, nogil=True)
+def short_length(offsets: NDArray[Any], size: int) -> Any:
+    """Return the strings' length if all have the same, at most 16, else -1.
+
+    Offsets may be any numbers: all strings lie within ``size`` bytes unless -1 is returned.
+    """
+    count = offsets.size - 1
+    if count == 0:
+        return np.int64(-1)
+    length = np.int64(offsets[1]) - np.int64(offsets[0])
+    equal = 0 <= length <= _PAIR and 0 <= offsets[0] <= size and offsets[count] <= size
+    for i in range(count):
+        equal &= np.int64(offsets[i + 1]) - np.int64(offsets[i]) == length
+    return length if equal else np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
+    """Return how many strings of this length begin at least 16 bytes before the end: all but the last few, if any."""
+    count, room = offsets.size - 1, size - _PAIR - np.int64(offsets[0])
+    if length < 0 or room < 0:
+        return 0
+    return min(count, room // length + 1) if length else count
+
+
+@njit(cache=True, nogil=True)
+def fold_block(
+    offsets: NDArray[Any], data: NDArray[np.uint8], length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
+) -> None:
+    """Write the hash of string ``i`` to ``out[i]``; ``length`` is what :func:`short_length` says of it and others."""
+    equal = readable(offsets, length, data.size)
+    if equal:
+        _hash_equal(data, np.int64(offsets[0]), length, keys, out[:equal])
+    if equal < out.size:
+        _hash_mixed(offsets[equal:], data, keys, out[equal:])
+
+
+@njit(cache=True, nogil=True)
+def fold_all(offsets: NDArray[Any], data: NDArray[np.uint8], keys: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
+    """Write the hash of string ``i`` to ``out[i]``."""
+    fold_block(offsets, data, short_length(offsets, data.size), keys, out)

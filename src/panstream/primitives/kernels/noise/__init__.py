@@ -1,0 +1,1 @@
+"""Kernels that turn random bytes into exact integer noise."""

@@ -1,0 +1,130 @@
+"""Noise from a fixed number of candidates, of which the first accepted is taken: the same instructions whatever it is.
+
+Fractions have 128 bits, in two words; products and sums of them are rounded down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.machine_words import product, product_high
+
+WORDS = 4
+"""Words of a candidate: its block and sign; its place in the block and whether it is in the tail; two to accept it."""
+
+TAIL_BITS, TAIL_SHIFT = 32, 31
+"""A candidate is in the tail if the bits for its block are all 1, and so are these of the second word."""
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LAST = _ALL >> np.uint64(1)
+_NEAR = np.uint64(1 << 32)  # units of 2^-128 around a chance in which the kernel does not decide
+_TERMS, _SQUARINGS = 16, 6
+_ONE = np.uint64(1)
+
+
+def _inverse_factorials() -> NDArray[np.uint64]:
+    chances, factorial = [], 1
+    for k in range(_TERMS + 1):
+        factorial *= max(k, 1)
+        whole = min((1 << 128) // factorial, (1 << 128) - 1)
+        chances.append((whole >> 64, whole & ((1 << 64) - 1)))
+    return np.array(chances, np.uint64)
+
+
+_INVERSE_FACTORIALS = _inverse_factorials()
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _times(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
+    """Return the product of two fractions, at most three units too small."""
+    below, above = product(high, other_high)
+    first = product_high(high, other_low)
+    second = product_high(low, other_high)
+    below += first
+    above += np.uint64(below < first)
+    below += second
+    return above + np.uint64(below < second), below
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _exponential(exponent: Any) -> Any:
+    """Return exp(-exponent / 2**52) for an exponent below 2**53, less than 2**9 units off.
+
+    Sixteen terms of the series at a 64th of the exponent, squared six times.
+    """
+    part = exponent << np.uint64(12 - _SQUARINGS)
+    high, low = _INVERSE_FACTORIALS[_TERMS, 0], _INVERSE_FACTORIALS[_TERMS, 1]
+    for k in range(_TERMS - 1, -1, -1):
+        carried = product_high(low, part)
+        below, above = product(high, part)
+        below += carried
+        above += np.uint64(below < carried)
+        first, second = _INVERSE_FACTORIALS[k, 0], _INVERSE_FACTORIALS[k, 1]
+        low = second - below
+        high = first - above - np.uint64(second < below)
+    for _ in range(_SQUARINGS):
+        high, low = _times(high, low, high, low)
+    return high, low
+
+
+@njit(cache=True, nogil=True)
+def add_from_candidates(
+    values: NDArray[Any],
+    words: NDArray[np.uint64],
+    starts: NDArray[np.uint64],
+    high: NDArray[np.uint64],
+    low: NDArray[np.uint64],
+    curvature: np.uint64,
+    places: np.uint64,
+    candidates: int,
+    open_draws: NDArray[np.int64],
+) -> int:
+    """Add one draw to every value; return how many are open: left as they are, their places in ``open_draws``.
+
+    Block j begins at ``starts[j]``, below 2^63, and the chances of its first number are those of the block before with
+    ``high[j]``, ``low[j]`` added: so all of them are read, whichever block it is.
+    """
+    found, at = 0, 0
+    inside = (_ONE << places) - _ONE
+    for i in range(values.size):
+        noise, done, unclear = np.int64(0), False, False
+        for _ in range(candidates):
+            word, rest = words[at] >> _ONE, words[at + 1]
+            block, first, second = np.uint64(0), np.uint64(0), np.uint64(0)
+            for j in range(starts.size):
+                # Both are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
+                mask = ((word - starts[j]) >> np.uint64(63)) - _ONE
+                block -= mask
+                first += mask & high[j]
+                second += mask & low[j]
+            block -= _ONE
+            step = rest & inside
+            size = (block << places) + step
+            if places:  # the same for all draws of a law
+                above, below = _exponential(curvature * step * ((block << (places + _ONE)) + step))
+                first, second = _times(first, second, above, below)
+                half = np.uint64(size == np.uint64(0))  # 0 has two signs
+                second = (second >> half) | ((first & half) << np.uint64(63))
+                first >>= half
+            above = words[at + 2] - first - np.uint64(words[at + 3] < second)
+            below = words[at + 3] - second
+            refused = (words[at + 2] > first) | ((words[at + 2] == first) & (words[at + 3] >= second))
+            unclear |= ((above == np.uint64(0)) & (below < _NEAR)) | ((above == _ALL) & (below > _ALL - _NEAR))
+            tail = (rest >> np.uint64(TAIL_SHIFT)) & np.uint64((1 << TAIL_BITS) - 1)
+            unclear |= (word == _LAST) & (tail == np.uint64((1 << TAIL_BITS) - 1))
+            taken = np.int64(not (refused | done))
+            sign = np.int64(1) - np.int64((words[at] & _ONE) << _ONE)
+            noise += taken * sign * np.int64(size)
+            done |= not refused
+            at += WORDS
+        if unclear or not done:
+            if found < open_draws.size:
+                open_draws[found] = i
+            found += 1
+            continue
+        values[i] += noise
+    return found

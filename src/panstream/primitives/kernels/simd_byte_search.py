@@ -1,0 +1,159 @@
+"""Which of 32 or 64 bytes are what is looked for: a bit each, the first byte's being the lowest.
+
+These are plain vector operations of LLVM, which knows how to do them on every processor. Nothing behind the end of an
+array is read: the bytes that are left there are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.machine_words import ones, place_in, trailing_zeros
+
+_BYTE, _WORD = ir.IntType(8), ir.IntType(64)
+_LOW = np.uint64(0xFFFFFFFF)
+_NONE = np.uint64(0)
+
+Bytes = NDArray[np.uint8]
+
+
+def _load(context: Any, builder: Any, kind: Any, data: Any, position: Any, width: int) -> Any:
+    address = place_in(context, builder, kind, data, position, _WORD(width))
+    vector = builder.load(builder.bitcast(address, ir.VectorType(_BYTE, width).as_pointer()))
+    vector.align = 1
+    return vector
+
+
+def _spread(builder: Any, number: Any, width: int) -> Any:
+    """Return a vector of the lowest byte of a number."""
+    kind = ir.VectorType(_BYTE, width)
+    nothing = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(nothing, builder.trunc(number, _BYTE), ir.IntType(32)(0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(ir.IntType(32), width), None))
+
+
+def _bits(builder: Any, truths: Any, width: int) -> Any:
+    found = builder.bitcast(truths, ir.IntType(width))
+    return found if width == 64 else builder.zext(found, _WORD)
+
+
+def _equal(data: Any, width: int) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = _load(context, builder, signature.args[0], args[0], args[1], width)
+        return _bits(builder, builder.icmp_unsigned("==", found, _spread(builder, args[2], width)), width)
+
+    return types.uint64(data, types.int64, types.int64), codegen
+
+
+def _equal_32(typingctx: Any, data: Any, position: Any, byte: Any) -> Any:
+    """Compare the 32 bytes from ``position`` on with one."""
+    return _equal(data, 32)
+
+
+def _equal_64(typingctx: Any, data: Any, position: Any, byte: Any) -> Any:
+    """Compare the 64 bytes from ``position`` on with one."""
+    return _equal(data, 64)
+
+
+def _between_32(typingctx: Any, data: Any, position: Any, low: Any, high: Any) -> Any:
+    """Find the bytes between two, these included, among the 32 from ``position`` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = _load(context, builder, signature.args[0], args[0], args[1], 32)
+        low, high = (_spread(builder, each, 32) for each in args[2:])
+        return _bits(builder, builder.icmp_unsigned("<=", builder.sub(found, low), builder.sub(high, low)), 32)
+
+    return types.uint64(data, types.int64, types.int64, types.int64), codegen
+
+
+def _same_32(typingctx: Any, data: Any, one: Any, other: Any) -> Any:
+    """Compare the 32 bytes from one position on with those from another."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        left, right = (_load(context, builder, signature.args[0], args[0], each, 32) for each in args[1:])
+        return _bits(builder, builder.icmp_unsigned("==", left, right), 32)
+
+    return types.uint64(data, types.int64, types.int64), codegen
+
+
+# numba passes the typing context itself, which its annotations do not know: hence Any.
+equal_32: Any = intrinsic(_equal_32)
+equal_64: Any = intrinsic(_equal_64)
+between_32: Any = intrinsic(_between_32)
+same_32: Any = intrinsic(_same_32)
+
+
+@part
+def find_byte(data: Bytes, at: int, end: int, byte: int) -> Any:
+    """Return where a byte first is in ``data[at:end]``, or ``end``."""
+    while at < end and at + 64 <= data.size:
+        found = equal_64(data, at, byte)
+        if found != _NONE:
+            return min(at + np.int64(trailing_zeros(found)), end)
+        at += 64
+    while at < end and data[at] != byte:
+        at += 1
+    return min(at, end)
+
+
+@njit(cache=True, nogil=True)
+def count_byte(data: Bytes, end: int, byte: int) -> Any:
+    """Return how often a byte is in ``data[:end]``."""
+    at: Any = 0
+    count: Any = 0
+    while at + 64 <= end:
+        count += np.int64(ones(equal_64(data, at, byte)))
+        at += 64
+    while at < end:
+        count += data[at] == byte
+        at += 1
+    return count
+
+
+@part
+def end_of_digits(data: Bytes, at: int, end: int) -> Any:
+    """Return where the digits from ``at`` on end."""
+    while at < end and at + 32 <= data.size:
+        others = ~between_32(data, at, 0x30, 0x39) & _LOW
+        if others != _NONE:
+            return min(at + np.int64(trailing_zeros(others)), end)
+        at += 32
+    while at < end and 0x30 <= data[at] <= 0x39:
+        at += 1
+    return min(at, end)
+
+
+@part
+def end_of_letters(data: Bytes, at: int, end: int) -> Any:
+    """Return where a quote, a backslash or a control character first is in ``data[at:end]``, or ``end``."""
+    while at < end and at + 32 <= data.size:
+        found = equal_32(data, at, 0x22) | equal_32(data, at, 0x5C) | between_32(data, at, 0x00, 0x1F)
+        if found != _NONE:
+            return min(at + np.int64(trailing_zeros(found)), end)
+        at += 32
+    while at < end and data[at] != 0x22 and data[at] != 0x5C and data[at] >= 0x20:
+        at += 1
+    return min(at, end)
+
+
+@part
+def is_repeated(data: Bytes, one: int, other: int, size: int) -> Any:
+    """Return whether ``size`` bytes are the same at two places, both of which have as many."""
+    while size > 0 and max(one, other) + 32 <= data.size:
+        differing = ~same_32(data, one, other) & _LOW
+        if size < 32:
+            differing &= (np.uint64(1) << np.uint64(size)) - np.uint64(1)
+        if differing != _NONE:
+            return False
+        one, other, size = one + 32, other + 32, size - 32
+    i = 0
+    while i < size and data[one + i] == data[other + i]:
+        i += 1
+    return i >= size

@@ -1,0 +1,60 @@
+"""Beacons as they wait for their step: where their parts lie, and which of many words are in a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.sources.json_fields import scan_object, skip_blanks, workspace
+
+Bytes = NDArray[np.uint8]
+Spots = NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def scan_texts(
+    data: Bytes, begins: Spots, ends: Spots, names: Bytes, edges: Spots,
+    starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, broken: Bytes,
+) -> None:  # fmt: skip
+    """Find the values of keys in texts that should each be a JSON object, as ``scan_lines`` does in lines."""
+    stack, room, seen, known = workspace(names, edges)
+    for row in range(begins.size):
+        at = skip_blanks(data, begins[row], ends[row])
+        broken[row] = not scan_object(
+            data, at, ends[row], row, names, edges, stack, room, seen, known, starts, stops, kinds
+        )
+    room[:] = 0
+
+
+@njit(cache=True, nogil=True)
+def find_words(
+    data: Bytes, starts: Spots, stops: Spots, letters: Bytes, table: NDArray[np.uint16], ends: Bytes, found: Bytes
+) -> None:
+    """Mark the texts in which a word occurs.
+
+    ``table`` has the next state of an automaton (Aho and Corasick, 1975) for a state and one of the ``letters``, and
+    ``ends`` the states in which a word has just ended.
+    """
+    for row in range(starts.size):
+        state = np.int64(0)
+        for at in range(starts[row], stops[row]):
+            state = np.int64(table[state, letters[data[at]]])
+            if ends[state]:
+                found[row] = 1
+                break
+
+
+@njit(cache=True, nogil=True)
+def cut_lines(data: Bytes, end: int, starts: Any, stops: Any) -> Any:
+    """Note where each of the lines of ``data[:end]`` begins and ends, as many to a row as ``starts`` has rows."""
+    parts, at, line = starts.shape[0], 0, 0
+    for place in range(end):
+        if data[place] == 0x0A:
+            starts[line % parts, line // parts] = at
+            stops[line % parts, line // parts] = place
+            at = place + 1
+            line += 1
+    return line // parts

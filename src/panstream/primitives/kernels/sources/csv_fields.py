@@ -1,0 +1,144 @@
+"""Fields of CSV records (RFC 4180), found byte by byte: where they lie, whatever is in them.
+
+A quote counts only at the beginning of a field; what follows the closing one belongs to the field as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.sources.parquet_pages import copy_short
+
+# Woven: quotes within, or something behind the closing one. Absent: empty without quotes, or not there at all.
+PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3
+_LF, _CR = 0x0A, 0x0D
+
+Bytes = NDArray[np.uint8]
+Spots = NDArray[np.int64]
+
+
+@part
+def _end_of_plain(data: Bytes, at: int, end: int, delimiter: int) -> Any:
+    while at < end and data[at] != delimiter and data[at] != _LF and data[at] != _CR:
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def split_any_records(
+    data: Bytes, at: int, end: int, delimiter: int, quote: int, spots: Spots, row: int,
+    starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Find the fields of complete records in ``data[at:end]``, the first of which is number ``row``; return how many
+    records there are with those before, and where they end.
+
+    ``spots`` has the column of every field of a record, -1 where nobody wants it; ``starts``, ``stops`` and ``forms``
+    have a row for each column. Blank lines are no records. Without a ``quote`` (-1) there is no quoting.
+    """
+    done = at
+    while at < end:
+        if data[at] == _LF:
+            at += 1
+            done = at
+            continue
+        if data[at] == _CR:
+            if at + 1 >= end:
+                break
+            at += 2 if data[at + 1] == _LF else 1
+            done = at
+            continue
+        for column in range(forms.shape[0]):
+            forms[column, row] = ABSENT
+            starts[column, row] = stops[column, row] = 0
+        field = 0
+        while True:
+            start, form = at, PLAIN
+            if at < end and data[at] == quote:
+                form = QUOTED
+                at += 1
+                while at < end:
+                    if data[at] == quote:
+                        if at + 1 >= end or data[at + 1] != quote:
+                            break
+                        form = WOVEN
+                        at += 1
+                    at += 1
+                if at >= end:
+                    return row, done
+                stop = at
+                at = _end_of_plain(data, at + 1, end, delimiter)
+                if at > stop + 1:
+                    form = WOVEN
+                if form == QUOTED:
+                    start += 1
+                else:
+                    stop = at
+            else:
+                at = _end_of_plain(data, at, end, delimiter)
+                stop = at
+            if at >= end or (data[at] == _CR and at + 1 >= end):
+                return row, done
+            if field < spots.size and spots[field] >= 0:
+                column = spots[field]
+                starts[column, row], stops[column, row] = start, stop
+                forms[column, row] = ABSENT if form == PLAIN and start == stop else form
+            field += 1
+            if data[at] == delimiter:
+                at += 1
+                continue
+            at += 2 if data[at] == _CR and data[at + 1] == _LF else 1
+            break
+        ragged[row] = field != spots.size
+        row += 1
+        done = at
+    return row, done
+
+
+@njit(cache=True, nogil=True)
+def copy_spans(data: Bytes, starts: NDArray[Any], stops: NDArray[Any], offsets: NDArray[np.int32], out: Bytes) -> None:
+    """Copy what lies between some places one after the other; ``out`` has ``SLACK`` bytes more than that."""
+    offsets[0] = 0
+    for row in range(starts.size):
+        size = stops[row] - starts[row]
+        copy_short(data, starts[row], size, out, offsets[row])
+        offsets[row + 1] = offsets[row] + size
+    out[offsets[starts.size] :] = 0  # copies go beyond their end
+
+
+@njit(cache=True, nogil=True)
+def gather_fields(
+    data: Bytes,
+    starts: Spots,
+    stops: Spots,
+    forms: Bytes,
+    quote: int,
+    offsets: NDArray[np.int32],
+    out: Bytes,
+) -> None:
+    """Copy one column's fields one after the other; ``out`` has ``SLACK`` bytes more than they."""
+    to = np.int64(0)
+    offsets[0] = 0
+    for row in range(starts.size):
+        at, stop = starts[row], stops[row]
+        if forms[row] == WOVEN:
+            at += 1
+            inside = True
+            while at < stop:
+                if inside and data[at] == quote:
+                    inside = at + 1 < stop and data[at + 1] == quote
+                    at += 1
+                    if not inside:
+                        continue
+                out[to] = data[at]
+                to += 1
+                at += 1
+        else:
+            copy_short(data, at, stop - at, out, to)
+            to += stop - at
+        offsets[row + 1] = to
+    out[to:] = 0

@@ -1,0 +1,117 @@
+"""Fields of CSV records, found by 64 bytes at once: every delimiter and line end outside quotes ends a field.
+
+Whether a byte is within quotes follows from the number of quotes before it, if quotes are at the edges of fields or
+doubled within. Where that is not so, or a carriage return is no part of a line end, the rest is read byte by byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.machine_words import trailing_zeros
+from panstream.primitives.kernels.simd_byte_search import equal_64, find_byte
+from panstream.primitives.kernels.sources.csv_fields import (
+    ABSENT,
+    PLAIN,
+    QUOTED,
+    WOVEN,
+    Bytes,
+    Spots,
+    split_any_records,
+)
+
+_LF, _CR = 0x0A, 0x0D
+_NONE, _ONE, _TOP, _ALL = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@part
+def _parities(bits: Any) -> Any:
+    """Return a word whose bits tell whether up to them an odd number of bits is set."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        bits ^= bits << np.uint64(shift)
+    return bits
+
+
+@part
+def _note(
+    data: Bytes, column: int, row: int, start: int, stop: int, quote: int, doubled: bool,
+    starts: Spots, stops: Spots, forms: Bytes,
+) -> None:  # fmt: skip
+    form = PLAIN if start < stop else ABSENT
+    if form == PLAIN and data[start] == quote:
+        if doubled and find_byte(data, start + 1, stop - 1, quote) < stop - 1:
+            form = WOVEN
+        else:
+            form, start, stop = QUOTED, start + 1, stop - 1
+    starts[column, row], stops[column, row], forms[column, row] = start, stop, form
+
+
+@njit(cache=True, nogil=True)
+def split_plain_records(
+    data: Bytes, end: int, delimiter: int, quote: int, spots: Spots,
+    starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Find what ``split_any_records`` does, as far as it is sure to be the same and 64 bytes are there to look at."""
+    row = done = begin = field = nowhere = np.int64(0)
+    doubled = False
+    inside = closed_before = returned = _NONE
+    edge = _ONE  # a field begins at the next byte
+    for at in range(0, min(end, data.size - 63), 64):
+        live = _ALL if end - at >= 64 else (_ONE << np.uint64(end - at)) - _ONE
+        newlines, delimiters = equal_64(data, at, _LF) & live, equal_64(data, at, delimiter) & live
+        returns = equal_64(data, at, _CR) & live
+        quotes = equal_64(data, at, quote) & live if quote >= 0 else _NONE
+        if quotes | inside | closed_before:
+            within = _parities(quotes) ^ inside
+            newlines, delimiters, returns = newlines & ~within, delimiters & ~within, returns & ~within
+            opened, closed = quotes & within, quotes & ~within
+            first = ((newlines | delimiters) << _ONE) | edge
+            behind = ((closed << _ONE) | closed_before) & live
+            if (opened & ~(first | behind)) | (behind & ~(newlines | delimiters | returns | opened)):
+                break
+            doubled = doubled or (opened & behind) != _NONE
+            inside = np.uint64(np.int64(within) >> np.int64(63))
+            closed_before = closed >> _TOP
+        if ((returns << _ONE) | returned) & live & ~newlines:
+            break
+        returned = returns >> _TOP
+        ends = newlines | delimiters
+        edge = ends >> _TOP
+        while ends:
+            place = trailing_zeros(ends)
+            ends &= ends - _ONE
+            is_last = (newlines >> place) & _ONE
+            stop = at + np.int64(place)
+            after = stop + 1
+            if is_last:
+                stop -= stop > begin and data[stop - 1] == _CR
+                if field == 0 and stop == begin:  # a blank line
+                    begin = done = after
+                    continue
+            if field < spots.size and spots[field] >= 0:
+                _note(data, spots[field], row, begin, stop, quote, doubled, starts, stops, forms)
+            field += 1
+            begin = after
+            if is_last:
+                for missing in range(field, spots.size):
+                    if spots[missing] >= 0:
+                        _note(data, spots[missing], row, nowhere, nowhere, quote, doubled, starts, stops, forms)
+                ragged[row] = field != spots.size
+                row += 1
+                field = np.int64(0)
+                done = begin
+    return row, done
+
+
+@njit(cache=True, nogil=True)
+def split_records(
+    data: Bytes, end: int, delimiter: int, quote: int, spots: Spots,
+    starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Find the fields of complete records in ``data[:end]``; return how many records there are, and where they end."""
+    row, done = split_plain_records(data, end, delimiter, quote, spots, starts, stops, forms, ragged)
+    return split_any_records(data, done, end, delimiter, quote, spots, row, starts, stops, forms, ragged)

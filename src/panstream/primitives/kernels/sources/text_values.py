@@ -1,0 +1,356 @@
+"""Text to values, a row at a time and never by exceptions: what does not fit is marked.
+
+Rows are ``data[starts[i]:stops[i]]``. Every function sets ``bad[i]`` for rows that are ``present`` and do not fit; the
+language is that of pyarrow's casts from text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import part, rare_part
+from panstream.primitives.kernels.machine_words import load_word
+
+Bytes = NDArray[np.uint8]
+Spots = NDArray[Any]  # 32 or 64 bits
+Mask = NDArray[np.bool_]
+
+_TRUTHS = (b"true", b"True", b"TRUE", b"1", b"false", b"False", b"FALSE", b"0")
+_WORDS = np.array([int.from_bytes(b"\1" + word, "big") for word in _TRUTHS], np.uint64)
+_TRUE_WORDS, _LONGEST_WORD = 4, 5
+_MOST = 2**63 - 1
+_SECONDS = _MOST // 1_000_000_000
+_POWERS = 10.0 ** np.arange(23)  # exact
+_EXACT = 1 << 53
+_EXTREME = 10_000  # an exponent beyond which a number of any length that fits into memory is 0 or infinite
+_ZEROS, _SIXES = np.uint64(0x3030303030303030), np.uint64(0x0606060606060606)
+_HIGH, _LOW = np.uint64(0xF0F0F0F0F0F0F0F0), np.uint64(0x0F0F0F0F0F0F0F0F)
+_PAIRS, _FOUR = np.uint64(0x00FF00FF00FF00FF), np.uint64(0xFFFF)
+_MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+@part
+def trim_blanks(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return where a text begins and ends without the blanks around it."""
+    while at < stop and (data[at] == 0x20 or data[at] == 0x09):
+        at += 1
+    while stop > at and (data[stop - 1] == 0x20 or data[stop - 1] == 0x09):
+        stop -= 1
+    return at, stop
+
+
+@part
+def _digits(word: Any, count: int) -> tuple[Any, Any]:
+    """Return the number that the first ``count`` bytes of a word write, one to eight, and whether they are digits."""
+    unused = np.uint64(8 * (8 - count))
+    word = (word << unused) | (_ZEROS & ((np.uint64(1) << unused) - np.uint64(1)))
+    good = (word & _HIGH) == _ZEROS and ((word + _SIXES) & _HIGH) == _ZEROS
+    word = (word & _LOW) * np.uint64(10) + ((word & _LOW) >> np.uint64(8))
+    word = (word & _PAIRS) * np.uint64(100) + ((word >> np.uint64(16)) & _PAIRS)
+    return (word & _FOUR) * np.uint64(10_000) + ((word >> np.uint64(32)) & _FOUR), good
+
+
+@part
+def _short_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return the number of at most sixteen digits, and whether there is nothing else."""
+    count = stop - at
+    if count < 1 or count > 16 or at + 8 > data.size:
+        return np.int64(0), False
+    if count <= 8:
+        value, good = _digits(load_word(data, at), count)
+        return np.int64(value), good
+    high, good = _digits(load_word(data, at), count - 8)
+    low, also = _digits(load_word(data, stop - 8), np.int64(8))
+    return np.int64(high * np.uint64(100_000_000) + low), good and also
+
+
+@rare_part
+def _any_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return the number and whether there is one."""
+    value = np.uint64(0)
+    if stop - at > 2 and data[at] == 0x30 and (data[at + 1] == 0x78 or data[at + 1] == 0x58):
+        if stop - at > 18:
+            return np.int64(0), False
+        for i in range(at + 2, stop):
+            c = data[i]
+            if 0x30 <= c <= 0x39:
+                digit = c - 0x30
+            elif 0x41 <= c <= 0x46:
+                digit = c - 0x37
+            elif 0x61 <= c <= 0x66:
+                digit = c - 0x57
+            else:
+                return np.int64(0), False
+            value = (value << np.uint64(4)) | np.uint64(digit)
+        return np.int64(value), True
+    minus = at < stop and data[at] == 0x2D
+    if minus:
+        at += 1
+    if at == stop:
+        return np.int64(0), False
+    while at < stop and data[at] == 0x30:
+        at += 1
+    if stop - at > 19:
+        return np.int64(0), False
+    for i in range(at, stop):
+        c = data[i]
+        if c < 0x30 or c > 0x39:
+            return np.int64(0), False
+        value = value * np.uint64(10) + np.uint64(c - 0x30)
+    if value > np.uint64(_MOST) + np.uint64(minus):
+        return np.int64(0), False
+    return (np.int64(np.uint64(0) - value) if minus else np.int64(value)), True
+
+
+@njit(cache=True, nogil=True)
+def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask) -> None:
+    """Read whole numbers of 64 bits, hexadecimal ones too, with blanks around them."""
+    for i in range(values.size):
+        values[i], bad[i] = 0, False
+        if present[i]:
+            at, stop = trim_blanks(data, starts[i], stops[i])
+            value, good = _short_int(data, at, stop)
+            if not good:
+                value, good = _any_int(data, at, stop)
+            values[i], bad[i] = value, not good
+
+
+@njit(cache=True, nogil=True)
+def parse_doubles(
+    data: Bytes,
+    starts: Spots,
+    stops: Spots,
+    present: Mask,
+    values: NDArray[np.float64],
+    bad: Mask,
+    rest: Mask,
+    decimal: int,
+) -> None:
+    """Read finite numbers with a decimal mark; ``rest`` are well written ones that need more than 53 bits, whose value
+    is left to the caller.
+    """
+    for i in range(values.size):
+        values[i], bad[i], rest[i] = 0.0, False, False
+        if not present[i]:
+            continue
+        at, stop = trim_blanks(data, starts[i], stops[i])
+        minus = at < stop and data[at] == 0x2D
+        if minus or (at < stop and data[at] == 0x2B):
+            at += 1
+        mantissa, digits, scale, exact, point = np.uint64(0), 0, 0, True, False
+        while at < stop:
+            c = data[at]
+            if c == decimal and not point:
+                point = True
+            elif 0x30 <= c <= 0x39:
+                digits += 1
+                scale -= point
+                if mantissa < np.uint64(_EXACT):
+                    mantissa = mantissa * np.uint64(10) + np.uint64(c - 0x30)
+                else:
+                    exact = False
+            else:
+                break
+            at += 1
+        if digits == 0:
+            bad[i] = True
+            continue
+        if at < stop:
+            if data[at] != 0x65 and data[at] != 0x45:
+                bad[i] = True
+                continue
+            at += 1
+            down = at < stop and data[at] == 0x2D
+            if down or (at < stop and data[at] == 0x2B):
+                at += 1
+            power: Any = 0
+            bad[i] = at == stop
+            while at < stop:
+                c = data[at]
+                if c < 0x30 or c > 0x39:
+                    bad[i] = True
+                    break
+                power = min(10 * power + np.int64(c - 0x30), _EXTREME * 1000)
+                at += 1
+            if bad[i]:
+                continue
+            scale += -power if down else power
+        if not exact or mantissa > np.uint64(_EXACT) or scale > 22 or scale < -22:
+            rest[i] = True
+            continue
+        value = np.float64(mantissa)
+        value = value / _POWERS[-scale] if scale < 0 else value * _POWERS[scale]
+        values[i] = -value if minus else value
+
+
+@part
+def _two(data: Bytes, at: int) -> Any:
+    """Return the number of two digits, or -1."""
+    tens, ones = np.int64(data[at]) - 0x30, np.int64(data[at + 1]) - 0x30
+    return 10 * tens + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else -1
+
+
+@part
+def days_from_civil(year: Any, month: Any, day: Any) -> tuple[Any, Any]:
+    """Return the days from 1970 to a day of the Gregorian calendar, and whether there is such a day."""
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12 or day < 1 or day > _MONTHS[month - 1] + (month == 2 and leap):
+        return np.int64(0), False
+    before = year if month > 2 else year - 1  # years begin in March, so that a leap day ends one
+    era = before // 400
+    of_era = before - 400 * era
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return np.int64(146097 * era + 365 * of_era + of_era // 4 - of_era // 100 + of_year - 719468), True
+
+
+@part
+def _day(data: Bytes, at: int) -> tuple[Any, Any]:
+    """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
+    high, low, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
+    if high < 0 or low < 0 or not 1 <= month <= 12 or day < 1 or data[at + 4] != 0x2D or data[at + 7] != 0x2D:
+        return np.int64(0), False
+    days, exists = days_from_civil(100 * high + low, month, day)
+    return days, exists
+
+
+@njit(cache=True, nogil=True)
+def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int32], bad: Mask) -> None:
+    """Read days YYYY-MM-DD, with blanks around them."""
+    for i in range(values.size):
+        values[i], bad[i] = 0, False
+        if present[i]:
+            at, stop = trim_blanks(data, starts[i], stops[i])
+            bad[i] = stop - at != 10
+            if not bad[i]:
+                day, good = _day(data, at)
+                values[i], bad[i] = day, not good
+
+
+@part
+def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return where the time ends before its zone, and the seconds to be added to have UTC; -1 if it is no zone."""
+    if data[stop - 1] == 0x5A:
+        return stop - 1, 0
+    for size in (3, 5, 6):
+        sign = data[stop - size] if stop - size > at else 0
+        if (sign == 0x2B or sign == 0x2D) and (size != 6 or data[stop - 3] == 0x3A):
+            hours = _two(data, stop - size + 1)
+            minutes = 0 if size == 3 else _two(data, stop - 2)
+            if not 0 <= hours < 24 or not 0 <= minutes < 60:
+                return -1, 0
+            seconds = 3600 * hours + 60 * minutes
+            return stop - size, -seconds if sign == 0x2B else seconds
+    return stop, 0
+
+
+@part
+def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return the microseconds from 1970 to YYYY-MM-DD[ T]hh[:mm[:ss[.f]]][zone], and whether there is such a time."""
+    if stop - at < 10:
+        return np.int64(0), False
+    days, good = _day(data, at)
+    seconds = 86400 * days
+    if not good or stop - at == 10:
+        return 1_000_000 * seconds, good
+    if data[at + 10] != 0x20 and data[at + 10] != 0x54:
+        return np.int64(0), False
+    end, shift = _zone(data, at + 10, stop)
+    size = end - at
+    if end < 0 or not (size == 13 or size == 16 or size == 19 or 21 <= size <= 29):
+        return np.int64(0), False
+    hour = _two(data, at + 11)
+    minute = _two(data, at + 14) if size >= 16 else 0
+    second = _two(data, at + 17) if size >= 19 else 0
+    if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
+        return np.int64(0), False
+    if (
+        (size >= 16 and data[at + 13] != 0x3A)
+        or (size >= 19 and data[at + 16] != 0x3A)
+        or (size > 19 and data[at + 19] != 0x2E)
+    ):
+        return np.int64(0), False
+    seconds += 3600 * hour + 60 * minute + second + shift
+    if size <= 19:
+        return 1_000_000 * seconds, True
+    fraction: Any = 0
+    for i in range(at + 20, at + 29):
+        c = 0x30 if i >= end else data[i]
+        if c < 0x30 or c > 0x39:
+            return np.int64(0), False
+        fraction = 10 * fraction + np.int64(c - 0x30)
+    if size <= 26:
+        return 1_000_000 * seconds + fraction // 1000, True
+    # More than six digits: nanoseconds of 64 bits must hold it, and it is cut towards 1970.
+    if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and fraction > _MOST - 1_000_000_000 * _SECONDS):
+        return np.int64(0), False
+    whole = 1_000_000_000 * seconds + fraction
+    return (-(-whole // 1000) if whole < 0 else whole // 1000), True
+
+
+@njit(cache=True, nogil=True)
+def parse_moments(
+    data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask
+) -> None:
+    """Read times; without a zone they are UTC."""
+    for i in range(values.size):
+        values[i], bad[i] = 0, False
+        if present[i]:
+            values[i], good = _moment(data, starts[i], stops[i])
+            bad[i] = not good
+
+
+@njit(cache=True, nogil=True)
+def parse_truths(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
+    """Read words for true and false, with nothing around them."""
+    for i in range(values.size):
+        values[i], bad[i] = False, False
+        if present[i]:
+            word = np.uint64(1)  # marks where the first letter is
+            for at in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
+                word = (word << np.uint64(8)) | np.uint64(data[at])
+            found = 0
+            while found < _WORDS.size and _WORDS[found] != word:
+                found += 1
+            values[i], bad[i] = found < _TRUE_WORDS, found == _WORDS.size
+
+
+@part
+def _follows(data: Bytes, at: int, stop: int, count: int) -> Any:
+    """Return whether ``count`` bytes that go on with a letter come next."""
+    found = 0
+    for i in range(at, min(at + count, stop)):
+        found += data[i] & 0xC0 == 0x80
+    return found == count
+
+
+@rare_part
+def is_utf8(data: Bytes, at: int, stop: int) -> Any:
+    """Return whether the bytes up to ``stop`` are letters of UTF-8."""
+    while at < stop:
+        c = data[at]
+        at += 1
+        if c < 0x80:
+            continue
+        if c < 0xC2 or c > 0xF4:
+            return False
+        more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
+        if not _follows(data, at, stop, more):
+            return False
+        second = data[at]
+        if (c == 0xE0 and second < 0xA0) or (c == 0xED and second > 0x9F):
+            return False
+        if (c == 0xF0 and second < 0x90) or (c == 0xF4 and second > 0x8F):
+            return False
+        at += more
+    return True
+
+
+@njit(cache=True, nogil=True)
+def find_bad_utf8(data: Bytes, starts: Spots, stops: Spots, present: Mask, bad: Mask) -> None:
+    """Find rows that are not UTF-8."""
+    for i in range(bad.size):
+        bad[i] = present[i] and not is_utf8(data, starts[i], stops[i])

@@ -1,0 +1,1 @@
+"""Scratch buffers that are wiped, secret memory, process hardening."""

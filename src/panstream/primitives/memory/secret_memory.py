@@ -1,0 +1,208 @@
+"""Memory for states that no other process can read: not by a debugger, a dump, swap or hibernation.
+
+Linux has such memory since 5.14 (``memfd_secret``): its pages are mapped for this process alone, and the kernel itself
+has no way to them. Where it is missing or the limit of locked memory (``RLIMIT_MEMLOCK``) is too low, memory is locked
+and left out of dumps instead; failing that it is ordinary memory.
+
+A process asks for it once, by :func:`keep_states_secret`; the commands that are hardened do. A library does not: the
+memory is shared with processes forked from this one, so that those could not go on with a state as they would expect.
+What is secret is the state between steps. A step computes in ordinary memory that it overwrites, and a commit writes
+the state to a file, encrypted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import threading
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.primitives.codec import role_of
+from panstream.primitives.memory.scratch import wipe, wipe_at
+
+Kind = Literal["secret", "locked", "ordinary"]
+
+VARIABLE = "PANSTREAM_SECRET_MEMORY"  # 0 leaves states where a memory scan can read them
+_SYSCALL = 447  # memfd_secret, the same on every architecture that has it
+_PAGE = mmap.PAGESIZE
+_SLAB = 1 << 18  # bytes that small arrays share
+_LEAST, _LARGE = 6, 15  # small arrays take 2^6 to 2^15 bytes
+_FAILED = ctypes.c_void_p(-1).value
+_DONTFORK, _DONTDUMP = 10, 16
+
+_lock = threading.RLock()  # the collector may free an array while another is being taken
+_free: dict[int, list[int]] = {}  # addresses by the logarithm of their size
+_wanted = False
+_held: dict[Kind, int] = {"secret": 0, "locked": 0, "ordinary": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """Where the states of this process are. Sizes are public: they follow from the configuration."""
+
+    wanted: bool
+    held: dict[Kind, int]
+
+    @property
+    def kind(self) -> Kind:
+        """Return the weakest kind of memory that holds a state; of a process without states, what it would get."""
+        if not self.wanted:
+            return "ordinary"
+        used: list[Kind] = [kind for kind in ("ordinary", "locked", "secret") if self.held[kind]]
+        return used[0] if used else _kind_to_expect()
+
+    def __str__(self) -> str:
+        return {
+            "secret": "secret memory (memfd_secret): not readable by other processes, never swapped or dumped",
+            "locked": "locked memory: never swapped or dumped, readable by a debugger with root rights",
+            "ordinary": "ordinary memory: may be swapped" + ("; raise RLIMIT_MEMLOCK" if self.wanted else ""),
+        }[self.kind]
+
+
+def keep_states_secret() -> None:
+    """Have monitors of this process keep their states in secret memory, from their next step on."""
+    global _wanted
+    _wanted = sys.platform == "linux" and os.environ.get(VARIABLE) != "0"
+
+
+def report() -> _Report:
+    """Return where the states of this process are."""
+    with _lock:
+        return _Report(wanted=_wanted, held=dict(_held))
+
+
+def would_get() -> _Report:
+    """Return where a hardened process on this machine would keep a small state."""
+    if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
+        return _Report(wanted=False, held={})
+    return _Report(wanted=True, held={"secret": 0, "locked": 0, "ordinary": 0})
+
+
+def settle(state: Any) -> None:
+    """Move the arrays of a state to secret memory, unless they are there already or nobody asked for it."""
+    if not _wanted:
+        return
+    for declared in fields(state):
+        array = getattr(state, declared.name)
+        if isinstance(array, np.ndarray) and role_of(declared) in ("noised", "noise"):
+            setattr(state, declared.name, settled(array))
+
+
+def settled(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that was moved to secret memory, or itself if it is there or nobody asked for it."""
+    return _moved(array) if _wanted and not _is_ours(array) else array
+
+
+def _is_ours(array: NDArray[Any]) -> bool:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, _Block)
+
+
+def _moved(array: NDArray[Any]) -> NDArray[Any]:
+    if array.nbytes == 0:
+        return array
+    moved = np.asarray(_Block(array.nbytes))[: array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    if array.flags.writeable:
+        wipe(array)
+    return moved
+
+
+class _Block:
+    """A stretch of memory, overwritten and given back when the last array in it is gone."""
+
+    __slots__ = ("__array_interface__", "_address", "_kind", "_place", "_size")
+
+    def __init__(self, nbytes: int) -> None:
+        place = max(_LEAST, (nbytes - 1).bit_length())
+        self._place: int | None
+        with _lock:
+            if place <= _LARGE:
+                self._address, self._kind = _small(place)
+                self._size, self._place = 1 << place, place
+            else:
+                self._size, self._place = -(-nbytes // _PAGE) * _PAGE, None
+                self._address, self._kind = _map(self._size)
+            _held[self._kind] += self._size
+        self.__array_interface__ = {
+            "shape": (self._size,),
+            "typestr": "|u1",
+            "data": (self._address, False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        wipe_at(self._address, self._size)
+        with _lock:
+            _held[self._kind] -= self._size
+            if self._place is None:
+                _libc().munmap(ctypes.c_void_p(self._address), ctypes.c_size_t(self._size))
+            else:
+                _free.setdefault(self._place, []).append(self._address)
+
+
+_slabs: list[tuple[int, Kind]] = []
+
+
+def _small(place: int) -> tuple[int, Kind]:
+    """Return the address of a piece of a slab. Slabs are kept for as long as the process lives."""
+    found = _free.setdefault(place, [])
+    if not found:
+        start, kind = _map(_SLAB)
+        _slabs.append((start, kind))
+        found.extend(range(start, start + _SLAB, 1 << place))
+    address = found.pop()
+    return address, next(kind for start, kind in _slabs if start <= address < start + _SLAB)
+
+
+def _map(size: int) -> tuple[int, Kind]:
+    """Return the address of fresh memory, of the best kind there is."""
+    if (address := _map_secret(size)) is not None:
+        return address, "secret"
+    address = _mmap(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    if address is None:
+        raise MemoryError
+    where, length = ctypes.c_void_p(address), ctypes.c_size_t(size)
+    _libc().madvise(where, length, _DONTDUMP)
+    return address, "ordinary" if _libc().mlock(where, length) else "locked"
+
+
+def _map_secret(size: int) -> int | None:
+    file: int = _libc().syscall(ctypes.c_long(_SYSCALL), ctypes.c_uint(os.O_CLOEXEC))
+    if file < 0:
+        return None
+    try:
+        os.ftruncate(file, size)
+        address = _mmap(size, mmap.MAP_SHARED, file)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    if address is not None:
+        _libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _DONTFORK)
+    return address
+
+
+def _mmap(size: int, flags: int, file: int) -> int | None:
+    call = _libc().mmap
+    call.restype = ctypes.c_void_p
+    readable = mmap.PROT_READ | mmap.PROT_WRITE
+    address: int | None = call(None, ctypes.c_size_t(size), readable, flags, file, ctypes.c_long(0))
+    return None if address == _FAILED else address
+
+
+def _kind_to_expect() -> Kind:
+    with _lock:
+        return _Block(_PAGE)._kind
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,11 @@
+"""Exact random draws from the operating system's entropy, none of which outlives an atomic step.
+
+``entropy`` fills a buffer from the kernel; ``laws`` says exactly what is drawn, ``balls`` has the noise that adds up to
+0; ``source`` draws it and wipes. ``SeededSource`` is for tests and experiments only and says so.
+"""
+
+from panstream.primitives.noise._seeded import SeededSource
+from panstream.primitives.noise.distributions import Coin, DiscreteGaussian, DiscreteLaplace, Preference, symmetric_pair
+from panstream.primitives.noise.source import Source
+
+__all__ = ["Coin", "DiscreteGaussian", "DiscreteLaplace", "Preference", "SeededSource", "Source", "symmetric_pair"]

@@ -1,0 +1,147 @@
+"""Many exact draws of integer noise from one table: inversion, with as many bits as the answer needs.
+
+Let w(m) = exp(-rate·m) or exp(-rate·m²), and G(m) = (w(0) + 2·w(1) + ... + 2·w(m)) / (w(0) + 2·w(1) + ...): the chance
+that noise of the law is at most m in size. With U uniform on [0, 1), the smallest m with U < G(m) has exactly that law
+of sizes, and an independent bit gives its sign.
+
+U is not rounded: a draw knows its first 63 bits, u, and the table holds b(m) = floor(2^63·G(m)). If u < b(m), then
+U < G(m) whatever the bits to come; if u > b(m), then U > G(m). Only if u = b(m) they decide, with a chance below 2^-46
+a draw. Then :func:`resolve` draws them, and computes G as precisely as they need. So the law is the stated one, with
+its tails; nothing is cut off and no probability is rounded.
+
+G is bounded from both sides by integers. All products are rounded down, and a product of numbers up to 1 carries the
+errors of its factors and one more unit: the weight of m is at most 2·(m + 2)² units too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.primitives.noise.distributions import RATE_BITS, DiscreteGaussian, DiscreteLaplace
+
+_FIRST = 63
+_GUARD = 64
+_MOST = 1 << 16  # sizes in a table; laws that reach farther are drawn one by one
+_LEAST_DIGITS, _MOST_DIGITS = 6, 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DrawTable:
+    """b(m) for all m up to the first that is 2^63 - 1. The entry of u in the guide, by so many leading ``digits`` of
+    2^63 - u, is the first of ``reach`` numbers m among which is the one that u means.
+    """
+
+    bounds: NDArray[np.uint64]
+    guide: NDArray[np.int32]
+    digits: int
+    reach: int
+
+
+Law = DiscreteLaplace | DiscreteGaussian
+
+
+@lru_cache(maxsize=32)
+def draw_table(law: Law) -> _DrawTable | None:
+    """Return the table of a law, or None where it would be too long."""
+    numerator = law.numerator or 0
+    reach = 46.0 / law.kappa if isinstance(law, DiscreteLaplace) else 9.6 * law.sigma
+    if not numerator or reach > _MOST:
+        return None
+    bits = _FIRST + _GUARD
+    while (floors := _floors(law, bits)) is None:
+        bits *= 2
+    bounds = np.array(floors, np.uint64)
+    digits = min(max(len(floors).bit_length() - 2, _LEAST_DIGITS), _MOST_DIGITS)
+    words = _words_of_entries(digits)
+    first, last = (np.searchsorted(bounds, each).astype(np.int32) for each in words)
+    reach = int((last - first).max()) + 1
+    guide = np.minimum(first, len(floors) - reach)  # no search leaves the table
+    for array in (bounds, guide):
+        array.flags.writeable = False
+    return _DrawTable(bounds, guide, digits, reach)
+
+
+def _words_of_entries(digits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return a word that is not above the first of each entry of a guide, and one that is not below the last."""
+    entries = np.arange((_FIRST << digits) + 2) + (1023 << digits)
+    edges = (entries << 52 - digits).view(np.float64)  # distances from 2^63 at which entries begin
+    # Distances below 2^52 are exact in floating point, others are rounded to a multiple of 1,024 at most.
+    slack = np.where(edges < 2.0**52, 0.0, 4096.0)
+    nearest, farthest = np.ceil(edges - slack)[:-1], np.ceil(edges + slack)[1:] - 1.0
+    largest = (1 << _FIRST) - 1
+    last, first = ([largest + 1 - min(max(int(each), 1), largest + 1) for each in far] for far in (nearest, farthest))
+    return np.minimum(np.array(first, np.uint64), np.array(last, np.uint64)), np.array(last, np.uint64)
+
+
+def _floors(law: Law, bits: int) -> list[int] | None:
+    """Return b(0), b(1), ... up to 2^63 - 1, or None if ``bits`` do not decide one of them."""
+    shift = bits - _FIRST
+    floors = []
+    for low, high in _bounds(law, bits):
+        if low >> shift != high >> shift:
+            return None
+        floors.append(low >> shift)
+        if floors[-1] == (1 << _FIRST) - 1:
+            return floors
+    return None
+
+
+def resolve(law: Law, start: int, more: Callable[[], int]) -> int:
+    """Return the size that a uniform number with the first 63 bits ``start`` means; ``more`` gives 64 further bits.
+
+    What is computed here on the way is not overwritten. It is called for less than one draw in 2^46.
+    """
+    bits = _FIRST
+    while True:
+        start, bits = start << 64 | more(), bits + 64
+        for size, (low, high) in enumerate(_bounds(law, bits)):
+            if start + 1 <= low:
+                return size
+            if start < high:
+                break
+
+
+def _bounds(law: Law, bits: int) -> Iterator[tuple[int, int]]:
+    """Yield integers around 2^bits·G(m) for m = 0, 1, ... until all that follow are nearly 2^bits."""
+    one = 1 << (bits + _GUARD)
+    weights, beyond = weights_below(law, bits + _GUARD)
+    doubled = [weights[0], *(2 * weight for weight in weights[1:])]
+    missing = [4 * (size + 2) ** 2 for size in range(len(weights))]
+    least = sum(doubled)
+    most = least + sum(missing) + 2 * beyond
+    assert one <= least  # the weight of 0 is 1
+    low = high = 0
+    for weight, error in zip(doubled, missing, strict=True):
+        low, high = low + weight, high + weight + error
+        yield (low << bits) // most, min(-(-(high << bits) // least), (1 << bits) - 1)
+
+
+def weights_below(law: Law, bits: int) -> tuple[list[int], int]:
+    """Return the weights of 0, 1, ... in units of 2^-bits, rounded down, and a bound for the sum of all later ones.
+
+    The weight of m is at most 2·(m + 2)² units too small.
+    """
+    one = 1 << bits
+    context = Context(prec=bits // 3 + 20)
+    rate = context.divide(Decimal(law.numerator or 0), Decimal(1 << RATE_BITS))
+
+    def power(times: int) -> int:
+        exact = context.exp(context.multiply(rate, Decimal(-times)))
+        scaled = context.multiply(exact, Decimal(one)).to_integral_value(rounding=ROUND_FLOOR, context=context)
+        return max(int(scaled) - 1, 0)
+
+    ratio = power(1)
+    growth = power(2) if isinstance(law, DiscreteGaussian) else one
+    weights = [one]
+    while weights[-1]:
+        weights.append(weights[-1] * ratio >> bits)
+        ratio = ratio * growth >> bits
+    size = len(weights)
+    last = 2 * (size + 2) ** 2  # the true weight of the last, which was rounded down to 0
+    return weights, last * one // (one - ratio - 4 * size) + 1

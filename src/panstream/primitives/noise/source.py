@@ -1,0 +1,359 @@
+"""Randomness for one atomic step: fresh from the operating system, exact, and wiped when the step ends.
+
+An intruder who reads a generator's state can rewind it to past coins and run it forward to future noise. So nothing
+random is kept: a source lives for one step, and on leaving its ``with`` block the key, the keystream and every array
+it handed out are overwritten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.noise.distributions import (
+    COIN_BITS,
+    LAPLACE_BITS,
+    RATE_BITS,
+    Coin,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Preference,
+)
+from panstream.primitives.noise.entropy import system_entropy
+
+Integers = NDArray[np.signedinteger[Any]]
+_Add = Callable[[Integers, NDArray[np.uint64], NDArray[np.int64]], int]
+_Settle = Callable[[list[int], Callable[[], int]], int]
+
+_NO_WORDS = np.empty(0, np.uint64)
+_DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
+_CHUNK = 1 << 20
+_SMALL_CHUNK = 1 << 16
+_TOSS_WORDS = 1 << 15  # random words that coins are tossed from at a time
+_COIN_WORDS = 3800  # words of coins in a piece: they take 32,154 random words on average, standard deviation 68
+_ZEROS = np.zeros(_CHUNK, np.uint8)
+_MANY = 1 << 14  # draws from which a table pays
+_LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
+
+
+class Source:
+    """Draws for one atomic step. Use as a context manager; arrays it returns are zeroed when the block ends.
+
+    >>> from panstream.primitives.noise import Coin
+    >>> with Source() as source:
+    ...     heads = int(source.bernoulli(Coin.at_most(0.5), 1000).sum())
+    >>> 300 < heads < 700
+    True
+    """
+
+    __slots__ = ("_cipher", "_drawn", "scratch")
+
+    is_secure = True
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+        self._cipher: CipherContext | None = None
+        self._drawn = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Overwrite everything random that this step held."""
+        self._cipher = None  # OpenSSL cleanses its round keys when the context is freed
+        self._drawn = 0
+        self.scratch.close()
+
+    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return ``size`` independent tosses of ``coin`` as bytes 0 and 1."""
+        coins = self.scratch.array(size) if out is None else out[:size]
+        if coin.threshold in (0, 1 << COIN_BITS):
+            coins.fill(coin.threshold != 0)
+            return coins
+        from panstream.primitives.kernels.noise.bernoulli import compare_bytes, finish_coins
+
+        self._fill(coins)
+        top = np.uint8(coin.threshold >> 56)
+        rest = np.uint64(coin.threshold & ((1 << 56) - 1))
+        ties = compare_bytes(coins, top)
+        finish_coins(coins, top, rest, self._words(ties))
+        return coins
+
+    def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+        """Put an independent toss of ``coin`` in place of every bit that is marked."""
+        if coin.threshold in (0, 1 << COIN_BITS):
+            bits |= marks
+            if coin.threshold == 0:
+                bits ^= marks
+            return
+        from panstream.primitives.kernels.noise.bernoulli import redraw, toss_words
+
+        digits = _digits_of(coin.threshold)
+        words: NDArray[np.uint64] = self.scratch.array(_TOSS_WORDS, np.uint64)
+        coins: NDArray[np.uint64] = self.scratch.array(_COIN_WORDS, np.uint64)
+        done = 0
+        while done < marks.size:
+            tossed = 0
+            while tossed < coins.size:
+                self._fill(words.view(np.uint8))
+                tossed = toss_words(digits, words, coins, tossed)
+            done = redraw(bits, marks, done, coins)
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent uniform integers in ``[0, bound)``, for ``1 <= bound <= 2**63``."""
+        if not 1 <= bound <= 1 << 63:
+            raise InvalidParameter(f"bound must be in 1..2**63, got bound={bound}")
+        from panstream.primitives.kernels.noise.bernoulli import uniform_below
+
+        out: NDArray[np.int64] = self.scratch.array(size, np.int64)
+        done = 0
+        while done < size:
+            words = self._words((size - done) * 3 // 2 + 8)
+            done, _ = uniform_below(out, done, np.uint64(bound), words)
+        return out
+
+    def fill_words(self, words: NDArray[np.uint64]) -> None:
+        """Fill a contiguous array with uniform 64-bit words; whoever owns the array wipes it."""
+        self._fill(words.view(np.uint8))
+
+    def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
+        """Add independent noise of ``law`` to every element of ``values``, in place.
+
+        How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
+        elements but for a chance of 2^-121 each (:mod:`panstream.primitives.noise._laplace_digits`).
+        """
+        if law.numerator is None or not values.size or self._add_many(values, law):
+            return
+        from panstream.primitives.kernels.noise.laplace_digits import add_from_digits
+        from panstream.primitives.noise._laplace_digits import digit_coins, settle
+
+        high, low = digit_coins(law)
+
+        def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
+            return add_from_digits(piece, words, high, low, undecided)
+
+        self._add_few(values, 4 * high.size, add, lambda words, more: settle(law, words, more))
+
+    def _add_few(self, values: Integers, each: int, add: _Add, settle: _Settle) -> None:
+        """Add noise that takes ``each`` words for an element; ``add`` leaves open what ``settle`` finishes."""
+        room = min(values.size, _SMALL_CHUNK // 8 // each)
+        words: NDArray[np.uint64] = self.scratch.array(room * each, np.uint64)
+        undecided: NDArray[np.int64] = self.scratch.array(room, np.int64)
+        for start in range(0, values.size, room):
+            piece = values[start : start + room]
+            self._fill(words[: piece.size * each].view(np.uint8))
+            for place in undecided[: add(piece, words, undecided)].tolist():
+                drawn = words[place * each : (place + 1) * each].tolist()
+                piece[place] += settle(drawn, lambda: int(self._words(1)[0]))
+
+    def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add noise that sums to 0, in place: P(x) proportional to exp(-kappa·|x|₁) among such integer vectors.
+
+        All elements but one are drawn from ``law``; the last is minus their sum s, accepted with probability
+        proportional to exp(-kappa·|s|), which is that of a further draw being at least |s|.
+        """
+        if law.numerator is None or values.size < 2:
+            return
+        rows = 4 + 2 * math.isqrt(values.size)  # about one in two times the square root of the size is accepted
+        draws: NDArray[np.int64] = self.scratch.array(rows * values.size, np.int64)
+        table = draws.reshape(rows, values.size)
+        while True:
+            draws.fill(0)
+            Source.add_discrete_laplace(self, draws, law)
+            sums = table[:, :-1].sum(axis=1)
+            accepted = np.flatnonzero(table[:, -1] >= np.abs(sums))
+            if accepted.size:
+                table[accepted[0], -1] = -sums[accepted[0]]
+                values += table[accepted[0]]
+                return
+
+    def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
+        """Add noise x to several tables, in place: P(x) proportional to exp(-kappa·max‖x_i‖₁), each x_i with sum 0.
+
+        Exact and for few cells (:mod:`panstream.primitives.noise.lattice_balls`), which also says what is not overwritten.
+        """
+        if law.numerator is None:
+            return
+        from panstream.primitives.noise.lattice_balls import balanced_point, mixture, pick
+
+        numerator = min(2 * law.numerator, (1 << 62) - 1)
+        shares = mixture(tuple(table.size for table in tables))
+        radius = pick(shares, Fraction(numerator, 1 << LAPLACE_BITS), self._below)
+        radius += self._geometric_sum(len(shares), DiscreteLaplace(numerator))
+        for table in tables:
+            table += balanced_point(table.size, radius, self._below)
+
+    def _add_many(self, values: Integers, law: DiscreteLaplace | DiscreteGaussian) -> bool:
+        """Add noise from a table of the law if that pays, and tell whether it was done: a matter of sizes only."""
+        if values.size < _MANY or not values.flags.c_contiguous:
+            return False
+        from panstream.primitives.noise._inversion_table import draw_table, resolve
+
+        table = draw_table(law)
+        if table is None:
+            return False
+        from panstream.primitives.kernels.noise.inversion_table import add_from_table
+
+        flat = values.reshape(-1)
+        words: NDArray[np.uint64] = self.scratch.array(min(flat.size, _CHUNK // 8), np.uint64)
+        undecided: NDArray[np.int64] = self.scratch.array(words.size, np.int64)
+        for start in range(0, flat.size, words.size):
+            piece = flat[start : start + words.size]
+            self._fill(words[: piece.size].view(np.uint8))
+            count = add_from_table(piece, words, table.bounds, table.guide, table.digits, table.reach, undecided)
+            for place in undecided[:count].tolist():
+                first = int(words[place])
+                size = resolve(law, first >> 1, lambda: int(self._words(1)[0]))
+                piece[place] += -size if first & 1 else size
+        return True
+
+    def _geometric_sum(self, count: int, law: DiscreteLaplace) -> int:
+        """Return the sum of ``count`` numbers with P(k) proportional to exp(-kappa·k): what is left of two-sided
+        noise.
+        """
+        total = 0
+        draws: NDArray[np.int64] = self.scratch.array(2 * count + 32, np.int64)
+        while count:
+            draws.fill(0)
+            Source.add_discrete_laplace(self, draws, law)
+            kept = draws[draws >= 0][:count]
+            total, count = total + int(kept.sum()), count - kept.size
+        return total
+
+    def _below(self, bound: int) -> int:
+        """Return a uniform integer below any bound."""
+        bits = (bound - 1).bit_length()
+        while True:
+            drawn = int.from_bytes(self._words(-(-bits // 64)).tobytes(), "little") >> (-bits % 64)
+            if drawn < bound:
+                return drawn
+
+    def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
+        """Add independent noise of ``law`` to every element of ``values``, in place.
+
+        How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
+        elements but for a chance of 2^-64 each (:mod:`panstream.primitives.noise._gaussian_rejection`).
+        """
+        if law.numerator is None or not values.size or self._add_many(values, law):
+            return
+        from panstream.primitives.kernels.noise.gaussian_rejection import add_from_candidates
+        from panstream.primitives.noise._gaussian_rejection import WORDS, candidates_of, settle
+
+        drawn = candidates_of(law)
+        curvature, places = np.uint64(law.numerator), np.uint64(drawn.places)
+
+        def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
+            return add_from_candidates(
+                piece, words, drawn.starts, drawn.high, drawn.low, curvature, places, drawn.number, undecided
+            )
+
+        self._add_few(values, WORDS * drawn.number, add, lambda words, more: settle(law, words, more))
+
+    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        """Return an index i with probability proportional to exp(rate · utilities[i]): the exponential mechanism."""
+        return self._choose(utilities, preference, again=True)
+
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        """Return an index near the largest utility by permute-and-flip (McKenna, Sheldon 2020).
+
+        For the same pure epsilon it is never worse than :meth:`exponential`; its zCDP loss is larger.
+        """
+        return self._choose(utilities, preference, again=False)
+
+    def _choose(self, utilities: NDArray[np.int64], preference: Preference, again: bool) -> int:
+        if utilities.size == 0:
+            raise InvalidParameter("utilities must not be empty")
+        exponents = self._exponents(utilities, preference)
+        from panstream.primitives.kernels.noise.private_selection import accept_uniform, permute_and_flip
+
+        bits = np.uint64(RATE_BITS)
+        state: NDArray[np.int64] = self.scratch.array(2, np.int64)
+        state[:] = 0
+        order: NDArray[np.int64] = self.scratch.array(utilities.size, np.int64)
+        order[:] = np.arange(utilities.size)
+        if again:
+            self._refill(1, 4 * utilities.size, lambda _, words: accept_uniform(exponents, state, bits, words))
+        else:
+            self._refill(1, 4 * utilities.size, lambda _, words: permute_and_flip(exponents, order, state, bits, words))
+        return int(state[0])
+
+    def _exponents(self, utilities: NDArray[np.int64], preference: Preference) -> NDArray[np.uint64]:
+        """Return rate · (largest utility - utility) over 2**52, none above 1,024, without overflow."""
+        gaps: NDArray[np.uint64] = self.scratch.array(utilities.size, np.uint64)
+        # Wrapping around is right: the true difference of two int64 fits in uint64.
+        np.subtract(utilities.max().astype(np.int64).view(np.uint64), utilities.view(np.uint64), out=gaps)
+        if preference.numerator is None:
+            gaps[gaps > 0] = _LARGEST_EXPONENT << 1  # marks "never"
+            return gaps
+        if preference.numerator == 0:
+            gaps[:] = 0
+            return gaps
+        np.minimum(gaps, np.uint64(_LARGEST_EXPONENT // preference.numerator), out=gaps)
+        gaps *= np.uint64(preference.numerator)
+        return gaps
+
+    def _refill(self, size: int, each: int, draw: Callable[[int, NDArray[np.uint64]], tuple[int, int]]) -> None:
+        """Call ``draw(complete, words)`` until ``size`` outcomes are complete; unused words go into the next call."""
+        done, kept = 0, self._words(0)
+        while done < size:
+            need = (size - done) * each + 32
+            words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + kept.size, np.uint64)
+            words[: kept.size] = kept
+            self._fill(words[kept.size :].view(np.uint8))
+            done, used = draw(done, words)
+            kept = words[used:]
+
+    def _words(self, count: int) -> NDArray[np.uint64]:
+        if count == 0:
+            return _NO_WORDS
+        words: NDArray[np.uint64] = self.scratch.array(count, np.uint64)
+        self._fill(words.view(np.uint8))
+        return words
+
+    def _fill(self, buffer: NDArray[np.uint8]) -> None:
+        """Fill ``buffer`` with uniform bytes."""
+        if self._cipher is None and self._drawn + buffer.nbytes <= _DIRECT:
+            self._drawn += buffer.nbytes
+            system_entropy(buffer)
+            return
+        if self._cipher is None:
+            self._cipher = self._expand()
+        for start in range(0, buffer.nbytes, _CHUNK):
+            piece = buffer[start : start + _CHUNK]
+            self._cipher.update_into(_ZEROS.data[: piece.nbytes], piece.data)
+
+    @staticmethod
+    def _expand() -> CipherContext:
+        """Return AES-256 in counter mode under a fresh key; our copy of the key is wiped at once."""
+        key = np.empty(32, np.uint8)
+        system_entropy(key)
+        try:
+            return counter_mode(key)
+        finally:
+            wipe(key)
+
+
+@lru_cache(maxsize=64)
+def _digits_of(threshold: int) -> NDArray[np.uint64]:
+    """Return the binary digits of a threshold, the highest first, each as a word of equal bits."""
+    digits = np.array([-(threshold >> place & 1) for place in range(COIN_BITS - 1, -1, -1)], np.int64).view(np.uint64)
+    digits.flags.writeable = False
+    return digits
+
+
+def counter_mode(key: NDArray[np.uint8]) -> CipherContext:
+    """Return an AES-256-CTR keystream; the counter may start at 0 since a key is used once."""
+    view: Any = key.data
+    return Cipher(algorithms.AES(view), modes.CTR(bytes(16))).encryptor()

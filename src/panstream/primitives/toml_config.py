@@ -1,0 +1,131 @@
+"""Configuration files of the engine, of federated runs and of synthesisers: read in one way, with errors that name the
+place.
+
+Every key is checked; an unknown one is refused with the nearest known one, since a misspelt privacy setting must not
+pass silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from panstream.errors import ConfigError, InvalidParameter, translated
+from panstream.primitives.durations import parse_duration
+
+_KINDS = {str: "string", int: "whole number", float: "finite number", dict: "table", list: "list"}
+_KINDS |= {bool: "truth value, true or false"}
+
+
+def read_file(path: Path, what: str = "configuration file") -> Any:
+    """Return what a file of TOML says, or one of JSON, which begins with a brace."""
+
+    def told(error: Exception) -> ConfigError:
+        if isinstance(error, FileNotFoundError):
+            return ConfigError(f"there is no {what} {path.name!r}")
+        if isinstance(error, OSError):
+            return ConfigError(f"the {what} {path.name!r} cannot be read: {error.strerror}")
+        return ConfigError(f"the {what} {path.name!r} is not valid {kind}: {error}")
+
+    kind = "TOML"
+    text = translated(lambda: path.read_text("utf-8"), (OSError, UnicodeDecodeError), told)
+    if not text.lstrip().startswith("{"):
+        return translated(lambda: tomllib.loads(text), ValueError, told)
+    kind = "JSON"
+    return translated(lambda: json.loads(text), (ValueError, RecursionError), told)
+
+
+def toml_key(name: str) -> str:
+    """Write a name as TOML takes it for a key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def toml_lines(values: Mapping[str, Any]) -> list[str]:
+    """Write the keys of a table with their values, tables within it in one line each.
+
+    >>> toml_lines({"name": "visits", "groups": {"north west": [1, 2.5]}})
+    ['name = "visits"', 'groups = { "north west" = [1, 2.5] }']
+    """
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items()]
+
+
+def toml_value(value: Any) -> str:
+    """Write a value as TOML does."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(toml_lines(value)) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, str) and "\\" in value and value.isprintable() and not set("'\"") & set(value):
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | str) else str(value)
+
+
+class Section:
+    """One table of a file, all of whose keys are ``known``; ``place`` is how errors call it."""
+
+    def __init__(self, place: str, values: Any, known: Collection[str]) -> None:
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{place} must be a table")
+        self.place, self.values = place, values
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                raise ConfigError(f"{place}: unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+
+    def has(self, key: str) -> bool:
+        """Return whether a value is given."""
+        return self.values.get(key) is not None
+
+    def optional(self, key: str, kind: type[Any], default: Any = None) -> Any:
+        """Return a value of a type; of type float, any finite number."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        fits = isinstance(value, int | float if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+        if not fits or (kind is float and not math.isfinite(value)):
+            raise ConfigError(f"{self.place}: {key} must be a {_KINDS[kind]}")
+        return float(value) if kind is float else value
+
+    def required(self, key: str, kind: type[Any]) -> Any:
+        """Return a value that must be there."""
+        value = self.optional(key, kind)
+        if value is None or value == "":
+            raise ConfigError(f"{self.place}: {key} is missing")
+        return value
+
+    def positive(self, key: str) -> float:
+        """Return a positive number that must be there."""
+        value: float = self.required(key, float)
+        if not value > 0:
+            raise ConfigError(f"{self.place}: {key} must be positive, got {key}={value:g}")
+        return value
+
+    def whole(self, key: str, low: int, high: int) -> int | None:
+        """Return a whole number in ``low..high``."""
+        value: int | None = self.optional(key, int)
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"{self.place}: {key} must be in {low}..{high}, got {key}={value}")
+        return value
+
+    def duration(self, key: str) -> float | None:
+        """Return a length of time in seconds."""
+        if not self.has(key):
+            return None
+        return translated(
+            lambda: parse_duration(self.values[key], name=key),
+            InvalidParameter,
+            lambda error: ConfigError(f"{self.place}: {error}"),
+        )
+
+    def choice(self, key: str, options: Collection[str]) -> Any:
+        """Return one of several words, if any is given."""
+        value = self.optional(key, str)
+        if value is not None and value not in options:
+            raise ConfigError(f"{self.place}: {key} must be one of {', '.join(options)}, got {value!r}")
+        return value

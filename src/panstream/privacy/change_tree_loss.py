@@ -1,0 +1,111 @@
+"""What a tree over the changes of a number of ones costs: bits that arrivals draw afresh, counted at every tick.
+
+An open node stores -S + a draw, S the number of ones when it opened, and is released as the change plus two draws. One
+event moves an interval of a bit's history, a user all of it. Proofs: docs/proofs/continual-users.md; the formulas are
+checked against an enumeration of the shipped code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.joint_loss import kappa_near, log_mixture, mixture_room, present_probability
+from panstream.privacy.numeric_search import bisected
+from panstream.privacy.rounding import down
+
+_MARGIN = 1e-9  # of epsilon: far more than floats lose in the formula of Theorem B
+_ROUNDS = 60
+
+
+def change_room(epsilon: float, epsilon_state: float, start: float = 0.0, *, deletions: bool = False) -> float:
+    """Return the largest ``tree`` with which one event loses at most ``epsilon``, rounded down.  [Theorem A]
+
+    ``tree`` is levels·kappa and ``start`` the rate of the noise with which the start is released, 0 if it is not.
+
+    With deletions a start of the same rate as the whole tree is free.
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    left = Fraction(epsilon) - Fraction(epsilon_state)
+    if not left > 0:
+        raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
+    room = mixture_room(left, epsilon_state)
+    if deletions:
+        found = min(room / 2, room - Fraction(start))
+    else:
+        found = min(room - Fraction(start), mixture_room(Fraction(epsilon), epsilon_state) / 2)
+    if not found > 0:
+        raise InvalidParameter(f"start must leave something of epsilon={epsilon}, got start={start}")
+    return down(found)
+
+
+def change_room_near(epsilon: float, epsilon_state: float, start: float, *, deletions: bool = False) -> float:
+    """Return ``change_room`` to within rounding, either way, and 0 where there is none: quick, for searches only."""
+    room = kappa_near(epsilon, epsilon_state)
+    if deletions:
+        return max(min(room / 2.0, room - start), 0.0)
+    return max(min(room - start, kappa_near(epsilon + epsilon_state, epsilon_state) / 2.0), 0.0)
+
+
+def single_room(epsilon: float, epsilon_state: float, start: float) -> float:
+    """Return the largest kappa with which a user loses at most ``epsilon``, less a margin; 0 if there is none.
+
+    The start is released, then one answer, and no row is taken after it. [Theorem C]
+    """
+    left = epsilon * (1.0 - _MARGIN) - epsilon_state
+    early = left + log_mixture(-epsilon_state, -start)
+    late = left - log_mixture(epsilon_state, start)
+    if not (early > 0.0 and late > 0.0):
+        return 0.0
+    return min(_unmixed(epsilon_state, early), _unmixed(-epsilon_state, late))
+
+
+def _unmixed(epsilon_state: float, loss: float) -> float:
+    return math.log1p(math.expm1(loss) / present_probability(epsilon_state))
+
+
+def _flicker_loss(
+    epsilon_state: float, kappa: float, levels: int, closings: Sequence[int], *, windowed: bool = False
+) -> float:
+    """Return a bound for what any rows of one user lose; infinite where 2·levels·kappa exceeds ``epsilon_state``.
+
+    ``closings`` has the number of ticks at which exactly 1, 2, ..., levels levels close: all of them, the K highest for
+    a user of K rows, or those of the worst window.                                                  [Theorem B]
+
+    eps_s + h·kappa·(4p1 - p0) + g(h·kappa) + sum g(2·kappa·L) + ln cosh kappa·[3h + 2r/(1+r)²·sum L],
+    g(x) = ln(p0·e**(p1·x) + p1·e**(-p0·x)), r = R·e**(-2h·kappa). Where only the rows within a window may differ, the
+    stretches that reach into it and out of it cost 2g(2h·kappa) instead of g(h·kappa), and h more nodes may bend.
+    """
+    tree = levels * kappa
+    if 2.0 * tree > epsilon_state:
+        return math.inf
+    p1 = present_probability(epsilon_state)
+    odds = math.exp(epsilon_state - 2.0 * tree)
+    differ = 2.0 * odds / (1.0 + odds) ** 2
+    nodes = math.fsum(level * many for level, many in enumerate(closings, 1)) + windowed * levels
+    ends = 2.0 * _spread(2.0 * tree, p1) if windowed else _spread(tree, p1)
+    stretches = math.fsum(many * _spread(2.0 * kappa * level, p1) for level, many in enumerate(closings, 1))
+    bends = math.log(math.cosh(kappa)) * (3 * levels + differ * nodes)
+    return epsilon_state + tree * (5.0 * p1 - 1.0) + ends + stretches + bends
+
+
+def _spread(x: float, p1: float) -> float:
+    """Return g(x): by how much ln E e**(x·bit) exceeds x·E bit, the worse of both coins and signs."""
+    return (p1 - 1.0) * x + math.log1p((1.0 - p1) * math.expm1(x))
+
+
+def flicker_room(
+    epsilon: float, epsilon_state: float, levels: int, closings: Sequence[int], *, windowed: bool = False
+) -> float:
+    """Return the largest ``tree`` = levels·kappa with which one user loses at most ``epsilon``, by bisection."""
+    if math.isinf(epsilon):
+        return math.inf
+    most, high = epsilon * (1.0 - _MARGIN), epsilon_state / 2.0
+
+    def fits(tree: float) -> bool:
+        return _flicker_loss(epsilon_state, tree / levels, levels, closings, windowed=windowed) <= most
+
+    return high * (1.0 - _MARGIN) if fits(high) else bisected(fits, 0.0, high, _ROUNDS)[0]

@@ -1,0 +1,129 @@
+"""Exact joint losses of (state at one time, all outputs) for stored bits and for counters, as closed forms.
+
+Proofs: docs/proofs/joint-loss.md. Every formula here is checked against an enumeration of the shipped code.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from typing import TypeVar
+
+from panstream.errors import InvalidParameter
+from panstream.primitives.noise.distributions import exp_fraction
+from panstream.privacy.numeric_search import bisected
+from panstream.privacy.rounding import HAIR, down, log_down, log_up
+
+Number = TypeVar("Number", float, Fraction)
+
+
+def present_probability(epsilon_state: float) -> float:
+    """Return p1 = R/(1+R), R = e**epsilon_state: the chance that a present user's bit is 1."""
+    return 1.0 / (1.0 + math.exp(-epsilon_state))
+
+
+def symmetric_loss(epsilon_state: float, kappa: float, releases: int = 1) -> float:
+    """Return the joint loss of bits with p0 = 1 - p1 under n releases of sum + DLap(kappa).
+
+    epsilon = epsilon_state + ln(1 - p1 + p1·e**(n·kappa))                                  [joint-loss.md, Theorem 1]
+    """
+    return epsilon_state + log_mixture(epsilon_state, releases * kappa)
+
+
+def log_mixture(epsilon_state: float, exponent: float) -> float:
+    """Return ln(1 - p1 + p1·e**exponent) without overflow or cancellation."""
+    p1 = present_probability(epsilon_state)
+    if exponent > 30.0:
+        return exponent + math.log(p1 + (1.0 - p1) * math.exp(-exponent))
+    return math.log1p(p1 * math.expm1(exponent))
+
+
+def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
+    """Return ``kappa_for`` to within rounding, either way: quick, for searches only.
+
+    kappa = ln(1 + (e**(epsilon - (k+1)·epsilon_state) - 1)/p1) / n
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    left = epsilon - (announced + 1) * epsilon_state
+    p1 = present_probability(epsilon_state)
+    if left > 30.0:
+        return (left - math.log(p1)) / releases
+    return math.log1p(math.expm1(left) / p1) / releases
+
+
+@lru_cache(maxsize=1024)
+def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
+    """Return the largest kappa with which all looks and releases lose at most ``epsilon``, rounded down.
+
+    k announced looks lose epsilon_state each, and the last phase ``symmetric_loss``            [joint-loss.md, Theorem
+    3]
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    left = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
+    if not left > 0:
+        raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
+    return down(mixture_room(left, epsilon_state) / releases)
+
+
+def mixture_room(left: Fraction, epsilon_state: float) -> Fraction:
+    """Return the largest x with ln(1 - p1 + p1·e**x) at most ``left``, rounded down: the inverse of ``log_mixture``."""
+    if left > _LARGE:
+        return left
+    odds = exp_fraction(-Fraction(epsilon_state)) * (1 - HAIR)
+    return log_down(1 + (exp_fraction(left) * (1 - HAIR) - 1) * (1 + odds))
+
+
+_LARGE = 100_000  # e**left would have too many digits; no kappa that large can be drawn
+
+
+def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
+    """Return the exact joint loss for any pair of coins, inserts and deletes, look before or after the outputs.
+
+    One user's bit is followed through both worlds. Before the look it was last drawn from p0 or p1; between look
+    and outputs it stays or is re-drawn. Outputs far above (below) the possible sums weigh a world by the mean of
+    K**±bit, and every other output lies between (joint-loss.md, Lemma 2), so the maximum over these finitely many
+    cases is the loss. With the outputs first, the last output's bit and the bit that is seen change places.
+    """
+    if math.isinf(kappa) or p0 in (0.0, 1.0) or p1 in (0.0, 1.0):
+        return math.inf
+    return math.log(_pair_ratio(p0, p1, math.exp(kappa * releases), math.exp(-kappa * releases)))
+
+
+def _pair_ratio(p0: Number, p1: Number, growth: Number, decay: Number) -> Number:
+    ratios: list[Number] = []
+    for factor, seen in product((growth, decay), (0, 1)):
+        views: list[Number] = []
+        for first in (p0, p1):
+            state = first if seen else 1 - first
+            views.append(state * factor if seen else state)  # not touched after the look
+            views += [state * (1 - later + later * factor) for later in (p0, p1)]
+        ratios.append(max(views) / min(views))
+    return max(ratios)
+
+
+def pair_state_loss(p0: float | Fraction, p1: float | Fraction) -> float:
+    """Return the loss of the state alone, rounded up: ln p1/p0 or ln (1-p0)/(1-p1), the larger, for p0 < p1."""
+    low, high = Fraction(p0), Fraction(p1)
+    return log_up(max(high / low, (1 - low) / (1 - high))) if low > 0 and high < 1 else math.inf
+
+
+def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | Fraction, releases: int = 1) -> float:
+    """Return the largest kappa whose ``pair_loss`` is at most ``epsilon``, by bisection, rounded down."""
+    if math.isinf(epsilon):
+        return math.inf
+    if not pair_state_loss(p0, p1) < epsilon:
+        raise InvalidParameter(f"the state alone must lose less than epsilon={float(epsilon)}")
+    high = math.log1p(math.expm1(epsilon) / p1) / releases  # the loss is at least ln(1 - p1 + p1·e**(n·kappa))
+    low, _ = bisected(lambda kappa: pair_loss(float(p0), float(p1), kappa, releases) <= epsilon, 0.0, high)
+    most = exp_fraction(epsilon) * (1 - HAIR)
+    while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > most:
+        low *= 1.0 - 2.0**-52
+    return low
+
+
+def _growths(kappa: float, releases: int) -> tuple[Fraction, Fraction]:
+    return exp_fraction(Fraction(kappa) * releases), exp_fraction(-Fraction(kappa) * releases)

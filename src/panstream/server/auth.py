@@ -1,0 +1,261 @@
+"""Who may ask for what, and for how much: tokens, their scopes, and the limits of each.
+
+A token is 32 random bytes, stored as its SHA-256, which cannot be guessed back, in a text file: one line a token,
+``name scopes sha256``. Without tokens only programs on this machine are answered. What a token uses is kept by its
+name, and only in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from panstream.errors import InvalidParameter, translated
+from panstream.primitives.noise.entropy import system_entropy
+from panstream.primitives.validation import is_loopback
+from panstream.server.errors import Refusal
+
+SCOPES = ("ingest", "read", "admin")
+_FIRST_SECONDS = 5.0
+_PREFIX = "pan_"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grant:
+    """Who a token was made for, and what it allows. Limits are kept by this name."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+_ANYBODY = _Grant(name="anybody on this machine", scopes=frozenset(SCOPES))
+
+
+def create_token(path: Path, name: str, scopes: list[str]) -> str:
+    """Add a token to the file, made if need be, and return it: the file keeps only its hash."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidParameter("name must have 1 to 64 letters, digits, dots, dashes or underscores")
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise InvalidParameter(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
+    if not scopes:
+        raise InvalidParameter(f"a token needs a scope: {', '.join(SCOPES)}")
+    if path.exists() and name in {grant.name for _, grant in _read(path)}:
+        raise InvalidParameter(f"a token named {name!r} already exists; remove its line first")
+    raw = np.empty(32, np.uint8)
+    system_entropy(raw)
+    token = _PREFIX + base64.urlsafe_b64encode(raw.tobytes()).rstrip(b"=").decode()
+    ordered = ",".join(scope for scope in SCOPES if scope in scopes)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        cut = b"\n" if size and file.read(1) != b"\n" else b""  # an editor may have left the last line open
+        file.write(cut + f"{name} {ordered} {_digest(token).hex()}\n".encode())
+    return token
+
+
+def _read(path: Path) -> list[tuple[bytes, _Grant]]:
+    refused = InvalidParameter(f"the token file {path.name!r} cannot be read")
+    lines = translated(lambda: path.read_text().splitlines(), (OSError, UnicodeDecodeError), lambda _: refused)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.startswith("#"):
+            found.append(_parsed(line, f"{path.name}, line {number}"))
+    names = [grant.name for _, grant in found]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"{path.name}: two tokens have the same name")
+    return found
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _parsed(line: str, place: str) -> tuple[bytes, _Grant]:
+    name, scopes, digest = (*line.split(), "", "", "")[:3]
+    given = frozenset(scopes.split(","))
+    if len(line.split()) != 3 or not given <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
+        raise InvalidParameter(f"{place} must read: name, scopes joined by commas, SHA-256 in hexadecimal")
+    return bytes.fromhex(digest), _Grant(name=name, scopes=given)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Checks requests. ``hashes`` of None lets everybody in who comes by a loopback name."""
+
+    hashes: tuple[tuple[bytes, _Grant], ...] | None
+
+    @classmethod
+    def load(cls, path: Path | None, host: str) -> Access:
+        """Read a file of tokens, which a server needs unless its host is a loopback address."""
+        if path is None:
+            if not is_loopback(host):
+                raise InvalidParameter("tokens are needed unless host is a loopback address, got no token file")
+            return cls(None)
+        found = _read(path)
+        if not found:
+            raise InvalidParameter(f"{path.name} holds no token; create one with: panstream token {path.name} NAME")
+        return cls(tuple(found))
+
+    def check(self, headers: Mapping[str, str], scope: str | None) -> _Grant:
+        """Return who is asking, or refuse. ``scope`` of None is open to all."""
+        self._check_site(headers)
+        if self.hashes is None or scope is None:
+            return _ANYBODY
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        grant = self.grant(token.strip()) if kind.lower() == "bearer" else None
+        if grant is None:
+            raise Refusal("unauthorized")
+        if scope not in grant.scopes:
+            raise Refusal("forbidden", f"this needs a token with scope {scope}")
+        return grant
+
+    def grant(self, token: str) -> _Grant | None:
+        """Return what a token allows. Takes equally long whatever the token."""
+        presented, match = _digest(token), None
+        for stored, grant in self.hashes or ():
+            if hmac.compare_digest(stored, presented):
+                match = grant
+        return match
+
+    def _check_site(self, headers: Mapping[str, str]) -> None:
+        """Keep web pages of other sites out: they can make a browser send requests to servers it can reach."""
+        host = headers.get("host", "")
+        if self.hashes is None and not is_loopback(_name(host)):
+            raise Refusal("misdirected")
+        origin = headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            raise Refusal("forbidden", "requests from pages of another site are refused")
+
+
+def _name(host: str) -> str:
+    """Return the name in a Host header, without the port; empty if it is none.
+
+    >>> [_name(host) for host in ("[::1]:80", "localhost:80", "127.0.0.1", "[::1]evil.example", "::1")]
+    ['::1', 'localhost', '127.0.0.1', '', '']
+    """
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every limit of a server. Sizes are bytes, times are seconds."""
+
+    body: int = 16 << 20  # of one body as sent
+    unpacked: int = 64 << 20  # of one body decompressed
+    rows: int = 1_000_000  # of one body
+    memory: int = 256 << 20  # of all bodies at a time; of one token, half of what others leave
+    rate: float = 2_000.0  # requests a second of one token; bursts of twice as many
+    at_once: int = 64  # requests of one token under way
+    connections: int = 512  # of all together
+    address_connections: int = 256  # from one address, or IPv6 network of 64 bits
+    handshake_time: float = 5.0
+    head: int = 16 << 10  # of one request's head
+    head_time: float = 10.0
+    body_time: float = 30.0
+    body_rate: float = 32_768.0  # bytes a second of a body, after its first seconds
+    producers: int = 1_000  # of one token, open at a time
+    out_of_order: int = 32  # batches that a producer may have in flight; fewer wait for an earlier one, of one token
+    order_time: float = 20.0  # that a batch waits for an earlier one of its producer
+
+    @property
+    def window(self) -> int:
+        """Return how many batches a producer may have in flight.
+
+        Those that wait for a missing one take up at most half of the token's requests: it can always be received.
+
+        >>> Limits().window, Limits(at_once=8).window, Limits(at_once=1).window
+        (32, 4, 1)
+        """
+        return max(1, min(self.out_of_order, self.at_once // 2))
+
+    def patience(self, received: int) -> float:
+        """Return how long a body may take of which so many bytes have come.
+
+        >>> Limits().patience(0), Limits().patience(327_680), Limits().patience(16 << 20)
+        (5.0, 15.0, 30.0)
+        """
+        return min(self.body_time, _FIRST_SECONDS + received / self.body_rate)
+
+
+@dataclass(slots=True)
+class _Use:
+    """What one token uses at the moment."""
+
+    allowance: float
+    at: float
+    under_way: int = 0
+    memory: int = 0
+
+
+@dataclass(slots=True)
+class Gate:
+    """Counts what every token uses."""
+
+    limits: Limits
+    clock: Callable[[], float] = time.monotonic
+    _uses: dict[str, _Use] = field(default_factory=dict)
+    _memory: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def request(self, name: str) -> Iterator[None]:
+        """Hold one of the token's places for the time of a request."""
+        self.enter(name)
+        try:
+            yield
+        finally:
+            self.leave(name)
+
+    def enter(self, name: str) -> None:
+        """Take one of the token's places, or refuse; ``leave`` gives it back."""
+        burst, now, use = 2.0 * self.limits.rate, self.clock(), self._use(name)
+        use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
+        use.at = now
+        if use.allowance < 1.0 or use.under_way >= self.limits.at_once:
+            raise Refusal("rate_limited", retry_after=1)
+        use.allowance -= 1.0
+        use.under_way += 1
+
+    def leave(self, name: str) -> None:
+        """Give a place back."""
+        self._uses[name].under_way -= 1
+
+    def reserve(self, size: int, name: str = "") -> None:
+        """Set memory aside for a body of a token, or refuse; from any thread.
+
+        A token may hold half of what the others leave: so there is always some for the next one.
+        """
+        with self._lock:
+            use = self._use(name)
+            others = self._memory - use.memory
+            full = size > 0 and 2 * (use.memory + size) > self.limits.memory - others
+            if not full:
+                self._memory += size
+                use.memory += size
+        if full:
+            raise Refusal("rate_limited", "too many events are waiting under this token; try again", retry_after=1)
+
+    def give_back(self, size: int, name: str = "") -> None:
+        """Free what was reserved."""
+        with self._lock:
+            self._memory -= size
+            self._use(name).memory -= size
+
+    def _use(self, name: str) -> _Use:
+        return self._uses.get(name) or self._uses.setdefault(name, _Use(2.0 * self.limits.rate, self.clock()))

@@ -1,0 +1,1 @@
+"""HTTP: protocol, connection limiter, routes, OpenAPI."""

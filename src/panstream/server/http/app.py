@@ -1,0 +1,381 @@
+"""The application: routes, what is done before and after every one of them, and what each answers.
+
+Everything in an answer is public: it is what the engine publishes, in JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from panstream import __version__
+from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.intrusions import CopyTime, Refreshed
+from panstream.engine.storage.release_log import Release
+from panstream.errors import (
+    BudgetExhausted,
+    ConfigError,
+    InvalidParameter,
+    NotSupported,
+    PanstreamError,
+    ProducerRefused,
+)
+from panstream.primitives.memory import secret_memory
+from panstream.server.auth import Access, Gate
+from panstream.server.errors import Refusal, to_json
+from panstream.server.http.openapi import describe
+from panstream.server.ingest.jobs import Job, origin
+from panstream.server.ingest.request_bodies import receive, receive_small
+from panstream.server.service import Service, metrics, release_json, releases_csv
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_NAMES = 100  # that one request may ask for
+_LONGEST = 1_000  # bytes of the one small JSON body
+_STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
+_ERROR_CODES = {BudgetExhausted: "budget_exhausted", InvalidParameter: "bad_request", NotSupported: "conflict"}
+
+
+def application(service: Service, access: Access, gate: Gate, pages: Sequence[BaseRoute]) -> Any:
+    """Return the ASGI application; ``pages`` are served besides the interface."""
+
+    def route(path: str, **handlers: tuple[str | None, Handler]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            scope, handler = handlers["GET" if request.method == "HEAD" else request.method]
+            grant = access.check(request.headers, scope)
+            request.state.token = grant.name
+            with gate.request(grant.name):
+                return await handler(request)
+
+        return Route(path, endpoint, methods=list(handlers))
+
+    calls = _Calls(service, gate)
+    routes: list[BaseRoute] = [
+        route("/v1/streams/{name}/events", POST=("ingest", calls.events)),
+        route("/v1/producers", GET=("ingest", calls.producers)),
+        route(
+            "/v1/producers/{name}",
+            GET=("ingest", calls.producer),
+            POST=("ingest", calls.open_producer),
+            DELETE=("ingest", calls.close_producer),
+        ),
+        route("/v1/queries", GET=("read", calls.queries)),
+        route("/v1/queries/{name}/counts", GET=("read", calls.counts)),
+        route("/v1/queries/{name}/release", POST=("admin", calls.release)),
+        route("/v1/releases", GET=("read", calls.releases)),
+        route("/v1/ledger", GET=("read", calls.ledger)),
+        route("/v1/intrusions", GET=("read", calls.intrusions), POST=("admin", calls.announce)),
+        route("/healthz", GET=(None, calls.health)),
+        route("/metrics", GET=("read", calls.metrics)),
+        route("/openapi.json", GET=(None, calls.description)),
+        *pages,
+    ]
+    handlers: Any = dict.fromkeys((HTTPException, Refusal, PanstreamError, Exception), _refuse)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+
+    async def outermost(scope: Scope, receive: Receive, send: Send) -> None:
+        """Let no error out: its traceback would be logged, and errors can quote what they stumbled over.
+
+        Afterwards the head of the request is forgotten, which the connection would keep until its next request.
+        """
+        try:
+            await app(scope, receive, send)
+        except Exception as error:
+            print(f"panstream: internal error ({type(error).__name__})", file=sys.stderr)
+        finally:
+            scope.get("headers", []).clear()
+            scope.clear()
+
+    return outermost
+
+
+class _Calls:
+    """One method a call of the interface."""
+
+    def __init__(self, service: Service, gate: Gate) -> None:
+        self._service, self._worker, self._gate = service, service.worker, gate
+        self._description = describe()
+
+    async def events(self, request: Request) -> Response:
+        if request.path_params["name"] != self._service.config.stream.name:
+            raise Refusal("not_found", "there is no stream of this name")
+        self._service.check_running()
+        sender, sequence = origin(request.headers, request.state.token)
+        body = await receive(request, self._gate, request.state.token)
+        outcome = await self._worker.take(Job(body, sender, sequence))
+        return _json(outcome.to_json())
+
+    async def producers(self, request: Request) -> Response:
+        token = request.state.token
+
+        def opened(engine: Engine) -> list[dict[str, Any]]:
+            return [self._producer(engine, token, each.name) for each in engine.producers.all_of(token)]
+
+        return _json({"producers": await self._worker.call(opened)})
+
+    async def producer(self, request: Request) -> Response:
+        token, name = request.state.token, request.path_params["name"]
+        return _json(await self._worker.call(lambda engine: self._producer(engine, token, name)))
+
+    async def open_producer(self, request: Request) -> Response:
+        token, name, most = request.state.token, request.path_params["name"], self._gate.limits.producers
+        self._service.check_running()
+
+        def opened(engine: Any) -> dict[str, Any]:
+            engine.producers.open(token, name, most)
+            return self._producer(engine, token, name)
+
+        return _json(await self._worker.call(opened, durable=True))
+
+    async def close_producer(self, request: Request) -> Response:
+        token, name = request.state.token, request.path_params["name"]
+
+        def closed(engine: Any) -> dict[str, Any]:
+            last = self._producer(engine, token, name)
+            engine.close_producer(token, name)
+            return last
+
+        return _json(await self._worker.call(closed, durable=True))
+
+    def _producer(self, engine: Engine, token: str, name: str) -> dict[str, Any]:
+        """Return how far a producer came, and how many batches it may have in flight."""
+        producer = engine.producers.find(token, name)
+        last = max(0, engine.last_sequence(producer.place))
+        return {"name": producer.name, "id": producer.id, "last": last, "in_flight": self._gate.limits.window}
+
+    async def queries(self, request: Request) -> Response:
+        return _json(await self._worker.call(_queries))
+
+    async def release(self, request: Request) -> Response:
+        name = request.path_params["name"]
+
+        def draw(engine: Engine) -> tuple[list[Release], list[Future[Release]]]:
+            found = engine.draw(name)
+            return found, engine.spelling.of(found)
+
+        def published(engine: Engine) -> list[Release]:
+            engine.publish_names(wait=False)
+            return [engine.log.find(each) or each for each in drawn]
+
+        drawn, names = await self._worker.call(draw)
+        if names:  # they are read beside the steps: rows are taken in meanwhile
+            await asyncio.gather(*map(asyncio.wrap_future, names))
+            drawn = await self._worker.call(published)
+        return _json({"releases": [release_json(each, self._service.config) for each in drawn]})
+
+    async def counts(self, request: Request) -> Response:
+        names, number = request.query_params.getlist("name"), request.query_params.get("number")
+        if not 1 <= len(names) <= _NAMES:
+            raise Refusal("bad_request", f"name must be given, {_NAMES} times at most")
+        if number is not None and not (number.isascii() and number.isdecimal() and len(number) <= 9):
+            raise Refusal("bad_request", "number must be the number of a release")
+        return _json({"counts": await self._service.counts(request.path_params["name"], names, number)})
+
+    async def releases(self, request: Request) -> Response:
+        query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _limit(request)
+        written = request.query_params.get("format", "json")
+        if written not in ("json", "csv"):
+            raise Refusal("bad_request", "format must be json or csv")
+        if since is not None and _TIME.fullmatch(since) is None:
+            raise Refusal("bad_request", "since must be a time in UTC such as 2026-01-31T23:59:59Z")
+        streamed = "text/event-stream" in request.headers.get("accept", "") and request.method == "GET"
+        seen = request.headers.get("last-event-id", "")
+        if streamed and since is None and _TIME.fullmatch(seen):
+            since = seen
+        listener = self._service.listeners.listen(request.state.token, self._gate.limits.at_once) if streamed else None
+        try:
+            releases = await self._service.past(query, since, limit)
+        except BaseException:
+            if listener is not None:
+                self._service.listeners.leave(listener)
+            raise
+        if listener is None and written == "csv":
+            return Response(
+                releases_csv(releases, self._service.config), 200, {"cache-control": "no-store"}, "text/csv"
+            )
+        past = [release_json(each, self._service.config) for each in releases]
+        if listener is None:
+            return _json({"releases": past})
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        stream = self._service.listeners.stream(listener, past, query)
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def ledger(self, request: Request) -> Response:
+        return _json(await self._worker.call(_ledger))
+
+    async def intrusions(self, request: Request) -> Response:
+        return _json(await self._worker.call(_intrusions))
+
+    async def announce(self, request: Request) -> Response:
+        copy = await _announcement(request, self._gate.limits.body_time)
+        if copy is None:
+            return await self.intrusions(request)
+        found, ledger = await self._worker.call(partial(self._announce, copy=copy))
+        self._service.listeners.publish("ledger", ledger)
+        return _json(found)
+
+    @staticmethod
+    def _announce(engine: Any, copy: CopyTime) -> tuple[dict[str, Any], dict[str, Any]]:
+        states = engine.announce_intrusion(copy)
+        return _intrusions(engine, states), _ledger(engine)
+
+    async def health(self, request: Request) -> Response:
+        worker = self._worker
+        status = _health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
+        return _json(status, 200 if status["status"] in ("ok", "waiting") else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed))
+        return Response(text, media_type=_METRICS)
+
+    async def description(self, request: Request) -> Response:
+        return _json(self._description)
+
+
+def _limit(request: Request) -> int:
+    given = request.query_params.get("limit", "1000")
+    if not (given.isascii() and given.isdecimal() and len(given) <= 5 and 1 <= int(given) <= 10_000):
+        raise Refusal("bad_request", "limit must be a whole number in 1..10000")
+    return int(given)
+
+
+async def _announcement(request: Request, seconds: float) -> CopyTime | None:
+    """Return when the state was copied, if the announcement of an intrusion is confirmed, else None."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal("unsupported_media_type", "Content-Type must be application/json")
+    data = await receive_small(request, _LONGEST, seconds, "this body")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    known = {"confirm": bool, "copied_at": str | None, "just_now": bool}
+    if (
+        not isinstance(found, dict)
+        or not {"confirm"} <= set(found) <= set(known)
+        or not all(isinstance(value, known[name]) for name, value in found.items())
+    ):
+        raise Refusal(
+            "bad_request",
+            'the body must be {"confirm": true} or {"confirm": false}, with "copied_at" (a time) or "just_now": true',
+        )
+    copy = CopyTime.parse("copied_at", found.get("copied_at"), just_now=found.get("just_now", False))
+    return copy if found["confirm"] else None
+
+
+def _queries(engine: Engine) -> dict[str, Any]:
+    """Return the stream and its questions."""
+    config, stream = engine.config, engine.config.stream
+    return {
+        "stream": {
+            "name": stream.name,
+            "columns": dict(stream.columns),
+            "user": stream.user,
+            "time": stream.time,
+            "durability": config.durability,
+            "on_disk": config.directory is not None,
+        },
+        "web": None if config.web is None else config.web.to_json(),
+        "queries": [_query(engine, plan) for plan in engine.plans],
+    }
+
+
+def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
+    query = plan.config
+    scheduled = query.every is not None or query.window is not None
+    return {
+        "name": query.name,
+        "sql": query.sql,
+        "algorithm": type(plan.algorithm).__name__,
+        "why": plan.why,
+        "claim": plan.claim.to_json(),
+        "state_bytes": plan.state_bytes,
+        "series": list(plan.series),
+        "outputs": [
+            {"name": each.name, "aggregate": each.aggregate.value, "additive": each.additive} for each in plan.outputs
+        ],
+        "releases": {"planned": plan.planned, "made": engine.made(query.name)},
+        "every": query.every,
+        "window": query.window,
+        "on_demand": not scheduled,
+        "finished": engine.finished(query.name),
+        "refreshable": engine.exposure.outlook(plan)[0],
+    }
+
+
+def _ledger(engine: Engine) -> dict[str, Any]:
+    """Return what was spent."""
+    book = engine.ledger
+    return {
+        "totals": [total.to_json() for total in book.totals()],
+        "entries": [
+            {"name": name, **{key: claim.to_json()[key] for key in ("unit", "adjacency", "window", "epsilon", "delta")}}
+            for name, claim in book
+        ],
+        "intrusions": list(engine.intrusions),
+    }
+
+
+def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dict[str, Any]:
+    """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
+    prices = [(plan.config.name, *engine.exposure.outlook(plan)) for plan in engine.plans]
+    return {
+        "done": states is not None,
+        "states": [state.to_json() for state in states or ()],
+        "announced": list(engine.intrusions),
+        "price": [
+            {"query": name, "refreshable": good, "epsilon": 0.0 if good else None, "text": text}
+            for name, good, text in prices
+        ],
+    }
+
+
+def _health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
+    """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
+    status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
+    return {"status": status, "version": __version__, "memory": secret_memory.report().kind}
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(to_json(content), status, {"cache-control": "no-store"}, "application/json")
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer with a refusal, whatever went wrong."""
+    refusal = _refusal(error)
+    headers = {"cache-control": "no-store", **refusal.headers}
+    response = Response(refusal.body, refusal.status, headers, "application/json")
+    for name, value in ((error.headers if isinstance(error, HTTPException) else None) or {}).items():
+        response.headers[name] = value
+    return response
+
+
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        return Refusal(_STATUS_CODES.get(error.status_code, "bad_request"))
+    if isinstance(error, ConfigError):
+        return Refusal("not_found", "there is no query of this name")
+    if isinstance(error, ProducerRefused):
+        return Refusal(error.code, str(error))
+    for kind, code in _ERROR_CODES.items():
+        if isinstance(error, kind):
+            return Refusal(code, str(error))
+    return Refusal("unavailable" if isinstance(error, PanstreamError) else "internal")

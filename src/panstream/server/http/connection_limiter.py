@@ -1,0 +1,392 @@
+"""The door: connections are counted before any byte of them is read, and the idle make room for new ones.
+
+Of addresses nothing is kept but how many connections are open from each: a number in a table, at a place that a
+keyed hash of the address tells, for as long as they are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import hashlib
+import math
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from panstream.primitives.noise.entropy import system_entropy
+from panstream.server.auth import Limits
+from panstream.server.errors import Refusal
+from panstream.server.http.file_descriptors import readable
+
+Key: TypeAlias = str | int  # a token's name, or the place of an address
+Crowds: TypeAlias = "dict[Key, dict[Guest, None]]"
+Make: TypeAlias = "Callable[[Guest], asyncio.BaseProtocol]"
+
+_BACKLOG = 2048
+_OUTSIDE = 2048  # connections that wait for a place; no byte of theirs is read, and none is written
+_REPLACED = 32  # connections of a full address that may take another one's place in a second
+_AT_ONCE = 64  # connections accepted before others have their turn
+_PLACES = 1 << 16  # of the table of addresses
+_MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
+_YOUNG = 0.5  # seconds that a handshake is worth
+_RETRY = 0.05  # seconds between looks at the connections that wait
+_SPEAKING = 32.0  # connections of a full address that sent something and may take another one's place, a second
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE = 0.1  # seconds before the next try when the system has no room for a connection, or cannot tell of one
+_FULL = Refusal("unavailable", "all connections are busy; try again", retry_after=1).framed(last=True)
+_CLOSING = 5.0  # seconds for the end of a TLS connection
+
+
+@dataclass(slots=True, eq=False)
+class Guest:
+    """A connection, from when it came until it is closed."""
+
+    door: Door
+    socket: socket.socket
+    place: int  # of its address
+    token: str | None = None  # who sent on it, once somebody was let in
+    spoke: bool = False  # whether it costs more than its place
+    since: float = 0.0  # when it came, or was last answered
+    deadline: asyncio.TimerHandle | None = None  # for its first word, in TLS
+
+    def begin(self, token: str | None = None) -> None:
+        """Note that a request is under way: it is not sent away now."""
+        self.door.wake(self, token)
+
+    def end(self) -> None:
+        """Note that nothing is under way."""
+        self.door.rest(self)
+
+    def leave(self) -> None:
+        """Note that it is closed."""
+        self.door.left(self)
+
+
+class Door:
+    """Lets connections in, up to the limits of all together and of one address.
+
+    If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address
+    from which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one
+    that goes at once: so whoever comes again and again costs little. If all others are busy, that young, or of
+    somebody who has fewer, a new one waits. Of those that wait, one that has sent something takes the place of an idle
+    one as soon as that is possible, the newest first: many connections that are silent do not keep it waiting.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic, files: int | None = None) -> None:
+        """Limit connections; ``files`` is how many descriptors there are for them, if the system limits that."""
+        self._limits, self._clock = limits, clock
+        files = sys.maxsize if files is None else files
+        self._at_once = max(1, min(_AT_ONCE, files // 8))
+        files -= 3 * self._at_once  # a connection that makes room is closed two turns of the event loop later
+        self.most = max(1, min(limits.connections, 3 * files // 4))
+        self._most_waiting = max(1, min(_OUTSIDE, files - self.most))
+        self._told_no_room = False
+        key = np.empty(16, np.uint8)
+        system_entropy(key)
+        self._key = key.tobytes()
+        self._open = np.zeros(_PLACES, np.uint16)  # connections by place
+        self._held: dict[Key, int] = {}  # connections by token or place
+        self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
+        self._idle: Crowds = {}
+        self._guests: set[Guest] = set()
+        self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
+        self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
+        self._allowances: dict[int, tuple[float, float]] = {}  # by place: of those that sent something, and when
+        self._retry: asyncio.TimerHandle | None = None  # of those that wait
+        self._welcoming: set[asyncio.Task[None]] = set()
+        self._make: Make | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._listening: socket.socket | None = None
+        self._again: asyncio.TimerHandle | None = None  # when listening goes on after a pause
+
+    def open(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
+        """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
+        listening.setblocking(False)
+        listening.listen(_BACKLOG)
+        self._make, self._tls, self._listening = make, tls, listening
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nothing more, and end handshakes."""
+        self._stop_listening()
+        if self._retry is not None:
+            self._retry.cancel()
+        for task in self._welcoming:
+            task.cancel()
+        for place, outside in list(self._waiting.items()):
+            for connection in list(outside):
+                self._turn_away(connection, place)
+        for guest in [guest for guest in self._guests if guest.deadline is not None]:
+            self._send_away(guest)
+
+    def admit(self, connection: socket.socket, address: Any) -> Guest | None:
+        """Let a connection in, if need be in the place of an idle one; None if there is no room."""
+        place = self._place_of(address)
+        crowded = self._open[place] >= self._limits.address_connections
+        full = crowded or len(self._guests) >= self.most
+        if crowded and not self._may_replace(place):
+            return None
+        if full and not self._make_room(place, within=crowded):
+            return None
+        return self._enter(connection, place)
+
+    def _enter(self, connection: socket.socket, place: int, *, spoke: bool = False) -> Guest:
+        guest = Guest(self, connection, place, spoke=spoke)
+        self._guests.add(guest)
+        self._open[place] += 1
+        self._count(guest, 1)
+        self.rest(guest)
+        return guest
+
+    def wake(self, guest: Guest, token: str | None = None) -> None:
+        """Take a connection from the idle ones; from now on it is the token's, if one is given."""
+        key = _key_of(guest)
+        crowds = self._idle if guest.spoke else self._silent
+        crowd = crowds.get(key)
+        if crowd is not None and guest in crowd:
+            del crowd[guest]
+            if not crowd:
+                del crowds[key]
+        guest.spoke = True
+        if token is not None and token != guest.token and guest in self._guests:
+            self._count(guest, -1)
+            guest.token = token
+            self._count(guest, 1)
+
+    def rest(self, guest: Guest) -> None:
+        """Put a connection behind the idle ones of its kind."""
+        if guest in self._guests:
+            guest.since = self._clock()
+            crowds = self._idle if guest.spoke else self._silent
+            crowds.setdefault(_key_of(guest), {})[guest] = None
+
+    def left(self, guest: Guest) -> None:
+        """Forget a connection, and let another one in; nothing the second time."""
+        if self._forget(guest):
+            self._next_from_outside()
+
+    def _forget(self, guest: Guest) -> bool:
+        if known := guest in self._guests:
+            self.wake(guest)
+            self._count(guest, -1)
+            self._guests.discard(guest)
+            self._open[guest.place] -= 1
+            place, guest.place = guest.place, 0
+            if not self._open[place]:
+                self._replaced.pop(place, None)
+                self._allowances.pop(place, None)
+        return known
+
+    def _make_room(self, place: int, *, within: bool) -> bool:
+        """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
+        young, least = self._clock() - _YOUNG, self._held.get(place, 0)
+        for crowds, latest in ((self._silent, math.inf), (self._idle, young)):
+            for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
+                if not within and self._held[key] < least:
+                    break
+                for guest in crowds[key]:
+                    if guest.since <= latest and (guest.place == place or not within):
+                        self._send_away(guest)
+                        return True
+        return False
+
+    def _send_away(self, guest: Guest) -> None:
+        waiting = guest.deadline is not None
+        self._stop_waiting(guest)
+        self._forget(guest)
+        with contextlib.suppress(OSError):
+            if waiting:
+                guest.socket.close()
+            else:
+                guest.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
+
+    def _count(self, guest: Guest, change: int) -> None:
+        key = _key_of(guest)
+        self._held[key] = self._held.get(key, 0) + change
+        if not self._held[key]:
+            del self._held[key]
+
+    def _place_of(self, address: Any) -> int:
+        """Return where an address is counted: an IPv6 network of 64 bits is one, since its owner has them all."""
+        text = str(address[0]).partition("%")[0]
+        try:
+            packed = socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+        except OSError:
+            return 0
+        own = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
+        return int.from_bytes(hashlib.blake2b(own, digest_size=2, key=self._key).digest())
+
+    def _accept(self) -> None:
+        """Let in who has come. It is called again at once if there are more: others have their turn between."""
+        assert self._listening is not None
+        try:
+            for _ in range(self._at_once):  # whoever floods may have hundreds in the queue before an honest one
+                self._receive(*self._listening.accept())
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._tell_no_room()
+                self._make_room(-1, within=False)
+                self._stop_listening()
+                self._again = asyncio.get_running_loop().call_later(_PAUSE, self._listen)
+
+    def _listen(self) -> None:
+        assert self._listening is not None
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_reader(self._listening.fileno(), self._accept)
+        except NotImplementedError:  # on Windows
+            self._accept()
+            self._again = loop.call_later(_PAUSE, self._listen)
+
+    def _stop_listening(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self._listening is not None:
+            with contextlib.suppress(NotImplementedError):
+                asyncio.get_running_loop().remove_reader(self._listening.fileno())
+
+    def _receive(self, connection: socket.socket, address: Any) -> None:
+        connection.setblocking(False)
+        guest = self.admit(connection, address)
+        if guest is not None:
+            self._let_in(guest)
+            return
+        place = self._place_of(address)
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(self._limits.handshake_time, self._turn_away, connection, place)
+        self._waiting.setdefault(place, {})[connection] = patience
+        if sum(map(len, self._waiting.values())) > self._most_waiting:
+            crowd = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            self._turn_away(next(iter(self._waiting[crowd])), crowd)
+        if self._retry is None and self._waiting:
+            self._retry = loop.call_later(_RETRY, self._let_in_speaking)
+
+    def _let_in_speaking(self) -> None:
+        """Let in those that wait and have sent something, as far as idle ones can make room."""
+        self._retry = None
+        for place in sorted(self._waiting, key=self._open.__getitem__):
+            for connection in readable(reversed(self._waiting[place])):
+                if not self._replace_idle(place):
+                    break
+                self._take_from_outside(connection, place)
+                self._let_in(self._enter(connection, place, spoke=True))
+        if self._waiting:
+            self._retry = asyncio.get_running_loop().call_later(_RETRY, self._let_in_speaking)
+
+    def _replace_idle(self, place: int) -> bool:
+        """Make room for a connection of an address that has sent something; False if that has to wait."""
+        crowded = bool(self._open[place] >= self._limits.address_connections)
+        if not crowded and len(self._guests) < self.most:
+            return True
+        now = self._clock()
+        allowance, since = self._allowances.get(place, (_SPEAKING, now))
+        allowance = min(_SPEAKING, allowance + _SPEAKING * (now - since))
+        self._allowances[place] = allowance, now
+        if allowance < 1.0 or not self._make_room(place, within=crowded):
+            return False
+        self._allowances[place] = allowance - 1.0, now
+        return True
+
+    def _tell_no_room(self) -> None:
+        if not self._told_no_room:
+            self._told_no_room = True
+            print("panstream: the system has no room for further connections (open files, memory)", file=sys.stderr)
+
+    def _turn_away(self, connection: socket.socket, place: int) -> None:
+        self._take_from_outside(connection, place)
+        if self._tls is None:
+            with contextlib.suppress(OSError):
+                connection.send(_FULL)
+        connection.close()
+
+    def _take_from_outside(self, connection: socket.socket, place: int) -> None:
+        self._waiting[place].pop(connection).cancel()
+        if not self._waiting[place]:
+            del self._waiting[place]
+
+    def _next_from_outside(self) -> None:
+        """Let in one of those that wait: from the address that has the fewest connections, who waits longest."""
+        place = min(self._waiting, key=self._open.__getitem__, default=-1)
+        if place >= 0 and self._open[place] < self._limits.address_connections and len(self._guests) < self.most:
+            connection = next(iter(self._waiting[place]))
+            self._take_from_outside(connection, place)
+            self._let_in(self._enter(connection, place))
+
+    def _may_replace(self, place: int) -> bool:
+        """Return whether an address may have another of its connections replaced in this second."""
+        now = self._clock()
+        since = self._replaced.setdefault(place, [now, 0])
+        if now >= since[0] + 1.0:
+            since[:] = [now, 0]
+        since[1] += 1
+        return since[1] <= _REPLACED
+
+    def _let_in(self, guest: Guest) -> None:
+        """Begin at once, or with TLS when the other side does: many never will."""
+        if self._tls is None:
+            self._welcome(guest)
+            return
+        loop = asyncio.get_running_loop()
+
+        def came() -> None:
+            self._stop_waiting(guest)
+            self.wake(guest)
+            self.rest(guest)
+            self._welcome(guest)
+
+        try:
+            loop.add_reader(guest.socket.fileno(), came)
+        except NotImplementedError:  # on Windows
+            self._welcome(guest)
+        else:
+            guest.deadline = loop.call_later(self._limits.handshake_time, self._give_up, guest)
+
+    def _give_up(self, guest: Guest) -> None:
+        self._send_away(guest)
+        self._next_from_outside()
+
+    @staticmethod
+    def _stop_waiting(guest: Guest) -> None:
+        if guest.deadline is not None:
+            guest.deadline.cancel()
+            guest.deadline = None
+            asyncio.get_running_loop().remove_reader(guest.socket.fileno())
+
+    def _welcome(self, guest: Guest) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(guest))
+        self._welcoming.add(task)
+        task.add_done_callback(functools.partial(self._welcomed, guest))
+
+    def _welcomed(self, guest: Guest, task: asyncio.Task[None]) -> None:
+        self._welcoming.discard(task)
+        if task.cancelled():  # perhaps before it began, when nothing in it could
+            self.left(guest)
+            guest.socket.close()
+
+    async def _connect(self, guest: Guest) -> None:
+        loop, make, patience = asyncio.get_running_loop(), self._make, {}
+        assert make is not None
+        if self._tls is not None:
+            patience = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
+        try:
+            with contextlib.suppress(OSError):
+                guest.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=self._tls, **patience)
+        except OSError:
+            self.left(guest)
+            guest.socket.close()
+
+
+def _key_of(guest: Guest) -> Key:
+    return guest.place if guest.token is None else guest.token

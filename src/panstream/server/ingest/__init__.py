@@ -1,0 +1,1 @@
+"""From request bodies to applied batches: jobs, engine thread, wiping."""

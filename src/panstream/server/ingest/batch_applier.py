@@ -1,0 +1,189 @@
+"""Bodies into the engine: as few steps as they allow, and a body that fails is refused alone.
+
+Bodies that wait together are joined to one micro-batch: what a step costs is then paid once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows.row_batch import Applied, Rows
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.selector import Selector
+from panstream.errors import PanstreamError, ProducerRefused
+from panstream.server.errors import Refusal
+from panstream.server.ingest.jobs import Job, Outcome, give_up
+
+_ROWS = 1 << 18  # of a joined batch, at most
+_BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
+_ROUNDS = 4  # bodies of one step that may break the engine before the step is given up
+
+Work = list[tuple[Job, Rows]]
+
+
+class Applier:
+    """Applies bodies to an engine. ``engine`` is opened again by ``reopen``, which returns None if it cannot be."""
+
+    def __init__(self, engine: Engine, reopen: Callable[[], Engine | None]) -> None:
+        self.engine, self._reopen = engine, reopen
+        self._select = Selector(engine.config)
+        self.failed = False  # whether there is no engine to apply to
+
+    def close(self) -> None:
+        """Give up what the selection holds."""
+        self._select.__exit__(None, None, None)
+
+    def apply(self, jobs: Sequence[Job], before: Sequence[Job]) -> None:
+        """Apply some bodies, in order; ``before`` are those applied since the last commit.
+
+        A body of a producer whose batch before it was not applied is left as it is, without a result or a refusal.
+        Whatever is wrong with one of them, the others are applied: if the engine broke half-way through it, all are
+        applied again, one by one, to the engine as it was last stored, which is why bodies are kept until then.
+        """
+        work = _work(jobs)
+        while work and not self.failed:
+            alike = _joinable([batch for _, batch in work])
+            part, work = work[:alike], work[alike:]
+            if len(part) == 1 or not self.engine.joins or not self._joined(part):
+                for job, batch in part:
+                    if not self.engine.broken and job.refusal is None:
+                        self._alone(job, batch)
+            if self.engine.broken and self.engine.joins:
+                self._again([*before, *jobs])
+                return
+            if self.engine.broken:  # a cluster's shards may have some of it already
+                self.failed = True
+                give_up(before)
+        if self.failed:
+            give_up(jobs)
+
+    def _again(self, jobs: Sequence[Job]) -> None:
+        """Apply what is left of a step to the engine as it was last stored."""
+        for _ in range(_ROUNDS):
+            self.open_again()
+            if self.failed:
+                break
+            give_up(job for job in jobs if job.rows is None)  # its rows were overwritten
+            for job, batch in _work(jobs):
+                job.result = None
+                self._alone(job, batch)
+                if self.engine.broken:
+                    break
+            else:
+                give_up(job for job in jobs if job.result is None)  # they follow one whose rows were overwritten
+                return
+        self.failed = True
+        give_up(jobs)
+
+    def open_again(self) -> None:
+        """Go back to the engine as it was last stored."""
+        engine = self._reopen()
+        self.failed = engine is None
+        if engine is not None:
+            self.engine = engine
+
+    def _joined(self, work: Work) -> bool:
+        """Apply batches as one; False, with nothing done, if that is refused for what is in some of them."""
+        new: dict[str, int] = {}
+        fresh: Work = []
+        for job, batch in work:
+            place, sequence = self._place(job), job.sequence
+            last = sequence - 1 if place is None else new.get(place, self._last(place))
+            if job.refusal is not None or sequence > last + 1:
+                continue
+            if sequence <= last:
+                job.result = Outcome(applied=Applied(new=False), rows=len(batch))
+            else:
+                fresh.append((job, batch))
+                new |= {} if place is None else {place: sequence}
+        joined: Rows | None = None
+        try:
+            if fresh:
+                joined = _join([batch for _, batch in fresh])
+                rows = self._select(joined)
+                rows.origins = tuple(new.items())
+                parts = _split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
+                for (job, batch), applied in zip(fresh, parts, strict=True):
+                    job.result = Outcome(applied=applied, rows=len(batch))
+        except Exception:
+            return self.engine.broken  # if not, nothing was done
+        finally:
+            self._select.wipe()
+            if joined is not None:
+                joined.wipe()
+        return True
+
+    def _place(self, job: Job) -> str | None:
+        """Return how the engine calls a job's sender, None if it has none; refuses the job if it is not known."""
+        try:
+            return None if job.sender is None else self.engine.place(job.sender)
+        except ProducerRefused as error:
+            job.refusal = Refusal(error.code, str(error))
+        return None
+
+    def _last(self, place: str) -> int:
+        """Return the number of the last batch that was applied of a producer, 0 before the first."""
+        return max(0, self.engine.last_sequence(place))
+
+    def _alone(self, job: Job, batch: Rows) -> None:
+        try:
+            place = self._place(job)
+            if job.refusal is None and (place is None or job.sequence <= self._last(place) + 1):
+                rows = self._select(batch)
+                rows.producer, rows.sequence = place, job.sequence
+                job.result = Outcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
+        except PanstreamError as error:
+            job.refusal = Refusal("bad_body", str(error))
+        except Exception as error:
+            job.refusal = Refusal.after(error, "a batch could not be taken")
+        finally:
+            self._select.wipe()
+
+
+def _work(jobs: Sequence[Job]) -> Work:
+    return [(job, job.rows) for job in jobs if job.refusal is None and job.rows is not None]
+
+
+def _joinable(batches: Sequence[Rows]) -> int:
+    """Return how many of the batches, from the first one on, can be joined."""
+    schema, rows, size, count = batches[0].columns.schema, 0, 0, 0
+    for batch in batches:
+        rows, size = rows + len(batch), size + int(batch.columns.nbytes)
+        if count and (rows > _ROWS or size > _BYTES or not batch.columns.schema.equals(schema)):
+            break
+        count += 1
+    return count
+
+
+def _join(batches: Sequence[Rows]) -> Rows:
+    """Return one batch with a copy of the rows of all, to be wiped like any other."""
+    columns = [
+        pa.concat_arrays([batch.columns.column(place) for batch in batches])
+        for place in range(batches[0].columns.num_columns)
+    ]
+    joined = pa.RecordBatch.from_arrays(columns, schema=batches[0].columns.schema)
+    return Rows(columns=joined, codes=np.concatenate([batch.codes for batch in batches]))
+
+
+def _split(applied: Applied, batches: Sequence[Rows]) -> Iterator[Applied]:
+    """Yield what became of each of the batches, in the row numbers of their senders.
+
+    >>> rows = pa.RecordBatch.from_pydict({"user": [1, 2, 3]})
+    >>> two = [Rows(columns=rows, first_row=1), Rows(columns=rows, first_row=1)]
+    >>> [part.skipped.tolist() for part in _split(Applied(new=True, skipped=np.array([0, 2, 4])), two)]
+    [[1, 3], [2]]
+    """
+    if not len(applied.skipped) and not len(applied.late):
+        yield from [applied] * len(batches)
+        return
+    for batch, stop in zip(batches, accumulate(map(len, batches)), strict=True):
+        start = stop - len(batch)
+        first = (batch.first_row or 0) - start
+        skipped, late = (
+            places[slice(*np.searchsorted(places, [start, stop]))] + first for places in (applied.skipped, applied.late)
+        )
+        yield Applied(new=True, skipped=skipped, late=late)

@@ -1,0 +1,151 @@
+"""The order of batches: those of a producer are applied by number, over whatever connections they come.
+
+Parsing is parallel, so batches overtake each other on their way to the engine. One that comes before its predecessors
+waits here until these were applied. What waits is bounded, since it holds memory and one of its token's simultaneous
+requests while the missing batch needs both: some of either is always left for that one. A batch that would exceed the
+bounds, or that waited too long, is refused, and its sender sends it again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.producers import Sender
+from panstream.errors import ProducerRefused
+from panstream.server.auth import Limits
+from panstream.server.errors import Refusal
+from panstream.server.ingest.jobs import Job
+
+_MEMORY_SHARE = 4  # batches that wait hold at most this part of the memory for bodies
+
+
+@dataclass(slots=True)
+class _Waiting:
+    job: Job
+    deadline: float
+
+
+class ReorderBuffer:
+    """Puts batches in order. For the engine's thread alone."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._waiting: dict[Sender, dict[int, _Waiting]] = {}
+        self._stopping = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the seconds until a batch has waited too long; infinity if none waits."""
+        deadlines = (each.deadline for batches in self._waiting.values() for each in batches.values())
+        first = min(deadlines, default=math.inf)
+        return 0.0 if self._stopping and self._waiting else max(0.0, first - self._clock())
+
+    def stop(self) -> None:
+        """Let no batch wait any more: nothing new is received, so what is missing will not come."""
+        self._stopping = True
+
+    def arrange(self, jobs: Iterable[Job], engine: Engine) -> list[Job]:
+        """Return the jobs that need not wait, each producer's in the order of their numbers, and hold the others.
+
+        Returns:
+            Jobs to be applied, and jobs that are refused here. Whether a producer is still open is for the engine to
+            say: the batches of one that is not are returned at once.
+        """
+        ready: list[Job] = []
+        reached = {sender: _last(engine, sender) for sender in self._waiting}
+        for waiting in list(reached):
+            ready += self._successors(waiting, reached)
+        for job in jobs:
+            sender = job.sender
+            if sender is None:
+                ready.append(job)
+                continue
+            last = reached.setdefault(sender, _last(engine, sender))
+            if job.sequence > last + 1:
+                ready += self._hold(job, sender, reached)
+            else:
+                reached[sender] = max(last, job.sequence)
+                ready += [job, *self._successors(sender, reached)]
+        return [*ready, *self._overdue(reached)]
+
+    def _successors(self, sender: Sender, reached: dict[Sender, float]) -> Iterator[Job]:
+        """Yield the batches that waited for what a producer has ``reached``, and note how far they lead."""
+        batches = self._waiting.get(sender, {})
+        for number in sorted(batches):
+            if number > reached[sender] + 1:
+                return
+            reached[sender] = max(reached[sender], number)
+            yield self._take(sender, number)
+
+    def _take(self, sender: Sender, number: int) -> Job:
+        job = self._waiting[sender].pop(number).job
+        if not self._waiting[sender]:
+            del self._waiting[sender]
+        return job
+
+    def _hold(self, job: Job, sender: Sender, reached: dict[Sender, float]) -> Iterator[Job]:
+        """Have a batch wait; yield what is refused for it."""
+        if job.sequence > reached[sender] + self._limits.window:
+            yield _refuse_gap(job, reached[sender])
+            return
+        batches = self._waiting.setdefault(sender, {})
+        if job.sequence in batches:  # its sender gave up an earlier try
+            earlier = batches[job.sequence].job
+            earlier.refusal = Refusal("unavailable", "the same batch was sent again", retry_after=1)
+            yield earlier
+        batches[job.sequence] = _Waiting(job, self._clock() + self._limits.order_time)
+        while self._exceeds_bounds(sender.token):
+            held = [each for each in self._waiting if each.token == sender.token]
+            farthest = max(held, key=lambda each: max(self._waiting[each]) - reached[each])
+            refused = self._take(farthest, max(self._waiting[farthest]))
+            refused.refusal = Refusal(
+                "rate_limited", "too many batches wait for earlier ones of their producers; try again", retry_after=1
+            )
+            yield refused
+
+    def _exceeds_bounds(self, token: str) -> bool:
+        """Return whether a token's batches hold too many requests, or more than half of what others leave."""
+        count = size = others = 0
+        for sender, batches in self._waiting.items():
+            held = sum(each.job.body.reserved for each in batches.values() if each.job.body is not None)
+            if sender.token == token:
+                count += len(batches)
+                size += held
+            else:
+                others += held
+        return count >= self._limits.window or 2 * size > self._limits.memory // _MEMORY_SHARE - others
+
+    def _overdue(self, reached: dict[Sender, float]) -> Iterator[Job]:
+        now = self._clock()
+        for sender, batches in list(self._waiting.items()):
+            for number, waiting in list(batches.items()):
+                if self._stopping:
+                    job = self._take(sender, number)
+                    job.refusal = Refusal("unavailable", "the server is stopping", retry_after=5)
+                    yield job
+                elif waiting.deadline <= now:
+                    yield _refuse_gap(self._take(sender, number), reached[sender])
+
+
+def _last(engine: Engine, sender: Sender) -> float:
+    """Return the number of a producer's last applied batch; infinity if it is not open."""
+    try:
+        return max(0, engine.last_sequence(engine.place(sender)))
+    except ProducerRefused:
+        return math.inf
+
+
+def _refuse_gap(job: Job, last: float) -> Job:
+    job.refusal = Refusal(
+        "sequence_gap",
+        f"batch {last + 1} of this producer has not come, and this one was not counted: send that one, then this one",
+    )
+    return job

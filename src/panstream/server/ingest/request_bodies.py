@@ -1,0 +1,322 @@
+"""A request's body: received within limits, decompressed within limits, parsed, and overwritten.
+
+Bytes come from strangers: every size is checked before anything is believed, and every offset before it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from panstream.engine.arrow import compute, pa, truth_of
+from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.sources.byte_streams import SPARE_BYTES
+from panstream.engine.sources.coalescer import joined
+from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.formats.arrow_columns import check_layout, check_types, from_arrow
+from panstream.engine.sources.formats.arrow_ipc import check_body
+from panstream.engine.sources.formats.beacons import parse_beacons
+from panstream.engine.sources.formats.csv import CsvParser
+from panstream.engine.sources.formats.json_lines import JsonParser
+from panstream.errors import FeedError
+from panstream.primitives.memory.scratch import clear_registers
+from panstream.server.auth import Gate
+from panstream.server.errors import Refusal
+from panstream.server.ingest.buffer_wiping import BUFFERS
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+FORMATS = {"application/x-ndjson": "json", "text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
+BEACONS = "beacons"  # many, gathered by the server
+_PLACE = "the body"
+_STREAM = "an Arrow IPC stream"
+_VIEWS = (pa.string_view(), pa.binary_view())
+_WORDS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+_FIRST = 1 << 20  # bytes that are set aside for a body before anything of it came
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The bytes of a request, in memory of our own; ``size`` of them count."""
+
+    gate: Gate
+    kind: str
+    encoding: str
+    data: bytearray = field(default_factory=bytearray, repr=False)
+    size: int = 0
+    reserved: int = 0
+    expected: int = 0  # its length, where the sender has told it
+    token: str = ""  # whose it is
+
+    @classmethod
+    def announced(cls, headers: Mapping[str, str], gate: Gate, token: str) -> Body:
+        """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
+        kind, encoding = _media_type(headers)
+        declared = headers.get("content-length", "")
+        length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
+        if length > gate.limits.body:
+            raise _too_large(gate.limits.body)
+        body = cls(gate, kind, encoding, expected=length, token=token)
+        try:
+            body.make_room(min(length, _FIRST))
+        except Refusal:
+            body.give_back()
+            raise
+        return body
+
+    def make_room(self, size: int) -> None:
+        """Have room for ``size`` bytes and some to spare."""
+        needed = size + SPARE_BYTES
+        if needed > len(self.data):
+            capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
+            self.hold(capacity - self.reserved)  # given back with the body, should there be no memory
+            old, self.data = self.data, _memory(capacity)
+            if old:
+                with memoryview(old) as view:
+                    self.data[: self.size] = view[: self.size]
+                BUFFERS.give_back(old)
+
+    def hold(self, more: int) -> None:
+        """Count more memory as this body's, or refuse."""
+        if 2 * (self.reserved + more) > self.gate.limits.memory:
+            raise Refusal("too_large", "the body needs more memory than is allowed; send it in smaller parts")
+        self.gate.reserve(more, self.token)
+        self.reserved += more
+
+    def free(self) -> memoryview:
+        """Return memory for the next bytes of a body; it is set aside as they come, not as announced."""
+        if self.size + SPARE_BYTES >= len(self.data):
+            self.make_room(min(self.expected, 2 * self.size))
+        return memoryview(self.data)[self.size : min(self.expected, len(self.data) - SPARE_BYTES)]
+
+    def overwrite(self) -> None:
+        """Overwrite everything; from any thread. Nobody may look at the memory any more."""
+        BUFFERS.give_back(self.data)
+        self.data, self.size = bytearray(), 0
+        clear_registers()
+
+    def give_back(self) -> None:
+        """Give the memory back to the gate; on the event loop."""
+        self.gate.give_back(self.reserved, self.token)
+        self.reserved = 0
+
+    def wipe(self) -> None:
+        """Do both."""
+        self.overwrite()
+        self.give_back()
+
+
+def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return format and compression, or refuse."""
+    if (plain := FORMATS.get(headers.get("content-type", ""))) and "content-encoding" not in headers:
+        return plain, "identity"
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if kind not in FORMATS:
+        raise Refusal("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}")
+    if encoding not in ("identity", "gzip", "zstd"):
+        raise Refusal("unsupported_media_type", "Content-Encoding must be identity, gzip or zstd")
+    return FORMATS[kind], encoding
+
+
+async def receive(request: Request, gate: Gate, token: str) -> Body:
+    """Return the whole body; it must come within the limits of size and time."""
+    limits, body = gate.limits, Body.announced(request.headers, gate, token)
+    refusal: Refusal | None = None
+    try:
+        begin = asyncio.get_running_loop().time()
+        async with asyncio.timeout(None) as timer:
+            more = True
+            while more:
+                timer.reschedule(begin + limits.patience(body.size))
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    refusal = Refusal("bad_request", "the sender went away")
+                    break
+                chunk: bytes = message.get("body", b"")
+                more = message.get("more_body", False)
+                end = body.size + len(chunk)
+                if end > limits.body:
+                    refusal = _too_large(limits.body)
+                    break
+                body.make_room(end)
+                body.data[body.size : end] = chunk
+                body.size = end
+    except TimeoutError:
+        refusal = Refusal("request_timeout")
+    except BaseException:
+        body.wipe()
+        raise
+    if refusal is not None:
+        body.wipe()
+        raise refusal
+    return body
+
+
+async def receive_small(request: Request, most: int, seconds: float, name: str) -> bytes:
+    """Return a body of few bytes that comes in time."""
+    data, slow = b"", False
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > most:
+                    raise Refusal("too_large", f"{name} may have {most:,} bytes")
+    except TimeoutError:
+        slow = True
+    if slow:
+        raise Refusal("request_timeout")
+    return data
+
+
+def parse(body: Body, schema: RowSchema) -> Rows:
+    """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
+    refusal: Refusal | None = None
+    try:
+        if body.encoding != "identity":
+            _unpack(body)
+        rows = _rows(body, schema)
+        rows.first_row = 1
+        return _held(body, rows)
+    except FeedError as error:
+        refusal = Refusal("bad_body", str(error))
+    finally:
+        clear_registers()  # the thread that parses is not the one that overwrites
+    raise refusal
+
+
+def _held(body: Body, batch: Rows) -> Rows:
+    """Count the rows' own memory with the body's, or refuse: they stay until they are durable."""
+    try:
+        body.hold(max(0, int(batch.columns.nbytes) - body.reserved))
+    except BaseException:
+        batch.wipe()
+        raise
+    return batch
+
+
+def _rows(body: Body, schema: RowSchema) -> Rows:
+    limits, data = body.gate.limits, body.data
+    if body.kind == BEACONS:
+        return parse_beacons(data, body.size, schema)
+    if body.kind == "arrow":
+        return _read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows, unpacked=limits.unpacked)
+    if body.size and data[body.size - 1] != 0x0A:
+        data[body.size] = 0x0A
+        body.size += 1
+    if data.count(b"\n", 0, body.size) > limits.rows + 1:
+        raise _too_large(limits.rows, "rows")
+    parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
+    begin = parser.start(data, body.size, final=True)
+    if begin is None or begin >= body.size:
+        return Rows.none(schema)
+    if begin:
+        with memoryview(data) as view:
+            view[: body.size - begin] = view[begin : body.size]
+        body.size -= begin
+    piece: Rows
+    piece, end = parser.parse(data, body.size)
+    if end < body.size:
+        raise FeedError(f"{_PLACE} ends within a quoted field")
+    return piece
+
+
+def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Rows:
+    """Return the rows of a stream; they may share the memory of ``data``.
+
+    Words that stand there once and are used many times may take ``unpacked`` bytes written out.
+    """
+    check_body(data, _PLACE)
+    reader = _opened(data)
+    check_types(reader.schema, schema, _PLACE)
+    if len(reader.schema) > len(schema.columns):  # others are not even read
+        reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
+    pieces: list[Rows] = []
+    total = size = 0
+    while (batch := guarded(lambda: next(iter(reader), None), place=_PLACE, what=_STREAM)) is not None:
+        total += batch.num_rows
+        if total > rows:
+            raise _too_large(rows, "rows")
+        size += guarded(lambda: _written_out(batch, schema), place=_PLACE, what=_STREAM)
+        if size > unpacked:
+            raise Refusal("too_large", f"the words of a body may have {unpacked:,} bytes written out")
+        if batch.num_rows:
+            pieces.append(from_arrow(batch, schema, place=_PLACE))
+    return joined(pieces, schema) if total else Rows.none(schema)
+
+
+def _opened(data: memoryview, fields: list[int] | None = None) -> Any:
+    options = pa.ipc.IpcReadOptions(
+        use_threads=False, ensure_alignment=pa.ipc.Alignment.DataTypeSpecific, included_fields=fields
+    )
+    return guarded(lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_PLACE, what=_STREAM)
+
+
+def _written_out(batch: Any, schema: RowSchema) -> int:
+    """Return how many bytes words take that the body holds once for many rows, where they will be written out."""
+    size = 0
+    for name, kind in schema.columns.items():
+        array = getattr(batch.column(name), "storage", batch.column(name))
+        coded = pa.types.is_dictionary(array.type)
+        words = array.dictionary if coded else array
+        if coded and kind == "string" and name != schema.user:
+            continue  # stays as it is
+        if words.type in _VIEWS or (coded and words.type in _WORDS):
+            check_layout(array)
+            lengths = _lengths(words)
+            size += int(compute.sum(lengths.take(array.indices) if coded else lengths).as_py() or 0)
+    return size
+
+
+def _lengths(words: Any) -> Any:
+    if words.type not in _VIEWS:
+        return compute.binary_length(words)
+    stop = words.offset + len(words)
+    views = np.frombuffer(words.buffers()[1] or b"", np.int32, 4 * stop).reshape(-1, 4)[words.offset :, 0]
+    known = np.where(truth_of(words.is_valid()), views, 0)  # of a word that is missing, the view may say anything
+    return pa.Array.from_buffers(pa.int32(), len(known), [None, pa.py_buffer(known.astype(np.int32))])
+
+
+def _unpack(body: Body) -> None:
+    """Decompress, never further than the limit."""
+    packed = Body(body.gate, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
+    body.data, body.size, body.reserved = bytearray(), 0, 0
+    limit, failed = body.gate.limits.unpacked, False
+    try:
+        # Not released by hand: after an error the reader still holds it, and releasing would raise.
+        part = memoryview(packed.data)[: packed.size]
+        stream = pa.CompressedInputStream(pa.BufferReader(part), body.encoding)
+        body.make_room(min(4 * packed.size, limit))
+        while True:
+            body.make_room(min(body.size + (1 << 20), limit + 1))
+            with memoryview(body.data) as room:
+                count = int(stream.readinto(room[body.size : len(body.data) - SPARE_BYTES]))
+            if not count:
+                break
+            body.size += count
+            if body.size > limit:
+                raise _too_large(limit)
+    except (pa.ArrowException, OSError):
+        failed = True
+    finally:
+        packed.overwrite()
+        body.reserved += packed.reserved
+    if failed:
+        raise FeedError(f"{_PLACE} is not compressed as Content-Encoding says")
+
+
+def _memory(size: int) -> bytearray:
+    try:
+        return BUFFERS.take(size)
+    except MemoryError:
+        pass
+    raise Refusal("unavailable", "there is no memory for the body; try again", retry_after=1)
+
+
+def _too_large(limit: int, what: str = "bytes") -> Refusal:
+    return Refusal("too_large", f"a body may have {limit:,} {what}")

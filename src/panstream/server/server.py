@@ -1,0 +1,304 @@
+"""Running the server: one process, one event loop, one engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from urllib.parse import quote
+
+import numpy as np
+
+from panstream.errors import InvalidParameter, MissingExtra, PanstreamError, translated
+
+try:
+    import starlette  # noqa: F401
+    import uvicorn
+except ImportError:
+    raise MissingExtra("the server", "server") from None
+
+from panstream.distributed.two_party.session import open_stream
+from panstream.engine.arrow import pa, words_of
+from panstream.engine.config.config import Config
+from panstream.engine.planner.public_facts import intakes_of
+from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.storage.release_log import Release
+from panstream.server import website as site
+from panstream.server.auth import Access, Gate, Limits
+from panstream.server.dashboard import routes
+from panstream.server.errors import Refusal
+from panstream.server.http.app import application
+from panstream.server.http.connection_limiter import Door
+from panstream.server.http.file_descriptors import files_for_connections
+from panstream.server.http.protocol import Protocol, Shared
+from panstream.server.ingest.buffer_wiping import Sweeper
+from panstream.server.ingest.file_follower import Follower
+from panstream.server.ingest.jobs import FastPath
+from panstream.server.ingest.request_bodies import BEACONS, Body, parse
+from panstream.server.service import Service
+from panstream.server.website.beacon_buffer import Beacons
+
+OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release
+
+_GRACE = 20  # seconds for requests under way when the server stops
+_WORDS = {
+    "int": "1",
+    "double": "1.0",
+    "string": "a",
+    "binary": "a",
+    "bool": "true",
+    "timestamp": "2000-01-01 00:00:00",
+    "date": "2000-01-01",
+}
+_BEACON = b'site address\nagent\nen-GB\n{"url": "/", "referrer": "", "event": "view", "value": 1}\n'
+_NOW = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where and for whom to serve. ``port=0`` lets the system choose."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokens: Path | None = None
+    certificate: Path | None = None
+    private_key: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    follow: tuple[str, ...] = ()  # files whose rows are read as they grow, or - for standard input
+    format: str | None = None  # of those files
+
+
+class _Server(uvicorn.Server):
+    """A server that is ready to run. ``started`` is told its address."""
+
+    def __init__(
+        self,
+        service: Service,
+        access: Access,
+        settings: Settings,
+        listening: socket.socket,
+        started: Callable[[str], None],
+    ) -> None:
+        limits, web = settings.limits, service.config.web
+        stream, gate = service.config.stream.name, Gate(limits)
+        self._beacons: Beacons | None = None
+        self._follower: Follower | None = None
+        if settings.follow:
+            self._follower = Follower(service.config, settings.follow, service.worker, self.stop, settings.format)
+        pages = routes()
+        if web is not None:
+            period = service.worker.engine.step_length
+            pages.append(site.privacy_page(web, service.worker.engine.plans, period))
+            if web.source == "beacon":
+                self._beacons = Beacons(web, gate, service.worker.submit, service.check_running, period)
+                pages += site.routes(self._beacons, limits.body_time)
+        super().__init__(
+            uvicorn.Config(
+                application(service, access, gate, pages),
+                loop="asyncio",
+                http=Protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+                h11_max_incomplete_event_size=limits.head,
+                ssl_certfile=settings.certificate,
+                ssl_keyfile=settings.private_key,
+            )
+        )
+        first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
+        fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
+        self._shared = Shared(limits, fast_path, self._beacons)
+        self.door = Door(limits, files=files_for_connections())
+        if self.door.most < limits.connections:
+            print(
+                f"panstream: the limit of open files allows {self.door.most} connections instead of "
+                f"{limits.connections}: raise it (ulimit -n)",
+                file=sys.stderr,
+            )
+        host, port = listening.getsockname()[:2]
+        scheme = "http" if settings.certificate is None else "https"
+        self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        self.worker = service.worker
+        self._service, self._listening, self._started = service, listening, started
+        self.signal: int | None = None  # that stopped the server
+
+    def run_until_stopped(self) -> None:
+        """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close.
+
+        Raises PanstreamError if the engine's thread ended, which stops the server too.
+        """
+        with contextlib.closing(self._listening):
+            self.run([self._listening])
+        if self._follower is not None and self._follower.error is not None:
+            raise self._follower.error
+        if self.worker.dead:
+            raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
+
+    def stop(self) -> None:
+        """Ask it to stop, from any thread."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        _warm_up(self._service.config)
+        self._service.start()
+        Sweeper.start()
+        await super().startup([])
+        if self._beacons is not None:
+            self._beacons.start()
+        if self._follower is not None:
+            self._follower.start()
+        new = partial(Protocol, self.config, self.server_state, asyncio.get_running_loop(), self._shared)
+        self.door.open(self._listening, new, self.config.ssl)
+        self._started(self.address)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, after what is under way."""
+        self._service.begin_stop()
+        self.door.close()
+        await super().shutdown(sockets)
+        if self._beacons is not None:
+            self._beacons.stop()
+        if self._follower is not None:
+            await self._follower.stop()
+        await self._service.stop()
+        Sweeper.stop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal; the second one does not wait."""
+        self.signal = sig
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def make_server(
+    config: Config,
+    settings: Settings,
+    *,
+    operator_key: bytes | None = None,
+    accept_time: bool = False,
+    started: Callable[[str], None] = lambda address: None,
+    engine: OpenEngine | None = None,
+) -> _Server:
+    """Open the stream, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
+    if config.stream.on_bad_row == "stop":
+        raise InvalidParameter(
+            '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others '
+            "of its batch count, which no claim covers"
+        )
+    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+    logging.getLogger("uvicorn").propagate = False
+
+    def open_engine(publish: Callable[[Release], None]) -> Engine:
+        if engine is not None:
+            opened = engine(publish=publish)
+        else:
+            opened = open_stream(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
+        opened.declare(*intakes_of(settings.follow, follow=True))
+        return opened
+
+    server: _Server
+    access = Access.load(settings.tokens, settings.host)
+    _check_tls(settings)
+    listening = _listen(settings)
+    try:
+        service = Service(config, open_engine, ended=lambda: server.stop(), limits=settings.limits)
+        server = _Server(service, access, settings, listening, started)
+    except BaseException:
+        listening.close()
+        raise
+    return server
+
+
+def _check_tls(settings: Settings) -> None:
+    if (settings.certificate is None) != (settings.private_key is None):
+        raise InvalidParameter("certificate and private key are given together")
+    for file in (settings.certificate, settings.private_key):
+        if file is not None and not file.is_file():
+            raise InvalidParameter(f"there is no file {file.name!r}")
+
+
+def _listen(settings: Settings) -> socket.socket:
+    def opened() -> socket.socket:
+        kind = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(kind[0], socket.SOCK_STREAM, kind[2])  # without which Nagle's delay stays on
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(kind[4])
+        listening.set_inheritable(False)
+        return listening
+
+    return translated(
+        opened,
+        OSError,
+        lambda error: InvalidParameter(f"cannot listen on host and port given: {error.strerror or 'unknown name'}"),
+    )
+
+
+def _warm_up(config: Config) -> None:
+    """Do everything once on made-up rows: parse every format, select, apply and answer, with nothing on disk.
+
+    Loops are compiled or loaded when they are first used; the first senders would wait for it, for seconds where
+    nothing was compiled before. The states that are used here are thrown away.
+    """
+    config = replace(config, directory=None)
+    schema = RowSchema.of(config.stream, config.needed_columns)
+    bodies = _bodies(schema)
+    if config.web is not None and config.web.source == "beacon":
+        bodies[BEACONS] = _BEACON
+    with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
+        for kind, text in bodies.items():
+            body = Body(Gate(Limits()), kind, "identity")
+            body.make_room(len(text))
+            body.data[: len(text)], body.size = text, len(text)
+            with contextlib.ExitStack() as after:
+                after.callback(body.wipe)
+                batch = parse(body, schema)
+                after.callback(batch.wipe)
+                after.callback(select.wipe)
+                rows = select(batch)
+                if kind == "arrow":
+                    _apply(config, rows)
+
+
+def _apply(config: Config, rows: Rows) -> None:
+    """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
+    every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
+    rows.queries = {
+        name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
+        for name, each in rows.queries.items()
+    }
+    one = [replace(query, groups={key: keys[:1] for key, keys in query.groups.items()}) for query in config.queries]
+    config = replace(config, queries=tuple(one))  # thousands of groups would take as long as their first answers
+    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _NOW) as engine:
+        engine.apply(rows)
+        engine.finish()
+
+
+def _bodies(schema: RowSchema) -> dict[str, bytes]:
+    names, words = list(schema.columns), [_WORDS[kind] for kind in schema.columns.values()]
+    quoted = [
+        word if kind in ("int", "double", "bool") else f'"{word}"'
+        for word, kind in zip(words, schema.columns.values(), strict=True)
+    ]
+    line = ",".join(f'"{name}":{word}' for name, word in zip(names, quoted, strict=True))
+    kinds = map(arrow_type, schema.columns.values())
+    arrays = [words_of([word]).cast(kind) for word, kind in zip(words, kinds, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    text = f"{','.join(names)}\n{','.join(words)}\n"
+    return {"json": f"{{{line}}}\n".encode(), "csv": text.encode(), "arrow": sink.getvalue().to_pybytes()}

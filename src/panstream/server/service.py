@@ -1,0 +1,286 @@
+"""What is served: the engine's thread, its releases as they are published, and figures for Prometheus.
+
+All that is shown here is public: releases, the version, whether the state can be stored (the disk's affair), intrusions
+announced, answers made (by the schedule or when asked), and what the configuration spends. Nothing moves with rows or
+requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from panstream import __version__
+from panstream.engine.config.config import Config
+from panstream.engine.planner.open_domain import listed_names, shown_items
+from panstream.engine.reporting.point_queries import counted
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.results import EXTRA, to_csv
+from panstream.engine.sql.result_view import View
+from panstream.engine.storage.release_log import Release
+from panstream.errors import needed
+from panstream.server.auth import Limits
+from panstream.server.errors import Refusal, to_json
+from panstream.server.ingest.engine_thread import Worker
+
+_WAITING = 1_000  # events that a slow listener may be behind before it is dropped
+_LISTENERS = 256
+_BREATH = 15.0  # seconds between comments, so that a lost connection is noticed
+
+Listener: TypeAlias = "asyncio.Queue[tuple[str | None, bytes] | None]"
+
+
+class Service:
+    """One stream, served. ``open_engine`` is given what to call with every release; ``ended`` hears if it fails."""
+
+    def __init__(
+        self,
+        config: Config,
+        open_engine: Callable[[Callable[[Release], None]], Engine],
+        *,
+        ended: Callable[[], None] = lambda: None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.config = config
+        self.listeners = _Listeners()
+        self.stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.worker = Worker(lambda: open_engine(self._published), ended=ended, limits=limits)
+
+    def start(self) -> None:
+        """Begin; call it from the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.worker.run()
+
+    def begin_stop(self) -> None:
+        """Take nothing new, and end the streams of events."""
+        self.stopping = True
+        self.listeners.close()
+        self.worker.begin_stop()
+
+    async def stop(self) -> None:
+        """Commit and close."""
+        self.begin_stop()
+        await self.worker.stop()
+
+    def check_running(self) -> None:
+        """Refuse what comes while stopping."""
+        if self.stopping:
+            raise Refusal("unavailable", "the server is stopping", retry_after=5)
+
+    async def past(self, query: str | None, since: str | None, limit: int) -> list[Release]:
+        """Return the latest releases, oldest first."""
+
+        def look(engine: Engine) -> list[Release]:
+            names = None
+            if query is not None:
+                names = [
+                    name
+                    for plan in engine.plans
+                    if query in (plan.config.name, plan.config.statement)
+                    for name in plan.series
+                ]
+                if not names:
+                    raise Refusal("not_found", "there is no query of this name")
+            return engine.log.latest(names, since=since, limit=limit)
+
+        found: list[Release] = await self.worker.call(look)
+        return found
+
+    async def counts(self, query: str, names: list[str], number: str | None) -> list[dict[str, Any]]:
+        """Return how often names came, from the table of one release, the latest unless told; no state is looked at."""
+
+        def look(engine: Engine) -> tuple[Release, bytes]:
+            found = engine.log.last(query)
+            if number is not None:
+                found = next(engine.log.history(query, after=int(number) - 1), None)
+            table = b"" if found is None else engine.log.table(query, found.number)
+            if found is None or not table or number not in (None, str(found.number)):
+                raise Refusal("not_found", "this query has published no table of names, or none of this number")
+            return found, table
+
+        release, table = await self.worker.call(look)
+        return await asyncio.to_thread(counted, release, table, names)
+
+    def _published(self, release: Release) -> None:
+        """Hand a release to the listeners; called by the engine's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.listeners.publish, "release", release_json(release, self.config))
+
+
+class _Listeners:
+    """Hands every event to every listener. A listener that does not keep up is dropped, and may come again."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Listener, str] = {}
+        self._closed = False
+
+    def publish(self, kind: str, shown: dict[str, Any]) -> None:
+        """Hand out an event, about one query if it names one, or about all; call it on the event loop."""
+        data, query = _event(kind, shown), shown.get("query")
+        for listener in list(self._listeners):
+            if listener.qsize() >= _WAITING:
+                self._listeners.pop(listener, None)
+                listener.put_nowait(None)
+            else:
+                listener.put_nowait((query, data))
+
+    def close(self) -> None:
+        """End every listener's stream."""
+        self._closed = True
+        for listener in list(self._listeners):
+            listener.put_nowait(None)
+        self._listeners.clear()
+
+    def listen(self, name: str, most: int) -> Listener:
+        """Return the queue of a new listener, of whom the token ``name`` may have ``most``."""
+        if self._closed or len(self._listeners) >= _LISTENERS:
+            raise Refusal("unavailable", "there are too many listeners, or the server is stopping", retry_after=5)
+        if sum(each == name for each in self._listeners.values()) >= most:
+            raise Refusal("rate_limited", retry_after=5)
+        listener: Listener = asyncio.Queue()
+        self._listeners[listener] = name
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """Forget a listener."""
+        self._listeners.pop(listener, None)
+
+    async def stream(
+        self, listener: Listener, past: list[dict[str, Any]], query: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield old events, then new ones about the query as they come."""
+        try:
+            yield b"retry: 2000\n\n" + b"".join(_event("release", each) for each in past)
+            while True:
+                try:
+                    item = await asyncio.wait_for(listener.get(), _BREATH)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                if item is None:
+                    return
+                about, data = item
+                if about is None or query is None or about == query:
+                    yield data
+        finally:
+            self.leave(listener)
+
+
+def _event(kind: str, shown: dict[str, Any]) -> bytes:
+    """Return one server-sent event; a release has an id, its time."""
+    head = f"id: {shown['time']}\n" if kind == "release" else ""
+    return f"{head}event: {kind}\ndata: {to_json(shown).decode()}\n\n".encode()
+
+
+def release_json(published: Release, config: Config) -> dict[str, Any]:
+    """Return one published answer; of a list of names, those that its statement shows."""
+    record = published.record
+    extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
+    if "items" in extra:
+        extra["items"] = shown_items(record, _view(published, config))
+    return {
+        "query": published.asked,
+        "series": published.query,
+        "number": published.number,
+        "time": published.time,
+        **{key: record[key] for key in ("value", "unclipped", "standard_error", "interval", "level", "epsilon")},
+        "unit": record["claim"]["unit"],
+        **extra,
+    }
+
+
+def releases_csv(published: Iterable[Release], config: Config) -> str:
+    """Return published answers as CSV; a list of names is followed by those that its statement shows."""
+    return to_csv(each for release in published for each in (release, *listed_names(release, _view(release, config))))
+
+
+def _view(published: Release, config: Config) -> View:
+    """Return what the statement of a release shows of it."""
+    views = {name: statement.view for statement in config.statements for name in statement.queries}
+    return views.get(published.query, View())
+
+
+def metrics(engine: Engine, *, failed: bool) -> bytes:
+    """Return the current figures in Prometheus' text format.
+
+    The registry is our own: the client library's default collectors would tell of the process, and counts and
+    histograms of requests of the people behind them.
+    """
+    prometheus = needed("prometheus_client", "the server", "server")
+
+    class _Figures:
+        def collect(self) -> Iterator[Any]:
+            yield from _families(engine, failed)
+
+    registry = prometheus.CollectorRegistry(auto_describe=False)
+    registry.register(_Figures())
+    return bytes(prometheus.generate_latest(registry))
+
+
+def _families(engine: Engine, failed: bool) -> Iterator[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+    yield InfoMetricFamily("panstream", "The running version.", {"version": __version__})
+    yield GaugeMetricFamily("panstream_failed", "1 while the state cannot be stored.", float(failed))
+    yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
+    made = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
+    loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])
+    for plan in engine.plans:
+        made.add_metric([plan.config.name], engine.made(plan.config.name))
+        loss.add_metric([plan.config.name, plan.claim.unit], plan.claim.epsilon)
+    yield made
+    yield loss
+    names = ["unit", "adjacency", "window"]
+    spent = GaugeMetricFamily(
+        "panstream_ledger_epsilon", "Most that one unit can have lost to all queries; +Inf: not bounded.", labels=names
+    )
+    limit = GaugeMetricFamily("panstream_ledger_limit", "The declared budget.", labels=names)
+    for total in engine.ledger.totals():
+        labels = [total.unit, total.adjacency, "" if total.window is None else f"{total.window:g}"]
+        spent.add_metric(labels, total.epsilon)
+        limit.add_metric(labels, math.inf if total.limit is None else total.limit)
+    yield spent
+    yield limit
+    if engine.sink is not None:
+        copied = math.nan if engine.sink.copied is None else engine.sink.copied
+        yield GaugeMetricFamily("panstream_sink_up", "0 while answers cannot be copied there.", float(engine.sink.up))
+        yield GaugeMetricFamily(
+            "panstream_sink_copied_time_seconds", "When answers were last copied, in seconds since 1970.", copied
+        )
+    yield from _answers(engine)
+
+
+def _answers(engine: Engine) -> Iterator[Any]:
+    """Yield the latest answer of every query and group as it was published, names included that a query shows."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    words = {
+        "panstream_answer": "The latest answer; NaN: no data.",
+        "panstream_answer_low": "Lower end of its 95% interval.",
+        "panstream_answer_high": "Upper end of its 95% interval.",
+        "panstream_answer_time_seconds": "When it was published, in seconds since 1970.",
+    }
+    families = [GaugeMetricFamily(name, text, labels=["query", "group"]) for name, text in words.items()]
+    for plan in engine.plans:
+        for series in plan.series:
+            last = engine.log.last(series)
+            for release in [] if last is None else [last, *listed_names(last, _view(last, engine.config))]:
+                group = ", ".join(f"{key}={each}" for key, each in release.record.get("group", {}).items())
+                for family, value in zip(families, _figures(release), strict=True):
+                    family.add_metric([release.asked, group], value)
+    yield from families
+
+
+def _figures(release: Release) -> tuple[float, float, float, float]:
+    record = release.record
+    (low, high), value = record["interval"], record["value"]
+    return (
+        math.nan if value is None else float(value),
+        -math.inf if low is None else float(low),
+        math.inf if high is None else float(high),
+        datetime.fromisoformat(release.time).timestamp(),
+    )

@@ -1,0 +1,290 @@
+"""Exact losses of two machines and a front end, each seen at other times: every outcome of the shipped steps.
+
+A *look* is (who, "epoch" or "step", number) for who in "A", "B", "F". A look at a machine in an epoch shows its share,
+and after a step with an answer its share of that, which it keeps until the next step. A look in a step shows all that
+is handled there, and a machine's shares before and after. Answers are public. Between two looks only what they leave
+undecided counts: views after which all worlds and states have the same odds are followed together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.secret_shared.party import Kind, Party, Share, Task, deal, open_answers
+from panstream.algorithms.secret_shared.ring import Ring
+from panstream.algorithms.secret_shared.running_sums import Rule
+from panstream.algorithms.secret_shared.share_rules import Dealt
+from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.testing.sources import outcomes
+
+__all__ = ["Drawing", "Key", "Look", "Row", "SharedViews", "Tape", "covered_looks"]
+
+Look = tuple[str, str, int]
+Key = tuple[Any, ...]
+Row = tuple[Dealt | None, ...]  # what the rows of every step do in one world
+
+_NAME = "x"
+
+
+class Tape:
+    """What one seed expands to: drawn when it is read first, the same for everybody who reads it."""
+
+    def __init__(self, source: Source, width: int) -> None:
+        self._source, self._width = source, width
+        self.read: list[NDArray[Any]] = []
+
+    def reader(self) -> _Reader:
+        """Return an expander of this seed."""
+        return _Reader(self)
+
+    def bits(self, size: int) -> NDArray[np.uint8]:
+        """Draw bytes that use ``width`` bits."""
+        return self._source.uniform_below(1 << self._width, size).astype(np.uint8)
+
+    def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
+        """Draw numbers of a ring."""
+        drawn = ring.zeros(size)
+        (drawn[:, 0] if ring.wide else drawn)[:] = self._source.uniform_below(ring.modulus, size)
+        return drawn
+
+
+class _Reader:
+    def __init__(self, tape: Tape) -> None:
+        self._tape, self._at = tape, 0
+
+    def bits(self, size: int) -> NDArray[np.uint8]:
+        return self._next(lambda: self._tape.bits(size))
+
+    def words(self, size: int, ring: Ring) -> NDArray[Any]:
+        return self._next(lambda: self._tape.words(size, ring))
+
+    def _next(self, draw: Any) -> NDArray[Any]:
+        if self._at == len(self._tape.read):
+            self._tape.read.append(draw())
+        self._at += 1
+        return self._tape.read[self._at - 1].copy()
+
+
+class Drawing:
+    """A machine's own draws of noise, noted."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.scratch = source, Scratch()
+        self.drawn: list[int] = []
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Draw as the script says."""
+        self._source.add_discrete_laplace(values, law)
+        self.drawn += values.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One outcome of a step: how likely, both shares after it, what was opened, and what everybody handled.
+
+    ``handled`` also has the machines' shares of the answer that they keep, as "A keeps" and "B keeps".
+    """
+
+    chance: Fraction
+    after: Key
+    opened: Key
+    handled: dict[str, Key]
+
+    def share(self, who: str) -> Key:
+        """Return what a machine holds in the epoch after the step."""
+        return self.after["AB".index(who)], self.handled.get(f"{who} keeps", ())
+
+
+class SharedViews:
+    """Exact laws of what covered and uncovered looks show of one state kept by ``rule``.
+
+    The rule's ring must be small, and so must the number of its cells; ``width`` is how many bits of a byte cells use.
+    Subclasses change how a step is done: the known mistakes of docs/proofs/two-machines.md are such.
+    """
+
+    def __init__(self, rule: Rule, *, width: int = 1) -> None:
+        self.rule, self.width = rule, width
+        self._moves: dict[Key, list[_Move]] = {}
+        self._views: dict[Key, int] = {}
+        self._seen: dict[Key, tuple[int, list[tuple[int, Key, int]]]] = {}
+
+    def loss(self, program: Sequence[Kind], worlds: Sequence[Row], looks: Collection[Look]) -> float:
+        """Return the largest log-ratio between any two worlds of what the looks and all answers show.
+
+        A world has one entry for every step: what its rows do, None where a step has none. Step 0 starts the state.
+        """
+        seen = frozenset(looks)
+        start: Key = (b"", b"", 0, None)
+        odds = {self._normal({start: [1] * len(worlds)})}
+        for number, kind in enumerate(("idle", *program)):
+            changes = [None if number == 0 else world[number - 1] for world in worlds]
+            following = set()
+            for each in odds:
+                following |= self._after(dict(each), kind, number, changes, seen)
+            odds = following
+        worst = Fraction(1)
+        for each in odds:
+            totals = [sum(column) for column in zip(*(weights for _, weights in each), strict=True)]
+            if not min(totals):
+                return math.inf
+            worst = max(worst, Fraction(max(totals), min(totals)))
+        return math.log(worst.numerator) - math.log(worst.denominator)
+
+    def _after(
+        self,
+        odds: dict[Key, tuple[int, ...]],
+        kind: Kind,
+        number: int,
+        changes: Sequence[Dealt | None],
+        looks: frozenset[Look],
+    ) -> set[Any]:
+        views: dict[int, dict[Key, list[int]]] = {}
+        moves = [
+            (world, weight, *self._outcomes(state, kind, number, changes[world], looks))
+            for state, weights in odds.items()
+            for world, weight in enumerate(weights)
+            if weight
+        ]
+        common = math.lcm(*{whole for _, _, whole, _ in moves})
+        for world, weight, whole, found in moves:
+            scaled = weight * (common // whole)
+            for seen, after, share in found:
+                entry = views.setdefault(seen, {}).setdefault(after, [0] * len(changes))
+                entry[world] += scaled * share
+        return {self._normal(view) for view in views.values()}
+
+    def _outcomes(
+        self, state: Key, kind: Kind, number: int, change: Dealt | None, looks: frozenset[Look]
+    ) -> tuple[int, list[tuple[int, Key, int]]]:
+        """Return a whole, and what can be seen of a step, by a number, with the state after it and its part of that."""
+        what = () if change is None else tuple(each.tobytes() for each in change)
+        visible = _visible(number, looks)
+        key = (*state, what, kind, number == 0, visible)
+        if key not in self._seen:
+            found: dict[tuple[int, Key], Fraction] = {}
+            for move in self._moved(state, kind, number, change, what):
+                view = (move.opened, *(move.share(who) if at else move.handled[who] for at, who in visible))
+                place = self._views.setdefault(view, len(self._views)), move.after
+                found[place] = found.get(place, Fraction(0)) + move.chance
+            whole = math.lcm(*(chance.denominator for chance in found.values()))
+            shares = [(*place, chance.numerator * (whole // chance.denominator)) for place, chance in found.items()]
+            self._seen[key] = whole, shares
+        return self._seen[key]
+
+    @staticmethod
+    def _normal(odds: dict[Key, list[int]]) -> Any:
+        """Return the odds up to a factor, which no later ratio depends on."""
+        common = math.gcd(*(weight for weights in odds.values() for weight in weights))
+        return frozenset((state, tuple(weight // common for weight in weights)) for state, weights in odds.items())
+
+    def _moved(self, state: Key, kind: Kind, number: int, change: Dealt | None, what: Key) -> list[_Move]:
+        key = (*state, what, kind, number == 0)
+        if key not in self._moves:
+            self._moves[key] = [
+                _Move(chance, *found)
+                for chance, found in outcomes(
+                    lambda source: self.step(state, kind, change, source, start=number == 0), modulus=self.noise_modulus
+                )
+            ]
+        return self._moves[key]
+
+    @property
+    def noise_modulus(self) -> int:
+        """Return at which number noise wraps around: that of the ring."""
+        return self.rule.ring.modulus
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Do one step with all three parties; return the state after it, what was opened, and what each handled."""
+        parties, released, memory = self._parties(state, start), state[2], state[3]
+        task = Task(
+            kind=kind,
+            started={_NAME: self.rule} if start else {},
+            answered=[_NAME] if kind == "answers" else [],
+        )
+        seeds = [self.seed(source, first=first) for first in (True, False)]
+        noises = [self.drawing(source, first=first) for first in (True, False)]
+        changes = {} if change is None else {_NAME: self.drawn(change, source, released, memory)}
+        dealt = deal(task, {_NAME: self.rule}, changes, *(seed.reader() for seed in seeds))
+        sent = []
+        for party, seed, noise in zip(parties, seeds, noises, strict=True):
+            given = None if party.first else {name: tuple(a.copy() for a in part) for name, part in dealt.items()}
+            out = party.open(task, seed.reader(), given, noise)
+            sent.append(np.concatenate([np.empty(0, np.uint8), *(each.copy() for each in out)]))
+        common, memory = self.common(source, kind, memory)
+        after = [party.close(other, common.reader()) for party, other in zip(parties, reversed(sent), strict=True)]
+        opened = open_answers({_NAME: self.rule}, [each.answers for each in after])
+        parts = [tuple(each.tobytes() for each in found.answers.values()) for found in after]
+        extra = tuple(each.tobytes() for part in dealt.values() for each in part)
+        tapes = [tuple(each.tobytes() for each in seed.read) for seed in seeds]
+        shown = tuple(each.tobytes() for each in common.read)
+        handled: dict[str, Key] = {
+            "A": (tapes[0], sent[1].tobytes(), shown, tuple(noises[0].drawn), parts[0]),
+            "B": (tapes[1], extra, sent[0].tobytes(), shown, tuple(noises[1].drawn), parts[1]),
+            "F": (tapes, extra, *changes.get(_NAME, ()), parts) if kind != "idle" else (),
+            "A keeps": parts[0],
+            "B keeps": parts[1],
+        }
+        handled["F"] = _plain(handled["F"])
+        cells = [found.shares[_NAME].cells.tobytes() for found in after]
+        number = released + (kind == "answers")
+        return (*cells, number, memory), tuple(opened.get(_NAME, ())), handled
+
+    def _parties(self, state: Key, start: bool) -> list[Party]:
+        parties = [Party(first=True), Party(first=False)]
+        if not start:
+            for party, cells in zip(parties, state, strict=False):
+                party.shares[_NAME] = Share(self.rule, np.frombuffer(cells, np.uint8).copy(), state[2])
+        return parties
+
+    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
+        """Return what the front end makes of a change: itself, where cells are exact."""
+        return change
+
+    def seed(self, source: Source, *, first: bool) -> Tape:
+        """Return the seed that the front end deals a machine."""
+        return Tape(source, self.width)
+
+    def drawing(self, source: Source, *, first: bool) -> Any:
+        """Return where a machine's noise comes from."""
+        return Drawing(source)
+
+    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+        """Return the seed that the machines agree on, and what a mistaken form remembers of it."""
+        return Tape(source, self.width), memory
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return tuple(_plain(each) for each in value) if isinstance(value, tuple | list) else value
+
+
+def _visible(number: int, looks: frozenset[Look]) -> Key:
+    """Return what is seen of a step and of the epoch after it: (True, who) for a share, (False, who) for the step."""
+    shares = [
+        (True, who)
+        for who in "AB"
+        if {(who, "epoch", number), (who, "step", number), (who, "step", number + 1)} & looks
+    ]
+    return (*shares, *((False, who) for who in "ABF" if (who, "step", number) in looks))
+
+
+def covered_looks(steps: int) -> Iterator[frozenset[Look]]:
+    """Yield every largest set of looks that is covered: each epoch belongs to one machine, and a step between two
+    epochs of one machine is seen there too; so is step 0, which starts the state, by the machine of epoch 0.
+    """
+    for owners in product("AB", repeat=steps + 1):
+        looks: Iterable[Look] = [(who, "epoch", epoch) for epoch, who in enumerate(owners)]
+        between = [(owners[t], "step", t) for t in range(1, steps + 1) if owners[t - 1] == owners[t]]
+        yield frozenset([*looks, *between, (owners[0], "step", 0)])
