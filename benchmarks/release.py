@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 WHEEL_LIMIT, CORE_LIMIT = 1.0, 350.0  # megabytes
 IMPORT_LIMIT, HELP_LIMIT, FIRST_LIMIT = 0.4, 0.3, 2.0  # seconds
 FIRST = (
-    "from panstream.algorithms.density import OptBern; m = OptBern(universe=50_000, epsilon=1.0).start(); m.update(range(1000)); "
-    "print(m.release())"
+    "from panstream.algorithms.density import OptBern; "
+    "m = OptBern(universe=50_000, epsilon=1.0).start(); m.update(range(1000)); print(m.release())"
 )
 failed = 0
 

@@ -1,4 +1,5 @@
-"""Distinct users of a Spark DataFrame: runs panstream.distributed.sharded.spark on a local Spark and checks the answers.
+"""Distinct users of a Spark DataFrame: runs panstream.distributed.sharded.spark on a local Spark and checks the
+answers.
 
     make spark                     (or, with pyspark and Java: python experiments/cluster_spark.py [ROWS [RUNS]])
 

@@ -20,7 +20,7 @@ from panstream.models.networks.domain import Domain
 from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.serialization import to_json
 
-TARGET = Path(__file__).parents[1] / "src" / "panstream" / "networks" / "seven_attributes.json"
+TARGET = Path(__file__).parents[1] / "src" / "panstream" / "models" / "networks" / "seven_attributes.json"
 ENTROPY = 5.12
 PARENTS = ((), (0,), (0,), (1,), (1,), (2,), (2,))
 ROOT = [0.6, 0.4]

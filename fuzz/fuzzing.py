@@ -22,10 +22,11 @@ def instrumented() -> AbstractContextManager[Any]:
         import atheris
     except ImportError:
         return contextlib.nullcontext()
-    from panstream.primitives import kernels as _kernels
+    from panstream.primitives import kernels
 
-    for module in pkgutil.iter_modules(_kernels.__path__):  # numba reads bytecode: it must be as written
-        importlib.import_module(f"{_kernels.__name__}.{module.name}")
+    # numba reads bytecode: it must be as written
+    for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
+        importlib.import_module(module.name)
     return atheris.instrument_imports(include=["panstream"])
 
 

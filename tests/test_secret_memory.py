@@ -20,7 +20,7 @@ from scanned import Scanned
 
 PIECE = 16
 PROGRAM = """
-from panstream import secret_memory
+from panstream.primitives.memory import secret_memory
 secret_memory.keep_states_secret()
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.distinct import Bitmap

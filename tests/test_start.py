@@ -30,7 +30,10 @@ def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
 
 
 def test_a_process_that_used_duckdb_ends_without_a_report_of_leaks() -> None:
-    code = "from panstream.primitives.fast_import import load; load('panstream.cli.app'); import duckdb; duckdb.connect().close()"
+    code = (
+        "from panstream.primitives.fast_import import load; load('panstream.cli.app'); "
+        "import duckdb; duckdb.connect().close()"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.streams import config, question
-from panstream.distributed.sharded import dataframes as lakes
-from panstream.distributed.sharded import session  # noqa: F401
+from panstream.distributed.sharded import dataframes, session  # noqa: F401
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._dask_link import DaskLink
 from panstream.distributed.sharded._links import LocalLink

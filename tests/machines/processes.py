@@ -18,7 +18,15 @@ from ports import free_port
 FORKS = multiprocessing.get_context("forkserver")  # children need not import everything again
 FORKS.set_forkserver_preload(
     [
-        *(f"panstream.{name}" for name in ("cli.share", "machines.https", "machines.session", "_kernels.shares")),
+        *(
+            f"panstream.{name}"
+            for name in (
+                "cli.commands.share",
+                "distributed.two_party.https",
+                "distributed.two_party.session",
+                "primitives.kernels.algorithms.secret_shares",
+            )
+        ),
         *(
             "panstream.engine.rows.arrow_predicates",
             "panstream.engine.sql.parser",

@@ -135,7 +135,7 @@ def test_nothing_outlives_a_step_that_loads_its_kernels(child: Child, last: str)
 
 
 if X86:
-    OFF = "import panstream.primitives.memory.scratch\npanstream.scratch.clear_registers = lambda: None"
+    OFF = "from panstream.primitives.memory import scratch\nscratch.clear_registers = lambda: None"
 
     @pytest.mark.parametrize("leak", ["", OFF], ids=["cleared", "not cleared"])
     def test_what_a_copy_leaves_in_registers_does_not_reach_the_stack(child: Child, leak: str) -> None:

@@ -74,7 +74,7 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
 
 
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
-    controls = [case for case in cases_of("sharing") if case.kind == "control"]
+    controls = [case for case in cases_of("secret_shared") if case.kind == "control"]
     assert len(controls) == 17
     found = {case.name: case.exact().loss for case in controls if case.exact is not None}
     finite = {name: loss for name, loss in found.items() if math.isfinite(loss)}
@@ -87,7 +87,7 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
 
 def test_noisy_cells_cover_both_machines_once() -> None:
     """Whoever watches one machine, and sees the other in one epoch, learns what one look at noisy cells shows."""
-    case = next(each for each in cases_of("sharing") if "noisy cells, both once" in each.name)
+    case = next(each for each in cases_of("secret_shared") if "noisy cells, both once" in each.name)
     assert case.exact is not None
     assert case.exact().loss == pytest.approx(1.417066019786, abs=1e-9)
 
@@ -96,6 +96,6 @@ def test_noisy_cells_cover_both_machines_once() -> None:
 @pytest.mark.parametrize("name", ["a step taken again", "a tick taken again"])
 def test_a_step_that_is_given_up_and_taken_again_loses_nothing(name: str) -> None:
     """Whatever rows the first try had, and whoever is seen: at A, at B, or at one and then at the other."""
-    case = next(each for each in cases_of("sharing") if each.name == f"Two machines, {name}")
+    case = next(each for each in cases_of("secret_shared") if each.name == f"Two machines, {name}")
     assert case.exact is not None
     assert case.exact().loss == pytest.approx(math.log(5 / 4), abs=1e-9)

@@ -1,6 +1,7 @@
 """A disk in memory that loses what it may lose: for histories of crashes that a seed replays.
 
-It stands in for ``panstream.engine.storage.disk.Disk``. Until a file is synced, every sector of 512 bytes may be, once the power
+It stands in for ``panstream.engine.storage.disk.Disk``. Until a file is synced, every sector of 512 bytes may be, once
+the power
 has failed, as it was at any time since the last sync: writes are lost, reordered, and torn between sectors. The file's
 size may be any that it had since then. Until a directory is synced, the last of the changes to its names may be undone,
 one after the other. A process that is killed loses nothing: what it wrote is in the system's cache, though not on disk.

@@ -219,8 +219,8 @@ _ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
 class TopItems(AutoAlgorithm):
     """Which names come most often, and how often? Nobody has to list them beforehand.
 
-    Sizes the tables of :class:`panstream.algorithms.heavy_hitters.prefix_sketch.FrequentItems` for the expected number of events, and says from
-    how many events on a name is listed.
+    Sizes the tables of :class:`panstream.algorithms.heavy_hitters.prefix_sketch.FrequentItems` for the expected number
+    of events, and says from how many events on a name is listed.
 
     Privacy
         Unit: one event, or a user of at most ``contributions`` events; one copy of the state at any time and all

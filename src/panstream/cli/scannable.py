@@ -25,7 +25,7 @@ def _main() -> None:
 
     permit_scan()
     if TAP in os.environ:
-        from panstream.audit.memory._secret_recorder import install
+        from panstream.audit.memory.secret_recorder import install
 
         install()
     if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan is blind to it

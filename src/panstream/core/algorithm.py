@@ -1,8 +1,8 @@
 """The shape of every algorithm, and Monitor, the friendly running object.
 
 An algorithm is a frozen value of public parameters. Its state is a separate value, whose fields are declared with
-``public``, ``published``, ``noised`` or ``noise`` from :mod:`panstream.primitives.codec`. Randomness is neither: it is passed in
-for one step.
+``public``, ``published``, ``noised`` or ``noise`` from :mod:`panstream.primitives.codec`. Randomness is neither: it is
+passed in for one step.
 """
 
 from __future__ import annotations

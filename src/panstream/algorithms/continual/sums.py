@@ -24,8 +24,8 @@ class ContinualCount(Tree):
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error
-        As :class:`panstream.algorithms.continual.sums.KaryTree`: mean squared error 3117/epsilon² over 2**20 slots; without a
-        horizon about 5100/epsilon² there, growing with the cube of log t.
+        As :class:`panstream.algorithms.continual.sums.KaryTree`: mean squared error 3117/epsilon² over 2**20 slots;
+        without a horizon about 5100/epsilon² there, growing with the cube of log t.
 
     Parameters
         As :class:`panstream.algorithms.continual.tree_base.Tree`.

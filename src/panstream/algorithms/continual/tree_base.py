@@ -72,7 +72,8 @@ class Tree(Ticker[TreeState]):
     Parameters
         horizon: without one the error is about 1.6 times as large.
         levels, capacity: shape of the tree; chosen for the smallest mean squared error, and kept in stored bytes.
-        The others as in :class:`panstream.algorithms.continual.ticker.Ticker`; with ``one_step_ticks`` ``tick`` is refused too.
+        The others as in :class:`panstream.algorithms.continual.ticker.Ticker`; with ``one_step_ticks`` ``tick`` is
+        refused too.
     """
 
     state_type: ClassVar[type[Any]] = TreeState

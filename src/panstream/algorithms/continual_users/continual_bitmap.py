@@ -30,10 +30,12 @@ class ContinualBitmap(OnesTicker):
     """The number of different users that have come so far, for ids of any kind, at every tick.
 
     The cells are those of :class:`panstream.algorithms.distinct.Bitmap`; each level's number of ones is published as in
-    :class:`panstream.algorithms.continual_users.ContinualDensity`, and the likeliest number of users is computed from them.
+    :class:`panstream.algorithms.continual_users.ContinualDensity`, and the likeliest number of users is computed from
+    them.
 
     Privacy
-        As for :class:`panstream.algorithms.continual_users.ContinualDensity`: a user has one cell, on one level. Others who share
+        As for :class:`panstream.algorithms.continual_users.ContinualDensity`: a user has one cell, on one level.
+        Others who share
         the cell draw it afresh as she does. With ``contributions=K`` their rows may lie between hers, so 2K stretches
         are paid for. Deletions are refused: a cell may be somebody else's as well.
 
@@ -41,8 +43,8 @@ class ContinualBitmap(OnesTicker):
         Standard error sqrt(1/I(n) - n), I the Fisher information of what the levels show.
 
     Parameters
-        buckets, rows_of_cells: size of the table. hash: as for :class:`panstream.algorithms.distinct.Bitmap`. horizon: how many
-        ticks there will be; at event level there need not be one. The others as in
+        buckets, rows_of_cells: size of the table. hash: as for :class:`panstream.algorithms.distinct.Bitmap`. horizon:
+        how many ticks there will be; at event level there need not be one. The others as in
         :class:`panstream.algorithms.continual_users.ones_counter.OnesTicker`.
 
     Example

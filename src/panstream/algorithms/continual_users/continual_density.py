@@ -37,7 +37,8 @@ class _Bits(Presence):
 class ContinualDensity(OnesTicker):
     """The fraction of a known population that has appeared so far, or its number, at every tick.
 
-    Each user has one noisy bit, as in :class:`panstream.algorithms.density.OptBern`. What is published is either its number of
+    Each user has one noisy bit, as in :class:`panstream.algorithms.density.OptBern`. What is published is either its
+    number of
     ones, paid for every time, or a tree over the changes of that number; whichever errs less, and ``why`` says so.
 
     Privacy

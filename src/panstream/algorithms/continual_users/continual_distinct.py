@@ -33,7 +33,8 @@ class ContinualDistinct(AutoAlgorithm):
         user, or of a user who has at most ``contributions``. universe: number of users (ids 0..U-1), or the public list
         of their ids, if the population is known. expected: about how many will come. memory: bytes that the cells may
         take, 8 MiB by default. deletions: whether rows may remove users, which needs the universe. key: public
-        number that picks sample or hash function. hash: of strings, as for :class:`panstream.algorithms.distinct.Bitmap`.
+        number that picks sample or hash function. hash: of strings, as for
+        :class:`panstream.algorithms.distinct.Bitmap`.
 
     Example
         >>> question = ContinualDistinct(1.0, horizon=100, universe=20_000, expected=10_000)

@@ -189,7 +189,8 @@ class SharedDensity(SharedStatistic):
         That of two draws of noise, whatever the population is: 1.92 users at epsilon 1.
 
     Parameters
-        universe, epsilon, releases, deletions, key, count: as for :class:`panstream.algorithms.density.optbern.OptBern`.
+        universe, epsilon, releases, deletions, key, count: as for
+        :class:`panstream.algorithms.density.optbern.OptBern`.
         noisy: as for :class:`SharedDistinct`.
     """
 

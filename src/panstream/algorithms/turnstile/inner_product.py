@@ -31,8 +31,8 @@ class InnerProduct(SignedSketch):
     """The sum over all ids of (net weight on the left)·(net weight on the right): rows of a join on the id.
 
     Privacy
-        As :class:`panstream.algorithms.turnstile.second_moment.SecondMoment`. An event is a row of either stream; a user's
-        ``contributions`` are her rows of both streams together.
+        As :class:`panstream.algorithms.turnstile.second_moment.SecondMoment`. An event is a row of either stream; a
+        user's ``contributions`` are her rows of both streams together.
 
     Error
         With w counters, s2 the variance of a released counter's noise, F and G the second moments and P the product:

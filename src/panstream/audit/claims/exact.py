@@ -208,8 +208,8 @@ def case_of(
     ``scenarios``.
 
     The state must be small (a few bits or residues) and every draw must come from the source that is passed in.
-    ``window`` bounds the noisy integers, as in :class:`panstream.testing.enumeration.Enumerator`. ``options`` are fields
-    of the case.
+    ``window`` bounds the noisy integers, as in :class:`panstream.testing.enumeration.Enumerator`. ``options`` are
+    fields of the case.
     """
     exact = Enumeration(algorithm, window, scenarios or [Scenario(streams, looks)])
     return _case(algorithm, exact, name, claimed, options)

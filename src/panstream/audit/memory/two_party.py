@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.audit.memory._secret_recorder import HEADER, HELD, TAP
+from panstream.audit.memory.secret_recorder import HEADER, HELD, TAP
 from panstream.audit.memory._traffic import Peer, body, ways
 from panstream.audit.memory.drill import HASHES, DrillReport, find_port, hashes_of, started
 from panstream.errors import PanstreamError

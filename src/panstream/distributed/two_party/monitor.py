@@ -29,8 +29,8 @@ class SharedMonitor:
 
     Privacy
         That of the statistic's claim: any number of looks at one machine at a time. This process is the front end: run
-        it on neither machine, and start it hardened (``panstream.primitives.memory.process_hardening.ENVIRONMENT``), or what it handled in earlier
-        steps may stay in freed memory.
+        it on neither machine, and start it hardened (``panstream.primitives.memory.process_hardening.ENVIRONMENT``),
+        or what it handled in earlier steps may stay in freed memory.
 
     Parameters
         statistic: what is asked, with its public parameters. link: how the machines are reached. stream: their

@@ -77,7 +77,8 @@ def fit_forest(
     log-likelihood. Each conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the
     child's own distribution, so no probability is 0.
 
-    Tables are first smoothed along declared bins (:mod:`panstream.models.networks.noisy_tables`). ``records`` is the public
+    Tables are first smoothed along declared bins (:mod:`panstream.models.networks.noisy_tables`). ``records`` is the
+    public
     number of records. Tables of the same attributes are averaged with weights 1/sigma². Without edges, and where noise
     alone would move tables by all they hold, they are replaced by what they mean on average, which is nearer to the
     truth than the nearest distribution: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).

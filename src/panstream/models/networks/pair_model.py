@@ -1,7 +1,8 @@
 """A model of all pairs from one table: noisy one- and two-way tables of everything, and one mixture fitted to them.
 
 A tree keeps d - 1 of the d(d - 1)/2 dependences between d attributes. Where the noise allows it, this learner measures
-all of them and fits one model to them all (:mod:`panstream.models.networks.pair_fit`). The strongest dependences need tables
+all of them and fits one model to them all (:mod:`panstream.models.networks.pair_fit`). The strongest dependences need
+tables
 with the least noise, so a forest is chosen privately, as the tree does, and its edges get tables of their own. Then all
 pairs are looked at, with as much as makes that look clear enough. By what all this released, the rest goes to edges and
 all pairs, to edges and one-way tables where a forest alone is nearest, or to one-way tables where independence is.

@@ -182,7 +182,8 @@ class Source:
     def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
         """Add noise x to several tables, in place: P(x) proportional to exp(-kappa·max‖x_i‖₁), each x_i with sum 0.
 
-        Exact and for few cells (:mod:`panstream.primitives.noise.lattice_balls`), which also says what is not overwritten.
+        Exact and for few cells (:mod:`panstream.primitives.noise.lattice_balls`), which also says what is not
+        overwritten.
         """
         if law.numerator is None:
             return

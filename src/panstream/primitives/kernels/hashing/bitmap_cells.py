@@ -21,6 +21,7 @@ _32 = np.uint64(32)
 
 @njit(cache=True, nogil=True, forceinline=True)
 def cell_of(word: np.uint64, buckets: np.uint64, guard: np.uint64) -> Any:
+    """Return the cell that a hash selects: the level by its trailing zeros, the bucket by its high half."""
     # Masks that change nothing tell the compiler that 32-bit products suffice.
     level = trailing_zeros(word | guard) & _LOW_HALF
     narrow = buckets & _LOW_HALF

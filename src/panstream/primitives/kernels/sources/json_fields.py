@@ -28,6 +28,7 @@ Spots = NDArray[np.int64]
 
 @part
 def skip_blanks(data: Bytes, at: int, end: int) -> Any:
+    """Return the position of the first byte that is no blank."""
     while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
         at += 1
     return at
