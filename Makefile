@@ -119,8 +119,8 @@ mutants: $(STAMP)
 	$(BIN)/python tools/mutants
 
 soak: $(STAMP)
-	$(BIN)/python -m pytest -q tests/store/soak_large_state.py
-	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py tests/distinct/test_likelihood.py tests/cluster/test_memory.py tests/machines tests/sharing
+	$(BIN)/python -m pytest -q tests/engine/storage/soak_large_state.py
+	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/sources/formats/parquet/test_parquet_damage.py tests/primitives/noise/test_wiping.py tests/algorithms/distinct/test_likelihood.py tests/distributed/sharded/test_memory.py tests/distributed/two_party tests/algorithms/secret_shared
 	$(MAKE) fuzz
 	$(BIN)/python benchmarks/fuzz_bodies.py
 	$(BIN)/python benchmarks/histories.py 10000

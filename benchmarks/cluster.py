@@ -195,7 +195,9 @@ def main() -> int:
             return subprocess.run([sys.executable, __file__, "--names", str(rows)], env=environment).returncode
     failed = 0
     print("equality", flush=True)
-    failed += not by_tests("union of shards = one machine; 500 noisy runs alike", "cluster/test_division.py")
+    failed += not by_tests(
+        "union of shards = one machine; 500 noisy runs alike", "distributed/sharded/test_partitioning.py"
+    )
     with tempfile.TemporaryDirectory() as made:
         write(Path(made), rows)
         kinds = (("without the wiping allocator", {"PANSTREAM_BENCH_PLAIN": "1"}), ("with it", ENVIRONMENT))
@@ -205,9 +207,9 @@ def main() -> int:
             failed += subprocess.run([sys.executable, __file__, str(rows)], env=environment).returncode != 0
     if "--all" in sys.argv:
         print("drills", flush=True)
-        failed += not by_tests("100,000 unguessable ids: found", "cluster/test_memory.py", found="0")
-        failed += not by_tests("30 kill -9 under load: lost or doubled", "cluster/test_kills.py", found="0")
-        failed += not by_tests("all tests of the cluster", "cluster", seconds=360)
+        failed += not by_tests("100,000 unguessable ids: found", "distributed/sharded/test_memory.py", found="0")
+        failed += not by_tests("30 kill -9 under load: lost or doubled", "distributed/sharded/test_kills.py", found="0")
+        failed += not by_tests("all tests of the cluster", "distributed/sharded", seconds=360)
     return 1 if failed else 0
 
 

@@ -27,11 +27,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
+from server import CONFIG, served, witness
 from verdicts import verdict
 
 from panstream.models.federated.certificates import Authority
 from panstream.server.auth import create_token
-from server import CONFIG, served, witness
 
 COLUMNS = """amount = "double"
 day = "timestamp"

@@ -30,11 +30,11 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the log of answers
 
 def kinds() -> dict[str, Any]:
     """Return the kinds of histories by name; the tests' files are found instead of those here of the same names."""
-    sys.path[0] = str(Path(__file__).parents[1] / "tests")
-    from simulated.history import History
-    from simulated.reordered import Reordered
-    from simulated.shards import Shards
-    from simulated.two_machines import TwoMachines
+    sys.path[0] = str(Path(__file__).parents[1])
+    from tests.simulated.history import History
+    from tests.simulated.reordered import Reordered
+    from tests.simulated.shards import Shards
+    from tests.simulated.two_machines import TwoMachines
 
     return {"one process": History, "reordered batches": Reordered, "two machines": TwoMachines, "cluster": Shards}
 
@@ -69,7 +69,7 @@ def main(histories: int, first: int) -> int:
 
 def catch_control() -> int | None:
     """Return the first seed of two machines whose history shows the planted mistake, None if none of 500 does."""
-    from simulated.two_machines import TwoMachines, open_before_commit
+    from tests.simulated.two_machines import TwoMachines, open_before_commit
 
     for seed in range(500):
         with tempfile.TemporaryDirectory(dir=MEMORY) as directory, open_before_commit():

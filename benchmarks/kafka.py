@@ -72,7 +72,7 @@ def main() -> int:
             "PANSTREAM_KAFKA": f"127.0.0.1:{port}",
             "PANSTREAM_KAFKA_CONFIG": str(folder / "client.properties"),
         }
-        tests = [str(ROOT / "tests/engine" / name) for name in ("test_kafka.py", "test_sink_kafka.py")]
+        tests = [str(ROOT / "tests/engine" / name) for name in ("sources/test_kafka.py", "sinks/test_kafka.py")]
         command = [sys.executable, "-m", "pytest", "-q", *tests, *sys.argv[1:]]
         zookeeper = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (

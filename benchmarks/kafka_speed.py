@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources import KafkaFeed
 
-sys.path[0] = str(Path(__file__).parents[1] / "tests")  # this folder has an engine of its own
+sys.path[0] = str(Path(__file__).parents[1])
 
-from engine.kafka_broker import Broker  # noqa: E402
+from tests.engine.sources.kafka_broker import Broker  # noqa: E402
 
 MESSAGES = 200_000  # the broker forgets the oldest if there are many more
 SCHEMA = RowSchema(columns={"user": "int", "n": "int"}, user="user")

@@ -16,9 +16,9 @@ from verdicts import verdict
 
 
 def main(restarts: int, runs: int) -> int:
-    sys.path[0] = str(Path(__file__).parents[1] / "tests")
-    from machines.restarts import STATISTIC, likelihood_trial
+    sys.path[0] = str(Path(__file__).parents[1])
     from panstream.audit.claims.monte_carlo import lower_bound
+    from tests.distributed.two_party.restarts import STATISTIC, likelihood_trial
 
     bound = lower_bound(likelihood_trial(restarts), runs=runs, failure=1e-3)
     claimed = STATISTIC.claim().epsilon

@@ -19,7 +19,7 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
-import chromium
+from tests import chromium
 
 # Tests call commands some hundred times; what an app looks like is the same every time.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
@@ -37,9 +37,9 @@ COSTS = TESTS / "costs.json"  # seconds of the files that take longest; PANSTREA
 PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # where daemons are, though not on everybody's path
 NEEDS = {  # a program that tests talk to, and the Debian package that has it
     "browser/": (chromium.PROGRAM or "chromium", "chromium-headless-shell"),
-    "engine/test_mqtt.py": ("mosquitto", "mosquitto"),
-    "engine/test_redis.py": ("redis-server", "redis-server"),
-    "engine/test_sink_postgres.py": ("pg_createcluster", "postgresql"),
+    "engine/sources/test_mqtt.py": ("mosquitto", "mosquitto"),
+    "engine/sources/test_redis.py": ("redis-server", "redis-server"),
+    "engine/sinks/test_postgres.py": ("pg_createcluster", "postgresql"),
     "examples/test_examples.py::test_example_runs[smart_meters_mqtt.py]": ("mosquitto", "mosquitto"),
     "packaging/test_prometheus.py": ("promtool", "prometheus"),
     "packaging/test_packaging.py::test_unit_is_understood_and_tight": ("systemd-analyze", "systemd"),
@@ -95,7 +95,7 @@ def pytest_collection_finish() -> None:
     gc.freeze = gc.unfreeze = lambda: None
 
 
-DASK = ("cluster/", "cli/test_hardening.py")  # tests with a Dask client in their own process
+DASK = ("distributed/sharded/", "cli/test_hardening.py")  # tests with a Dask client in their own process
 _dask_was_used = False
 
 
@@ -124,7 +124,7 @@ def _leaks_fail_their_own_file() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def _scanner() -> Iterator[Any]:
-    from warm_scanner import WarmScanner
+    from tests.warm_scanner import WarmScanner
 
     found = WarmScanner()
     yield found

@@ -20,7 +20,7 @@ def constant(name: str) -> tuple[str, ...]:
     raise LookupError(name)
 
 
-@pytest.mark.parametrize("name", [*constant("ROOMS"), *constant("SHARED")])
+@pytest.mark.parametrize("name", [*constant("PACKAGES"), *constant("SHARED")])
 def test_what_is_changed_exists(name: str) -> None:
     assert (SOURCE / name).exists()
 

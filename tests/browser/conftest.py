@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from browser.serving import Serving, serving
-from chromium import launched
-from network import unchanged
+from tests.browser.serving import Serving, serving
+from tests.chromium import launched
+from tests.network import unchanged
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = os.environ.get("PANSTREAM_PICTURES") == "1"

@@ -1,14 +1,14 @@
-"""Take the picture of the dashboard that the README shows: ``PYTHONPATH=tests python tests/browser/portrait.py``."""
+"""Take the picture of the dashboard that the README shows: ``PYTHONPATH=. python tests/browser/portrait.py``."""
 
 import tempfile
 from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
-from browser.conftest import PATIENCE
-from browser.serving import serving
-from browser.shop import config, fill
-from chromium import launched
+from tests.browser.conftest import PATIENCE
+from tests.browser.serving import serving
+from tests.browser.shop import config, fill
+from tests.chromium import launched
 
 TARGET = Path(__file__).parents[2] / "docs" / "pictures" / "dashboard.png"
 

@@ -6,7 +6,7 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 
-from browser.serving import Serving
+from tests.browser.serving import Serving
 
 DAYS = 16
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

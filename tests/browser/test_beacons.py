@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from browser.conftest import PATIENCE
-from browser.serving import Serving, serving
+from tests.browser.conftest import PATIENCE
+from tests.browser.serving import Serving, serving
 
 pytestmark = pytest.mark.slow
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0.0.0 Safari/537.36"

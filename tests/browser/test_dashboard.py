@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import Open, photograph, resize
-from browser.serving import Serving, serving
+from tests.browser.conftest import Open, photograph, resize
+from tests.browser.serving import Serving, serving
 
 pytestmark = pytest.mark.slow
 PAGES = ("overview", "question/visits", "question/visits%20by%20region", "budget", "intrusions", "intruder")

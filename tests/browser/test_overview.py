@@ -15,11 +15,11 @@ import pytest
 from playwright.sync_api import Page, expect
 from scipy import stats
 
-from browser.conftest import Open, photograph, resize
-from browser.serving import Serving, serving
-from browser.shop import DAYS, NAMES, PAGES, config, fill, fill_names
-from browser.test_dashboard import card, live
-from statistical import ALPHA
+from tests.browser.conftest import Open, photograph, resize
+from tests.browser.serving import Serving, serving
+from tests.browser.shop import DAYS, NAMES, PAGES, config, fill, fill_names
+from tests.browser.test_dashboard import card, live
+from tests.statistical import ALPHA
 
 pytestmark = pytest.mark.slow
 QUESTIONS = 12

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import Open
-from browser.serving import Serving
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.privacy.joint_loss import symmetric_loss
+from tests.browser.conftest import Open
+from tests.browser.serving import Serving
 
 pytestmark = pytest.mark.slow
 MODEL = "import('/dashboard/model.js')"

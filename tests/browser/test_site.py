@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from browser.conftest import Open, photograph, resize
-from browser.serving import Serving, serving
-from browser.test_dashboard import live
-from browser.test_overview import CLIPPED, number
 from panstream.engine.presets.website import Site, propose, to_toml
+from tests.browser.conftest import Open, photograph, resize
+from tests.browser.serving import Serving, serving
+from tests.browser.test_dashboard import live
+from tests.browser.test_overview import CLIPPED, number
 
 pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[2] / "examples" / "site_demo.py"

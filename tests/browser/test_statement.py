@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from browser.conftest import SCREENSHOTS, photograph, resize
 from panstream.engine.config.config import load_config
 from panstream.engine.reporting.privacy_statement import statement
+from tests.browser.conftest import SCREENSHOTS, photograph, resize
 
 CLINIC = Path(__file__).parents[2] / "examples" / "clinic.toml"
 

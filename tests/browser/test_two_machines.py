@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.conftest import Open, photograph
-from machines.test_serve import served
 from panstream.distributed.two_party.local import LocalLink
+from tests.browser.conftest import Open, photograph
+from tests.distributed.two_party.test_serve import served
 
 pytestmark = pytest.mark.slow
 

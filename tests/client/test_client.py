@@ -24,8 +24,8 @@ from panstream.cli.app import app
 from panstream.client._transport import Patience
 from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
 from panstream.models.federated.certificates import Authority
-from server.server_live import Live, csv, lines, served, write_config
-from server.test_ordering import TIMED, timed
+from tests.server.ingest.test_batch_order import TIMED, timed
+from tests.server.server_live import Live, csv, lines, served, write_config
 
 QUICK = Patience(tries=4, sleep=lambda seconds: None)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.specimens import specimens
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.density.presence import Presence, PresenceBatch
 from panstream.algorithms.randomized_bits import BitState
@@ -21,6 +20,7 @@ from panstream.core.catalogue import ALGORITHMS
 from panstream.primitives.noise import Source
 from panstream.testing import conformance as checks
 from panstream.testing.conformance import CHECKS, Specimen
+from tests.conformance.specimens import specimens
 
 SPECIMENS = specimens()
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs"

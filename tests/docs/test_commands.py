@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 import typer.main
 
-from docs.core_install import ROOT, core_install, run
 from panstream.cli.app import app
-from ports import free_port
+from tests.docs.core_install import ROOT, core_install, run
+from tests.ports import free_port
 
 FENCE = re.compile(r"(?sm)^(?:<!-- (?P<why>not run: [^\n]+|kept running) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```")
 

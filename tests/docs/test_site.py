@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from browser.conftest import PATIENCE, photograph
-from chromium import launched
+from tests.browser.conftest import PATIENCE, photograph
+from tests.chromium import launched
 
 ROOT = Path(__file__).parents[2]
 NARROW, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}

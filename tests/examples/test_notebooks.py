@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.notebooks import execute
+from tests.examples.notebooks import execute
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOKS = sorted((EXAMPLES / "notebooks").glob("*.ipynb"))

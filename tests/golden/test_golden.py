@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.specimens import specimens
 from panstream import Monitor
 from panstream.algorithms.density.optbern import OptBern
 from panstream.distributed.sharded._backend import stored_shards
@@ -17,6 +16,7 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
 from panstream.errors import PanstreamError
 from panstream.primitives.noise import SeededSource
+from tests.conformance.specimens import specimens
 
 HERE = Path(__file__).parent
 STATES = sorted(HERE.glob("states-*/*.bin"))

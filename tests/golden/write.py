@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # the specimens belong to the tests
+sys.path.insert(0, str(HERE.parents[1]))  # the specimens belong to the tests
 
-from conformance.specimens import specimens  # noqa: E402
 from panstream.distributed.sharded._coordinator import ClusterEngine  # noqa: E402
 from panstream.distributed.sharded._links import LocalLink  # noqa: E402
 from panstream.engine.config.config import load_config  # noqa: E402
 from panstream.engine.runtime.engine import Engine  # noqa: E402
 from panstream.engine.runtime.ingest import feed  # noqa: E402
+from tests.conformance.specimens import specimens  # noqa: E402
 
 
 def write_states(directory: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from browser.serving import serving
+from tests.browser.serving import serving
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from browser.serving import serving
-from ports import free_port
+from tests.browser.serving import serving
+from tests.ports import free_port
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 ANSWERED = 120.0  # seconds: an upper bound for a busy machine, not a wait

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from continual.view_matrix import slots_in_one_step, slots_of_steps, tick, update, views
 from panstream.core.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.papers.as_printed.counters import (
@@ -20,7 +19,8 @@ from panstream.papers.as_printed.counters import (
 )
 from panstream.primitives.codec import role_of
 from panstream.primitives.noise import SeededSource
-from zero_noise import ZeroNoiseSource
+from tests.algorithms.continual.view_matrix import slots_in_one_step, slots_of_steps, tick, update, views
+from tests.zero_noise import ZeroNoiseSource
 
 EPSILON = 0.6
 COUNTERS = [PublishedBinary, PublishedInitialNoise, PublishedHybrid, PublishedSimpleCounterI, PublishedPointNoise]

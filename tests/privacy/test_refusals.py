@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from conformance.specimens import specimens
 from panstream.errors import InvalidParameter
 from panstream.models.networks import PrivBayes, TreeNetwork
 from panstream.privacy import table_loss as tables
@@ -18,6 +17,7 @@ from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.continual_loss import tables_laws, tree_kappa
 from panstream.privacy.turnstile_loss import counter_split, profile_split
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens import specimens
 
 FORMS: dict[str, Callable[[float], Any]] = {
     "bitmap_split": lambda epsilon: bitmap_split(epsilon, 64, 4, 100.0, announced=1),

@@ -7,8 +7,8 @@ import json
 import os
 from typing import Any
 
-from browser.serving import Serving
 from panstream.server.errors import CODES
+from tests.browser.serving import Serving
 
 CONFIG = """
 [stream]

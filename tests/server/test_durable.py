@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
+from tests.server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ from panstream.server.ingest import batch_applier as applying
 from panstream.server.ingest import engine_thread as worker
 from panstream.server.ingest import jobs
 from panstream.server.server import Settings, make_server
-from server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
-from server.test_durable import until
+from tests.server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
+from tests.server.test_durable import until
 
 MARK = "x" * 50  # a region that makes a body fail where a test says so
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from browser.serving import Serving, serving
 from panstream.server.ingest.request_bodies import FORMATS
-from server.fuzzed import CONFIG, EVENTS, EXAMPLES, ask, check, healthy
+from tests.browser.serving import Serving, serving
+from tests.server.fuzzed import CONFIG, EVENTS, EXAMPLES, ask, check, healthy
 
 pytestmark = pytest.mark.slow
 JSON, CSV, ARROW = FORMATS

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.server_live import CSV, Live, served, write_config
+from tests.server.server_live import CSV, Live, served, write_config
 
 CONFIG = """
 [stream]

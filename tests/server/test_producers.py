@@ -12,7 +12,7 @@ from panstream.engine.runtime.producers import ROUND, Sender
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ProducerRefused
 from panstream.server.auth import Limits, create_token
-from server.server_live import ARROW, LINES, Live, arrow, lines, served, write_config
+from tests.server.server_live import ARROW, LINES, Live, arrow, lines, served, write_config
 
 
 def sent(server: Live, producer: str, number: int, count: int = 5, kind: str = LINES, **headers: str) -> object:

@@ -22,7 +22,7 @@ from panstream.server.ingest.engine_thread import Worker
 from panstream.server.ingest.jobs import Job
 from panstream.server.ingest.request_bodies import Body
 from panstream.server.service import metrics
-from server.server_live import arrow, lines, write_config
+from tests.server.server_live import arrow, lines, write_config
 
 CONFIG = """
 [stream]

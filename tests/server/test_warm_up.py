@@ -7,7 +7,7 @@ import pytest
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.storage.release_log import ReleaseLog
 from panstream.server import server as serve
-from server.server_live import CONFIG, write_config
+from tests.server.server_live import CONFIG, write_config
 
 TIMED = """
 [stream]

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.streams import config, question, rows
 from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import Rows
 from panstream.engine.runtime.engine import Engine
@@ -22,7 +21,8 @@ from panstream.engine.storage.release_log import Release
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import MachineError, PanstreamError, StoreError
 from panstream.primitives.noise import SeededSource
-from simulated.disk import SimulatedDisk, Stopped
+from tests.engine.runtime.streams import config, question, rows
+from tests.simulated.disk import SimulatedDisk, Stopped
 
 ASKED = question("asked", "SELECT COUNT(*) FROM s", releases=40)
 TICKS = question("ticks", "SELECT COUNT(*) FROM s", every=10, horizon=500)

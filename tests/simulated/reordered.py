@@ -10,7 +10,6 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from engine.streams import config, question
 from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import Rows
 from panstream.engine.runtime.engine import Engine
@@ -20,7 +19,8 @@ from panstream.errors import PanstreamError
 from panstream.server.auth import Limits
 from panstream.server.ingest.engine_thread import Worker
 from panstream.server.ingest.jobs import Job, Stage
-from simulated.history import ASKED, History, Wrong
+from tests.engine.runtime.streams import config, question
+from tests.simulated.history import ASKED, History, Wrong
 
 WINDOWS = question("windows", "SELECT COUNT(*) FROM s", window="10 seconds")
 LIMITS = Limits(out_of_order=4, order_time=5.0)

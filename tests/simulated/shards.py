@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.streams import config, question
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._links import Call, Link
 from panstream.distributed.sharded._shard import Shard
@@ -18,8 +17,9 @@ from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import QueryRows, Rows
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import StoreError
-from simulated.disk import SimulatedDisk, Stopped
-from simulated.history import History, on
+from tests.engine.runtime.streams import config, question
+from tests.simulated.disk import SimulatedDisk, Stopped
+from tests.simulated.history import History, on
 
 ASKED = question("asked", "SELECT CROPPED_SUM(user, w, 50) FROM s", universe=2_000, releases=40)
 TICKS = question("ticks", "SELECT SUM(value) FROM s", lower=0, upper=1, every=10, horizon=500)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulated.disk import SECTOR, SimulatedDisk, Stopped
+from tests.simulated.disk import SECTOR, SimulatedDisk, Stopped
 
 ROOT = Path("/disk")
 FILE = ROOT / "file"

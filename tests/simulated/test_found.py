@@ -11,9 +11,9 @@ import pytest
 
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import PanstreamError, StoreError
-from simulated.disk import SimulatedDisk, Stopped
-from simulated.history import History, on
-from simulated.two_machines import TwoMachines
+from tests.simulated.disk import SimulatedDisk, Stopped
+from tests.simulated.history import History, on
+from tests.simulated.two_machines import TwoMachines
 
 FRONT, A = "the front end's disk is full", True
 

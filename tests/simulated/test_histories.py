@@ -13,11 +13,11 @@ from panstream.distributed.two_party.backend import SharedBackend
 from panstream.engine.runtime.engine import Engine
 from panstream.server.ingest.batch_applier import Applier
 from panstream.server.ingest.batch_order import ReorderBuffer
-from simulated import history
-from simulated.history import BACK, History, Wrong
-from simulated.reordered import Reordered
-from simulated.shards import Shards
-from simulated.two_machines import TwoMachines, open_before_commit
+from tests.simulated import history
+from tests.simulated.history import BACK, History, Wrong
+from tests.simulated.reordered import Reordered
+from tests.simulated.shards import Shards
+from tests.simulated.two_machines import TwoMachines, open_before_commit
 
 KINDS: dict[type[History], int] = {History: 150, TwoMachines: 50, Shards: 50, Reordered: 60}
 

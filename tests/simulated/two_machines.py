@@ -18,8 +18,8 @@ from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import MachineError, PanstreamError, StoreError
-from simulated.disk import SimulatedDisk, Stopped
-from simulated.history import History, Wrong, on
+from tests.simulated.disk import SimulatedDisk, Stopped
+from tests.simulated.history import History, Wrong, on
 
 
 class TwoMachines(History):

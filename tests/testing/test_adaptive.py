@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from conformance.specimens import specimens
 from panstream import CroppedMean, HeavyFraction
 from panstream.algorithms.density import OptBern, QuantisedLaplace
 from panstream.algorithms.distinct import Bitmap, TogglingBitmap
@@ -24,7 +23,8 @@ from panstream.primitives.noise import Source
 from panstream.primitives.noise.distributions import exp_fraction
 from panstream.privacy import Claim
 from panstream.testing.enumeration import Enumerator, Step, World, refresh, release, tick, update, worlds
-from testing.adaptive import Choices, adaptive_delta, adaptive_loss
+from tests.conformance.specimens import specimens
+from tests.testing.adaptive import Choices, adaptive_delta, adaptive_loss
 
 NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])
 

@@ -1,11 +1,11 @@
 """Mutants of the lines that privacy depends on: how many do the audit and the tests notice?
 
 One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/,
-randomness/, the two files that draw stored bits for several rooms, and the noise lines of the algorithms. One process
-collects the tests; each mutant is a fork of it in which the code of one function is exchanged and the tests that call
-the function run until one fails. What cannot be exchanged (changes at import time) is tried in a fresh process that
-imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script stops with
-an error. Needs [audit,dev].
+primitives/noise/, the two files that draw stored bits for several packages, and the noise lines of the algorithms.
+One process collects the tests; each mutant is a fork of it in which the code of one function is exchanged and the
+tests that call the function run until one fails. What cannot be exchanged (changes at import time) is tried in a
+fresh process that imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or
+the script stops with an error. Needs [audit,dev].
 
     python tools/mutants [--limit N | --each N] [--seed S] [--save results.jsonl] [FILE ...]
 
@@ -45,22 +45,30 @@ from forking import MOST, Broken, Forks, exchange  # noqa: E402
 SOURCE = ROOT / "src" / "panstream"
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")  # changes that change nothing, and why
 TARGET = 0.95
-ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual", "networks")
-SHARED = ("packed.py", "noisy_bits.py")  # drawn from by several rooms
+PACKAGES = (
+    "privacy",
+    "primitives/noise",
+    "algorithms/density",
+    "algorithms/distinct",
+    "algorithms/turnstile",
+    "algorithms/continual",
+    "models/networks",
+)
+SHARED = ("primitives/packed_bits.py", "algorithms/randomized_bits.py")  # used by several packages
 TESTS = (
-    *(f"tests/{room}" for room in ROOMS),
-    *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
-    "tests/continual_users",  # has the tests of privacy/changes.py
-    "tests/frequent",  # and this those of privacy/frequent.py
+    *(f"tests/{package}" for package in PACKAGES),
+    *(f"tests/models/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
+    "tests/algorithms/continual_users",  # has the tests of privacy/change_tree_loss.py
+    "tests/algorithms/heavy_hitters",  # and this those of privacy/heavy_hitter_loss.py
     "tests/papers",
-    "tests/planning",
-    "tests/test_packed.py",
-    "tests/test_statistics.py",
-    "tests/audit/test_cases.py",
-    "tests/audit/test_layers.py",
+    "tests/algorithms/planning",
+    "tests/primitives/test_packed_bits.py",
+    "tests/algorithms/test_auto.py",
+    "tests/audit/claims/test_cases.py",
+    "tests/audit/claims/test_layers.py",
 )
 # Tests that start processes or many threads do not see what is exchanged in a fork.
-ELSEWHERE = ("tests/randomness/test_wiping.py",)
+ELSEWHERE = ("tests/primitives/noise/test_wiping.py",)
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--no-summary", "-p", "no:xdist"]
 CONTROLS = 12  # functions that are exchanged for themselves
 PROCESSES = 1  # files that are imported unchanged by a fresh process
@@ -153,9 +161,15 @@ def key(mutant: Mutant) -> str:
     return f"{mutant.path.relative_to(SOURCE)}@{digest(mutant.path)}:{mutant.node}:{mutant.change}"
 
 
-def room_name(mutant: Mutant) -> str:
-    """Return the room that the mutant is in."""
-    return mutant.path.relative_to(SOURCE).parts[0]
+def package_of(path: Path) -> str:
+    """Return the package that a file is in, or the file itself if it is one of SHARED."""
+    file = path.relative_to(SOURCE)
+    return file.as_posix() if file.as_posix() in SHARED else file.parent.as_posix()
+
+
+def package_name(mutant: Mutant) -> str:
+    """Return the package that the mutant is in."""
+    return package_of(mutant.path)
 
 
 def told(mutant: Mutant) -> str:
@@ -169,19 +183,18 @@ def usable(item: pytest.Item) -> bool:
     return not item.nodeid.startswith(ELSEWHERE)
 
 
-def room_of(item: pytest.Item) -> str | None:
-    """Return the room of the algorithm if the test is one of the audit's cases, and the case is about one."""
+def audited_package(item: pytest.Item) -> str | None:
+    """Return the package of the algorithm if the test is one of the audit's cases, and the case is about one."""
     if "test_cases.py::test_every_claim" not in item.nodeid:
         return None
     algorithm = item.callspec.params["case"].algorithm  # type: ignore[attr-defined]
-    package, *rooms = str(type(algorithm).__module__).split(".")
-    return rooms[0] if package == "panstream" else None
+    root, *parents, _ = str(type(algorithm).__module__).split(".")
+    return "/".join(parents) if root == "panstream" else None
 
 
 def near(path: Path) -> str:
     """Return where the tests of a file are."""
-    room = path.relative_to(SOURCE).parts[0]
-    return f"tests/test_{room}" if room in SHARED else f"tests/{room}/test_{path.stem.lstrip('_')}"
+    return f"tests/{path.relative_to(SOURCE).parent.as_posix()}/test_{path.stem.lstrip('_')}"
 
 
 def module_of(path: Path) -> str:
@@ -279,7 +292,7 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("files", nargs="*", type=Path)
     options.add_argument("--limit", type=int, default=0, help="mutants drawn at random; 0, the default, for all")
-    options.add_argument("--each", type=int, default=0, help="mutants drawn at random from every room")
+    options.add_argument("--each", type=int, default=0, help="mutants drawn at random from every package")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--save", type=Path, help="write the outcome of each as a line of JSON, and go on from there")
     options.add_argument(
@@ -291,10 +304,10 @@ def main() -> int:
     options.add_argument("--list", action="store_true", help="only say how many there are")
     given = options.parse_args()
     files = [file.resolve() for file in given.files] or [
-        *(file for room in ROOMS for file in sorted((SOURCE / room).glob("*.py")) if file.name != "__init__.py"),
+        *(file for name in PACKAGES for file in sorted((SOURCE / name).glob("*.py")) if file.name != "__init__.py"),
         *(SOURCE / name for name in SHARED),
     ]
-    found = [mutant for file in files for mutant in mutants(file, file.relative_to(SOURCE).parts[0])]
+    found = [mutant for file in files for mutant in mutants(file, package_of(file))]
     print(f"{len(found)} mutants in {len(files)} files", flush=True)
     if given.list:
         for file, count in Counter(mutant.path for mutant in found).items():
@@ -302,7 +315,11 @@ def main() -> int:
         return 0
     found = random.Random(given.seed).sample(found, len(found))  # what is tried so far is a fair sample of all
     if given.each:
-        found = [one for room in ROOMS for one in [each for each in found if room_name(each) == room][: given.each]]
+        found = [
+            mutant
+            for package in PACKAGES
+            for mutant in [mutant for mutant in found if package_name(mutant) == package][: given.each]
+        ]
     if given.limit:
         found = found[: given.limit]
     score = Score(given.save)
@@ -316,7 +333,7 @@ def main() -> int:
         print(f"{tests} of {len(forks.items)} tests can be used, {time.monotonic() - begun:.0f} s", flush=True)
         trials(forks, left, score)
 
-    forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, room_of, [module_of(file) for file in files])
+    forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, audited_package, [module_of(file) for file in files])
     existing = [name for name in TESTS if (ROOT / name).exists()]
     os.chdir(ROOT)
     pytest.main([*QUIET, *existing], plugins=[forks])
@@ -334,10 +351,10 @@ def summary(score: Score) -> int:
     share = noticed / (total - alike)
     for mutant in left:
         print("survivor", told(mutant))
-    rooms, missed = Counter(map(room_name, score.outcomes)), Counter(map(room_name, left))
-    listed = Counter(map(room_name, score.alike()))
-    for room, count in rooms.items():
-        print(f"{room:<20} {count - listed[room] - missed[room]} of {count - listed[room]}, {listed[room]} alike")
+    packages, missed = Counter(map(package_name, score.outcomes)), Counter(map(package_name, left))
+    listed = Counter(map(package_name, score.alike()))
+    for name, count in packages.items():
+        print(f"{name:<30} {count - listed[name] - missed[name]} of {count - listed[name]}, {listed[name]} alike")
     verdict = "pass" if share >= TARGET else "fail"
     print(f"{'unchanged, noticed':<20} 0 of {score.unchanged}")
     print(f"{'change nothing':<20} {alike} of {total}, listed in {EQUIVALENT.resolve().relative_to(ROOT)}")

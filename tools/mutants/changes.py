@@ -9,7 +9,8 @@ from pathlib import Path
 
 __all__ = ["Mutant", "mutants", "parsed"]
 
-WHOLE = ("privacy", "randomness", "packed.py", "noisy_bits.py")  # rooms and files of which every line is changed
+# Packages and files of which every line is changed.
+WHOLE = ("privacy", "primitives/noise", "primitives/packed_bits.py", "algorithms/randomized_bits.py")
 NOISE = (  # elsewhere: the lines with one of these words
     "bernoulli", "discrete_laplace", "uniform_below", "source.", "kappa", "epsilon", "noise", "law",
     "at_most", "sensitivity", "contributions", "refresh",
@@ -46,7 +47,7 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def mutants(path: Path, room: str) -> Iterator[Mutant]:
+def mutants(path: Path, package: str) -> Iterator[Mutant]:
     """Yield every change of the file. What only words errors, types or documents is left alone."""
     tree, lines = parsed(path), path.read_text().splitlines()
     skipped = {inner for node in ast.walk(tree) for outer in _words(node) for inner in ast.walk(outer)}
@@ -55,7 +56,7 @@ def mutants(path: Path, room: str) -> Iterator[Mutant]:
         line = getattr(node, "lineno", 0)
         if not line or node in skipped:
             continue
-        if room not in WHOLE and not any(word in lines[line - 1] for word in NOISE):
+        if package not in WHOLE and not any(word in lines[line - 1] for word in NOISE):
             continue
         before = ast.unparse(node)
         if _apply(node, pretend=True):

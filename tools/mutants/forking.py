@@ -35,7 +35,7 @@ LONGEST = 10.0  # seconds; tests that take longer are not used
 MOST = 60.0  # seconds of tests for one mutant, unless said otherwise; what is not noticed by then counts as not noticed
 MEMORY = 8 << 30
 FAULT = 77  # how a fork ends whose job, not a test, went wrong
-SHARED = ("privacy", "randomness")  # what every audited case depends on
+SHARED = ("privacy", "noise")  # what every audited case depends on
 
 
 class Broken(Exception):
@@ -52,14 +52,14 @@ class Known:
 
     def of(self, function: str, near: str) -> list[str]:
         """Return the tests that call the function, those of its own file first, then the quick ones; audited cases
-        call their whole room.
+        call their whole package.
         """
-        room = str(Path(function).parent) + "/*"
-        shared = Path(room).parent.name in SHARED
+        package = str(Path(function).parent) + "/*"
+        shared = Path(package).parent.name in SHARED
         chosen = [
             test
             for test, called in self.calls.items()
-            if function in called or room in called or (shared and called[:1] and called[0].endswith("/*"))
+            if function in called or package in called or (shared and called[:1] and called[0].endswith("/*"))
         ]
         return self._ordered(chosen, near)
 
@@ -90,12 +90,12 @@ class Forks:
         work: Callable[[Forks], None],
         at_once: int,
         usable: Callable[[pytest.Item], bool],
-        room: Callable[[pytest.Item], str | None],
+        package: Callable[[pytest.Item], str | None],
         modules: Sequence[str],
     ) -> None:
         self.source = source
         self.usable = usable
-        self.room = room  # of an audited case: it is taken to call everything there
+        self.package = package  # of an audited case: it is taken to call everything there
         self.work = work
         self.modules = modules  # that have mutants
         self.at_once = at_once
@@ -166,8 +166,8 @@ class Forks:
             code = frame.f_code
             seen[id(code)] = code
 
-        room = self.room(self.items[name])
-        if room is None:
+        package = self.package(self.items[name])
+        if package is None:
             threading.settrace(trace)
             sys.settrace(trace)
         begun = time.process_time()
@@ -175,12 +175,12 @@ class Forks:
         sys.settrace(None)
         taken = time.process_time() - begun
         here = str(self.source)
-        if room is None:
+        if package is None:
             called = {
                 f"{each.co_filename}:{each.co_qualname}" for each in seen.values() if each.co_filename.startswith(here)
             }
         else:
-            called = {f"{here}/{room}/*"}  # much slower if watched
+            called = {f"{here}/{package}/*"}  # much slower if watched
         if taken <= LONGEST:
             found.write_text(json.dumps([taken, sorted(called)]))
         return failed

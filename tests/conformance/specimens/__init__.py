@@ -2,14 +2,14 @@
 
 from functools import cache
 
-from conformance.specimens.continual import continual_specimens
-from conformance.specimens.continual_users import continual_users_specimens
-from conformance.specimens.density import density_specimens
-from conformance.specimens.distinct import distinct_specimens
-from conformance.specimens.frequent import frequent_specimens
-from conformance.specimens.networks import network_specimens
-from conformance.specimens.turnstile import turnstile_specimens
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.continual import continual_specimens
+from tests.conformance.specimens.continual_users import continual_users_specimens
+from tests.conformance.specimens.density import density_specimens
+from tests.conformance.specimens.distinct import distinct_specimens
+from tests.conformance.specimens.frequent import frequent_specimens
+from tests.conformance.specimens.networks import network_specimens
+from tests.conformance.specimens.turnstile import turnstile_specimens
 
 __all__ = ["specimens"]
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from conformance.specimens.common import BAD_VALUES, CANARY
 from panstream.algorithms.continual.decayed_sum import DecayedSum
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
@@ -19,6 +18,7 @@ from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.papers.counters.logarithmic import LogarithmicMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.common import BAD_VALUES, CANARY
 
 __all__ = ["continual_specimens"]
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensity
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.common import BAD_IDS, CANARY
 
 __all__ = ["continual_users_specimens"]
 

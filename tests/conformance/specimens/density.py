@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.algorithms.density.cropped_mean import CroppedMean
 from panstream.algorithms.density.dwork_pair import DworkPair
 from panstream.algorithms.density.fixed_level import FixedLevel
@@ -16,6 +15,7 @@ from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.quantised_laplace import QuantisedLaplace
 from panstream.algorithms.density.refreshable_cropped_mean import RefreshableCroppedMean
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.common import BAD_IDS, CANARY
 
 __all__ = ["density_specimens"]
 

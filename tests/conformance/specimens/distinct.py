@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.common import BAD_IDS, CANARY
 
 __all__ = ["distinct_specimens"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from conformance.specimens.common import CANARY
 from panstream.models.networks import Bins, Domain, StreamingTables
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.common import CANARY
 
 __all__ = ["network_specimens"]
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.inner_product import InnerProduct
@@ -14,6 +13,7 @@ from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.algorithms.turnstile.second_moment import SecondMoment
 from panstream.testing.conformance import Specimen
+from tests.conformance.specimens.common import BAD_IDS, CANARY
 
 __all__ = ["turnstile_specimens"]
 

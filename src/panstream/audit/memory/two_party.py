@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.audit.memory.secret_recorder import HEADER, HELD, TAP
 from panstream.audit.memory._traffic import Peer, body, ways
 from panstream.audit.memory.drill import HASHES, DrillReport, find_port, hashes_of, started
+from panstream.audit.memory.secret_recorder import HEADER, HELD, TAP
 from panstream.errors import PanstreamError
 from panstream.models.federated.certificates import Authority
 from panstream.primitives.memory.secret_memory import VARIABLE

@@ -1,0 +1,1 @@
+"""Tests, in the folders of the packages they test; helpers are imported as ``tests.…``."""

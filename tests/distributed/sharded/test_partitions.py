@@ -1,0 +1,137 @@
+"""Partitions in tasks: every row counts once, also where a run that was cut short comes again with other tasks."""
+
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, tasks_of
+from panstream.distributed.sharded.dataframes import _files_of, _ingest
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.errors import StoreError
+from tests.engine.runtime.streams import config, question
+
+USERS, FILES = 3000, 5
+QUERIES = (
+    question("bits", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
+    question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=2500),
+    question("some", "SELECT COUNT(DISTINCT user) FROM s WHERE w > 1", universe=USERS),
+    question("visits", "SELECT CROPPED_SUM(user, w, 9) FROM s", universe=USERS),
+    question("rows", "SELECT COUNT(*) FROM s"),
+)
+
+
+class Actor:
+    """A shard in this process, called as Dask calls an actor."""
+
+    def __init__(self, shard: Any) -> None:
+        self._shard = shard
+
+    def call(self, method: str, arguments: Any) -> Any:
+        getattr(self._shard, method)(*arguments)
+        return self
+
+    def result(self) -> tuple[str, None]:
+        return "ok", None
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw, folder = np.random.default_rng(1), tmp_path_factory.mktemp("lake")
+    for number in range(FILES):
+        table = pa.table({"user": draw.integers(0, USERS, 1000), "w": draw.integers(1, 4, 1000)})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=[300, 1000][number % 2])
+    return folder
+
+
+def settings(directory: Path | None = None) -> Any:
+    return config(*QUERIES, directory=directory)
+
+
+def answers(engine: Engine) -> dict[str, Any]:
+    engine.finish()
+    return {release.query: release.record["value"] for release in engine.log.history()}
+
+
+def expected(lake: Path) -> dict[str, Any]:
+    with Engine(settings(), zero_noise=True) as engine:
+        feed(engine, [str(lake)])
+        return answers(engine)
+
+
+def absorb(engine: ClusterEngine, link: LocalLink, task: list[Partition], shards: range = range(2)) -> None:
+    job = ReadPlan(name=str(id(engine)), config=engine.config, shards=2, zero_noise=True)
+    actors = {shard: Actor(link.open_shards[shard]) for shard in shards}
+    found = _ingest(job, task, actors)
+    assert found.refused is None
+    assert found.lost == [shard for shard in range(2) if shard not in shards]
+    if not found.lost:
+        engine.absorbed([part.name for part in task], found.totals)
+
+
+def grouped(parts: list[Partition], size: int) -> list[list[Partition]]:
+    return [parts[at : at + size] for at in range(0, len(parts), size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_tasks_of_any_size_count_as_one_machine_does(lake: Path, size: int) -> None:
+    link = LocalLink(2)
+    parts = Partition.of([str(lake)], rows=300)
+    assert len(parts) == 3 * 4 + 2
+    with ClusterEngine(settings(), link, zero_noise=True) as engine:
+        for task in grouped(parts, size):
+            absorb(engine, link, task)
+        assert answers(engine) == expected(lake)
+
+
+def test_tasks_that_reached_some_shards_only_are_not_counted_twice(lake: Path, tmp_path: Path) -> None:
+    parts = Partition.of([str(lake)], rows=300)
+    link = LocalLink(2)
+    with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
+        absorb(engine, link, parts[:3])
+        absorb(engine, link, parts[3:6], range(1))
+        with pytest.raises(StoreError, match="some of these"):
+            link.open_shards[0].absorb([part.name for part in parts[5:7]], [])
+    link = LocalLink(2)
+    with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
+        assert engine.begun_apart() == {part.name for part in parts[:6]}
+        for task in tasks_of(parts, 2, large=True, alone=engine.begun_apart()):
+            assert len(task) == 1 or not {part.name for part in task} & engine.begun_apart()
+            absorb(engine, link, task)
+        assert answers(engine) == expected(lake)
+
+
+def test_tasks_become_smaller_towards_the_end() -> None:
+    small = [Partition(name=str(number), rows=1 << 17) for number in range(320)]
+    sizes = [len(task) for task in tasks_of(small, 2, large=True)]
+    assert sizes[0] == 54  # a sixth
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-4:-1] == [8, 8, 8]
+    assert sum(sizes) == 320
+    assert max(len(task) for task in tasks_of(small * 20, 2, large=True)) == 64
+    assert {len(task) for task in tasks_of(small, 2, large=False)} == {8}
+    assert tasks_of([], 2, large=True) == []
+
+
+def test_files_behind_a_frame_are_read_themselves(lake: Path) -> None:
+    frame = dd.read_parquet(lake)
+    files = sorted(str(path) for path in lake.iterdir())
+    for plain in (frame, frame[["user"]], dd.read_parquet(lake, filesystem="arrow")):
+        found = _files_of(plain, ["user"])
+        assert found is not None
+        assert sorted(str(file.path) for file in found) == files
+    changed = [
+        frame[frame.user > 3],
+        frame.rename(columns={"user": "w", "w": "user"}),
+        frame.partitions[0],
+        dd.read_parquet(lake, filters=[("user", ">", 3)]),
+        frame.assign(user=frame.user + 1),
+    ]
+    assert [_files_of(other, ["user"]) for other in changed] == [None] * len(changed)

@@ -1,0 +1,194 @@
+"""Starts the processes of a cluster by forking, which saves each the imports, and starts again those that die.
+
+Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and
+whatever a load or a server says. Roles: ``scheduler PORT [tls]``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS
+DIRECTORY``, ``front ADDRESS DIRECTORY``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import distributed  # noqa: F401  (before the fork)
+import numpy as np
+import pyarrow as pa
+
+from panstream.distributed.sharded import dataframes, session  # noqa: F401
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._dask_link import DaskLink
+from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded.dask_setup import quieten, serve_worker
+from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.testing.memory import permit_scan
+from tests.engine.runtime.streams import config, question
+
+USERS, SIZE = 100_000, 10
+QUERIES = (
+    question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
+    question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS),
+    question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1, every=5, horizon=1_000_000),
+    question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000),
+)
+
+
+def batch(number: int) -> Rows:
+    """Return batch k: users 10k .. 10k+9, each twice, in as many regions."""
+    ids = np.repeat(np.arange(number * SIZE, (number + 1) * SIZE), 2)
+    return Rows(
+        count=ids.size,
+        queries={
+            "distinct": QueryRows.all(ids.size),
+            "visits": QueryRows.all(ids.size, weights=np.ones(ids.size, np.int64)),
+            "sum": QueryRows.all(ids.size, values=np.ones(ids.size)),
+            "names": QueryRows.all(ids.size, names=pa.array([f"r{each % SIZE}" for each in ids.tolist()])),
+        },
+        ids=ids,
+        times=np.full(ids.size, float(number)),
+        producer="load",
+        sequence=number,
+    )
+
+
+def settings(directory: Path) -> object:
+    return config(*QUERIES, directory=directory, time="at")
+
+
+def say(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+def scheduler(port: str, protocol: str = "tcp") -> None:
+    from distributed import Scheduler, Security
+
+    encrypted = protocol == "tls"
+
+    async def serve() -> None:
+        async with Scheduler(
+            host="0.0.0.0" if encrypted else "127.0.0.1",
+            port=int(port),
+            protocol=protocol,
+            security=Security(require_encryption=encrypted),
+            dashboard=False,
+        ) as server:
+            await server.finished()
+
+    asyncio.run(serve())
+
+
+def worker(address: str, scratch: str, netns: str = "") -> None:
+    if netns:
+        with open(f"/var/run/netns/{netns}") as file:
+            assert ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0) == 0
+    asyncio.run(serve_worker(address, name=None, scratch=Path(scratch), listen=None))
+
+
+def load(address: str, directory: str) -> None:
+    from distributed import Client
+
+    def connect() -> Client:
+        return Client(address, direct_to_workers=True, timeout=5)
+
+    def published(release: object) -> None:
+        say(f"published {release.query} {release.number} {release.record['value']!r}")  # type: ignore[attr-defined]
+
+    link = DaskLink(connect, 2)
+    with ClusterEngine(settings(Path(directory)), link, zero_noise=True, publish=published) as engine:
+        say("open")
+        for number in range(engine.last_sequence("load") + 1, USERS // SIZE):
+            engine.apply(batch(number))
+            say(f"applied {number}")
+
+
+def served(directory: Path) -> object:
+    """Return the questions of a served stream, which are asked by hand."""
+    asked = [
+        question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, releases=5),
+        question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS, releases=5),
+        question("rows", "SELECT COUNT(*) FROM s", releases=5),
+    ]
+    return config(*asked, directory=directory)
+
+
+def front(address: str, directory: str) -> None:
+    from panstream.server.server import Settings, make_server
+
+    stream = served(Path(directory))
+    with session.engines(stream, address=address, workers=1, shards=2, zero_noise=True) as engine:  # type: ignore[arg-type]
+        server = make_server(stream, Settings(port=0), started=lambda at: say(f"serving {at}"), engine=engine)  # type: ignore[arg-type]
+        server.run_until_stopped()
+
+
+ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front}
+
+
+def warm_up() -> None:
+    """Load every kernel before the first fork."""
+    with tempfile.TemporaryDirectory() as directory:
+        engine = ClusterEngine(settings(Path(directory)), LocalLink(2), zero_noise=True)  # type: ignore[arg-type]
+        with engine:
+            for number in range(12):
+                engine.apply(batch(number))
+            engine.finish()
+
+
+def main() -> None:
+    permit_scan()  # a test reads the memory of what is started here
+    quieten()
+    warm_up()
+    wanted: dict[str, list[str]] = {}
+    running: dict[int, str] = {}
+    buffer = b""
+    while True:
+        for name, command in wanted.items():
+            if name not in running.values():
+                child = os.fork()
+                if child == 0:
+                    try:
+                        ROLES[command[0]](*command[1:])
+                    except BaseException as error:
+                        print(name, repr(error), file=sys.stderr, flush=True)
+                    finally:
+                        os._exit(1)
+                running[child] = name
+                say(f"up {name} {child}")
+        ready, _, _ = select.select([0], [], [], 0.02)
+        if ready:
+            data = os.read(0, 65536)
+            if not data:
+                break
+            buffer += data
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                verb, name, *rest = line.decode().split()
+                if verb == "start":
+                    wanted[name] = rest
+                else:
+                    del wanted[name]
+                    for child, known in running.items():
+                        if known == name:
+                            os.kill(child, signal.SIGKILL)
+        while running:
+            child, _ = os.waitpid(-1, os.WNOHANG)
+            if not child:
+                break
+            gone = running.pop(child, None)
+            if gone is not None:
+                say(f"down {gone} {child}")
+    for child in running:
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while running and time.monotonic() < deadline:
+        child, _ = os.waitpid(-1, os.WNOHANG)
+        running.pop(child, None) if child else time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main()

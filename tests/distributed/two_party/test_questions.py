@@ -1,0 +1,97 @@
+"""Which questions two machines answer, and which they refuse, with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain
+from panstream.errors import ConfigError
+from panstream.privacy.claim import Intrusions
+from tests.distributed.two_party.test_steps import settings
+from tests.engine.runtime.streams import rows
+
+KNOWN, RANGE = {"universe": 1000}, {"lower": 0.0, "upper": 10.0}
+OFFERED: list[tuple[str, dict[str, Any], str]] = [
+    ("COUNT(DISTINCT user)", {}, "SharedDistinct"),
+    ("COUNT(DISTINCT user)", KNOWN, "SharedDensity"),
+    ("COUNT(DISTINCT user)", {"every": "1 minute", "horizon": 10}, "SharedDistinct"),
+    ("DENSITY(user)", KNOWN, "SharedDensity"),
+    ("DENSITY(user)", {**KNOWN, "weight": "w"}, "SharedDensity"),
+    ("COUNT(*)", {}, "SharedTicks"),
+    ("COUNT(*)", {"every": "1 minute", "horizon": 10}, "SharedTicks"),
+    ("SUM(value)", RANGE, "SharedTicks"),
+    ("AVG(value)", RANGE, "SharedTicks"),
+    ("VAR_POP(value)", RANGE, "SharedTicks"),
+    ("STDDEV_SAMP(value)", RANGE, "SharedTicks"),
+    ("QUANTILE_CONT(value, 0.5)", RANGE, "SharedTicks"),
+    ("MIN(value)", RANGE, "SharedTicks"),
+    ("CROPPED_SUM(user, w, 16)", KNOWN, "SharedCropped"),
+    ("HEAVY_HITTERS(user, w, 3)", KNOWN, "SharedHeavy"),
+]
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("COUNT(DISTINCT user)", {"weight": "w"}, "needs counters modulo a prime"),
+    ("COUNT(DISTINCT user)", {"unit": "event"}, "not offered on two machines"),
+    ("COUNT(DISTINCT user)", {"announced": 1}, "need no announced"),
+    ("CROPPED_SUM(user, w, 100)", KNOWN, r"a last argument in 1\.\.64"),
+    ("HEAVY_HITTERS(user, w, 3)", {}, "needs universe"),
+    ("w, COUNT(*)", {"by": "w", "delta": 1e-6}, "names that nobody listed"),
+    ("COUNT(*)", {"cells": "noisy"}, "is for bits of presence"),
+    ("CROPPED_SUM(user, w, 16)", {**KNOWN, "cells": "noisy"}, "is for bits of presence"),
+    ("COUNT(*)", {"cells": "blurred"}, 'must be "exact" or "noisy"'),
+]
+
+
+def asked(directory: Path, what: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The whole configuration of one question; weight and cells belong to other sections."""
+    more, whole = dict(given), settings(directory)
+    weight = {"weight": more.pop("weight")} if "weight" in more else {}
+    cells = {"cells": more.pop("cells")} if "cells" in more else {}
+    by = f" GROUP BY {more.pop('by')}" if "by" in more else ""
+    stream = {**whole["stream"], "columns": {"user": "int", "value": "double", "w": "int"}, **weight}
+    query = {"name": "q", "sql": f"SELECT {what} FROM s{by}", "epsilon": 1.0, **more}
+    return {**whole, "stream": stream, "machines": {**whole["machines"], **cells}, "query": [query]}
+
+
+@pytest.mark.parametrize(("what", "given", "statistic"), OFFERED)
+def test_offered(tmp_path: Path, what: str, given: dict[str, Any], statistic: str) -> None:
+    config = read_config(asked(tmp_path, what, given))
+    (plan,) = plan_all(config)
+    assert type(plan.algorithm).__name__ == statistic
+    assert plan.claim.intrusions == Intrusions(unannounced=-1, machines=2)
+    text = explain(config).text()
+    assert "both machines in one epoch show the exact state" in text
+    assert "on one machine the error would be" in text or what.startswith("HEAVY")
+
+
+@pytest.mark.parametrize(("what", "given", "reason"), REFUSED)
+def test_refused(tmp_path: Path, what: str, given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan_all(read_config(asked(tmp_path, what, given)))
+
+
+def test_noisy_cells(tmp_path: Path) -> None:
+    """Explained, claimed, and answered: without noise the coins are certain, so answers are true."""
+    given = {**KNOWN, "cells": "noisy", "weight": "w", "releases": 2}
+    config = read_config(asked(tmp_path, "DENSITY(user)", given))
+    (plan,) = plan_all(config)
+    assert plan.claim.intrusions == Intrusions(unannounced=-1, machines=2, together=1)
+    assert "both in one epoch once at most" in str(plan.claim)
+    assert "both machines in one epoch are covered once" in explain(config).text()
+    link = LocalLink(tmp_path, "s")
+    with open_engine(config, link=link, zero_noise=True) as engine:
+        ids, weights = np.arange(80), np.ones(80, np.int64)
+        engine.apply(rows(["q"], ids, weights=weights, producer="p", sequence=0))
+        engine.apply(rows(["q"], ids[:30], weights=-weights[:30], producer="p", sequence=1))
+        assert engine.release("q")[0].record["value"] == pytest.approx(50 / 1000)
+    with open_engine(config, link=link, zero_noise=True) as engine:
+        engine.apply(rows(["q"], ids[:5], weights=weights[:5], producer="p", sequence=2))
+        assert engine.release("q")[0].record["value"] == pytest.approx(55 / 1000)
+    link.close()

@@ -1,0 +1,292 @@
+"""A step with answers that fails at any boundary and is taken again, with other rows: an answer has one value."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from panstream.algorithms.secret_shared.capped_counts import SharedHeavy
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.presence import SharedDensity
+from panstream.algorithms.secret_shared.running_sums import Summed, _weights
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.audit.claims.monte_carlo import lower_bound
+from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.messages import unpack
+from panstream.distributed.two_party.monitor import SharedMonitor
+from panstream.distributed.two_party.participant import Machine
+from panstream.errors import MachineError, StoreError
+from panstream.primitives.kernels.algorithms.secret_shared_tree import answer_wide
+from tests.distributed.two_party.restarts import STATISTIC, likelihood_trial, observe
+from tests.simulated.two_machines import open_before_commit
+from tests.statistical import ALPHA
+
+Victim = Literal["front", "a", "b"]
+FULL = os.environ.get("PANSTREAM_FULL") == "1"  # every point of failure, instead of every eighth
+STATE = "0/0/q"
+WIDE = 0.05  # epsilon: two draws are hardly ever the same
+DENSITY = SharedDensity(universe=64, epsilon=WIDE, releases=2, count=True)
+HEAVY = SharedHeavy(universe=64, epsilon=WIDE, releases=2, crop=2)
+TICKS = SharedTicks(statistic="ContinualCount", options={"epsilon": WIDE, "horizon": 8}, radices=(2, 2, 2))
+
+
+@pytest.fixture(autouse=True)
+def _off_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("panstream.distributed.two_party.participant.leave_on_grid", lambda: None)
+
+
+class Dies(Exception):
+    """The front end is killed."""
+
+
+class Watched(LocalLink):
+    """Two machines of which one, or the front end, dies at a chosen point; whoever watches machine a sees its answers.
+
+    Points are before and after every message of the front end and, for a machine, every message between the two and
+    every commit of its own.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "s")
+        self.directory = directory
+        self.seen: dict[tuple[str, int], set[tuple[int, ...]]] = defaultdict(set)
+        self.sizes: list[tuple[str, int, int]] = []
+        self.victim: Victim = "front"
+        self.points = 0
+        self.fails_at: int | None = None
+        self._watch(self.first)
+        self._watch(self.second)
+
+    def ask(self, first: bool, message: bytearray) -> bytearray:
+        self._point("front", "a", "b")
+        reply = super().ask(first, message)
+        self._point("front", "a", "b")
+        return reply
+
+    def _from_first(self, message: bytearray) -> bytearray:
+        self._point("a", "b")
+        reply = self.second.answer(message)
+        self._point("a", "b")
+        return reply
+
+    def _watch(self, machine: Machine) -> None:
+        answer, commit = machine.answer, machine._store.commit
+        name: Victim = "a" if machine.first else "b"
+        if machine.first:
+            machine._peer = self._from_first
+
+        def answered(data: bytearray) -> bytearray:
+            header, body = unpack(data)
+            reply = answer(data)
+            told, sent = unpack(reply)
+            self.sizes.append((f"{name} {header['verb']}", body.size, sent.size))
+            for known in (told.get("opened", {}), told.get("answers", {})) if machine.first else ():
+                for state, entries in known.items():
+                    for number, numbers in entries:
+                        self.seen[state, number].add(tuple(numbers))
+            return reply
+
+        def committed(parts: Any) -> None:
+            self._point(name)
+            commit(parts)
+            self._point(name)
+
+        machine.answer = answered  # type: ignore[method-assign]
+        machine._store.commit = committed  # type: ignore[method-assign,assignment]
+
+    def _point(self, *victims: Victim) -> None:
+        if self.victim not in victims:
+            return
+        self.points += 1
+        if self.fails_at is None or self.points <= self.fails_at:
+            return
+        self.fails_at = None
+        if self.victim == "front":
+            raise Dies
+        self._restart(first=self.victim == "a")
+        raise MachineError("it cannot be reached")
+
+    def _restart(self, *, first: bool) -> None:
+        died = self.first if first else self.second
+        died._store.close()
+        born = Machine(self.directory / ("a" if first else "b"), first=first, stream="s")
+        if first:
+            self.first = born
+        else:
+            self.second = born
+        self._watch(born)
+
+
+def step(link: Watched, statistic: SharedStatistic, attempt: int) -> list[list[int]]:
+    """Take a step with rows and two answers, as a front end that has committed nothing before; return the answers."""
+    backend = SharedBackend(link, "s", {"q": statistic})
+    state: Any = backend.start("q", (0, 0), statistic)
+    answers = []
+    for part in range(2):
+        state.apply(rows(statistic, 1 + attempt + part))
+        answers.append(state.release())
+    backend.flush()
+    return [answer.opened() for answer in answers]
+
+
+def rows(statistic: Any, count: int) -> Any:
+    """Return rows that differ from one try to the next, and have no number that would leave them out."""
+    return statistic.batch(count) if isinstance(statistic, SharedTicks) else statistic.batch(np.arange(count))
+
+
+def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int | None) -> tuple[Watched, int]:
+    """Take the step, again if it fails at a point, and the next; return the machines and how often it failed."""
+    directory.mkdir()
+    link = Watched(directory)
+    link.victim, link.fails_at = victim, at
+    failed = 0
+    while True:
+        try:
+            opened = step(link, statistic, failed)
+            break
+        except (Dies, MachineError):
+            failed += 1
+            assert failed < 4
+    points = link.points
+    assert step(link, statistic, 7) == opened
+    link.points = points
+    assert {key: values for key, values in link.seen.items() if len(values) > 1} == {}
+    assert [link.seen[STATE, number] for number in (1, 2)] == [{tuple(numbers)} for numbers in opened]
+    return link, failed
+
+
+@pytest.mark.parametrize("statistic", [DENSITY, HEAVY, TICKS], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("victim", ["front", "a", "b"])
+def test_an_answer_has_one_value_wherever_a_step_fails(
+    tmp_path: Path, statistic: SharedStatistic, victim: Victim
+) -> None:
+    link, _ = finish(tmp_path / "whole", statistic, victim, None)
+    points, failures = link.points, 0
+    link.close()
+    for at in range({"front": 0, "a": 1, "b": 2}[victim], points, 1 if FULL else 8):
+        link, failed = finish(tmp_path / str(at), statistic, victim, at)
+        if isinstance(statistic, SharedTicks):
+            ((opened,),) = link.seen[STATE, 2]
+            assert (opened - noise_of_shares(link)) / (1 << TICKS.rule.unit) in (1 + 2, 2 + 3)  # rows of one try
+        link.close()
+        failures += failed
+    assert failures > points // (2 if FULL else 16)
+
+
+def noise_of_shares(link: LocalLink) -> int:
+    """Return the noise of the last answer, of the tree in both machines' shares."""
+    shares = [machine._party.shares[STATE] for machine in (link.first, link.second)]
+    rule = shares[0].rule
+    assert isinstance(rule, Summed)
+    joined = shares[0].cells.copy()
+    numbers = joined.view(np.uint64).reshape(-1, 2)
+    rule.ring.add(numbers, shares[1].cells.view(np.uint64).reshape(-1, 2))
+    total, siblings, complete = rule._views(joined)
+    total.fill(0)
+    digits, out = rule.digits(shares[0].released), rule.ring.zeros(rule.width)
+    done, rest, _ = _weights(rule.radices, tuple(digits.tolist()))
+    answer_wide(total, siblings, complete, digits, np.array(rule.radices), done, rest, rule.ring.small, out)
+    (noise,) = rule.ring.centred(out)
+    return noise
+
+
+def test_a_watcher_of_machine_a_learns_no_more_from_restarts_than_is_claimed() -> None:
+    """A likelihood test that fails by chance with probability ALPHA; the benchmark of the same name runs it longer."""
+    restarts, runs = (200, 60) if FULL else (3, 10)
+    assert len(observe(True, restarts)) == 1
+    assert lower_bound(likelihood_trial(restarts), runs=runs, failure=ALPHA).loss <= STATISTIC.claim().epsilon
+    with open_before_commit():
+        assert len(observe(True, restarts)) == restarts + 2  # one a try, and the one that was decided
+
+
+def test_nothing_of_an_answer_is_sent_before_the_step_is_decided(tmp_path: Path) -> None:
+    """And what is sent has the same size whatever rows and noise are."""
+    sizes = []
+    for attempt in (0, 40):
+        (tmp_path / str(attempt)).mkdir()
+        link = Watched(tmp_path / str(attempt))
+        step(link, DENSITY, attempt)
+        sizes.append([size for size in link.sizes if size[0].startswith("b")])
+        for verb, received, sent in link.sizes:
+            if verb == "b exchange":
+                assert sent == received  # masked shares, and nothing else
+        decided = [size[0] for size in link.sizes].index("b open")
+        assert [verb for verb, _, sent in link.sizes[decided:] if sent] == ["b open"]
+        assert ("b open", 0, 2 * 8) in link.sizes
+        link.close()
+    assert sizes[0] == sizes[1]
+
+
+def test_answers_are_kept_for_one_epoch_only(tmp_path: Path) -> None:
+    """Their shares are overwritten at the first machine when they are opened, and at both with the next step."""
+    link = Watched(tmp_path)
+    step(link, TICKS, 0)
+    assert [*link.second._party.shares[STATE].answers] == [1, 2]
+    assert not link.first._party.shares[STATE].answers
+    before = [*link.second._party.shares[STATE].answers.values()]
+    link.first.idle()
+    assert not link.second._party.shares[STATE].answers
+    assert not any(part.any() for part in before)
+    for machine in (link.first, link.second):
+        assert not [name for name in machine._store.load() or {} if name.startswith(("now ", "next "))]
+    link.close()
+
+
+def failing(link: LocalLink, act: Callable[[], Any]) -> None:
+    """Lose the answer of machine a to the last message of a step."""
+    answer = link.first.answer
+
+    def lost(data: bytearray) -> bytearray:
+        last = unpack(data)[0].get("last")
+        reply = answer(data)
+        if last:
+            raise MachineError("the answer is lost")
+        return reply
+
+    link.first.answer = lost  # type: ignore[method-assign]
+    with pytest.raises(MachineError, match="the answer is lost"):
+        act()
+    link.first.answer = answer  # type: ignore[method-assign]
+
+
+def test_a_monitor_has_the_answers_of_those_before_it(tmp_path: Path) -> None:
+    link = LocalLink(tmp_path, "s")
+    monitor = SharedMonitor(DENSITY, link, stream="s")
+    first = monitor.release()
+    failing(link, monitor.release)
+    with pytest.raises(MachineError, match="make the monitor again"):
+        monitor.update([1])
+    with pytest.raises(MachineError, match="make the monitor again"):
+        monitor.release()
+    answers = SharedMonitor(DENSITY, link, stream="s").answers
+    assert len(answers) == 2
+    assert answers[0].value == first.value
+    assert answers == SharedMonitor(DENSITY, link, stream="s").answers
+    link.close()
+
+
+def test_a_front_end_that_expects_another_answer_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    link = Watched(tmp_path)
+    step(link, DENSITY, 0)
+    backend = SharedBackend(link, "s", {"q": DENSITY})
+    state: Any = backend.start("q", (0, 0), DENSITY)
+    backend._answers.clear()
+    with pytest.raises(MachineError, match="no declared release is left"):
+        state.release()
+    ticks = Watched(tmp_path / "ticks")
+    step(ticks, TICKS, 0)
+    backend = SharedBackend(ticks, "s", {"q": TICKS})
+    state = backend.start("q", (0, 0), TICKS)
+    backend._answers.clear()
+    with pytest.raises(StoreError, match="gave answer 3 where answer 1 was asked for"):
+        state.release()
+    assert (STATE, 3) not in ticks.seen
+    link.close()
+    ticks.close()

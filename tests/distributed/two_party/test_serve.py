@@ -1,0 +1,102 @@
+"""`panstream serve` on two machines: rows over HTTP, answers, claims, announced intrusions, and a machine that is
+gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
+from panstream.errors import MachineError
+from panstream.server.auth import Limits
+from panstream.server.server import Settings, make_server
+from tests.distributed.two_party.test_steps import settings
+from tests.server.server_live import CSV, Live
+
+EVENTS = "/v1/streams/s/events"
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[LocalLink]:
+    made = LocalLink(tmp_path, "s")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def live(tmp_path: Path, link: LocalLink) -> Iterator[Live]:
+    with served(tmp_path, link) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def served(directory: Path, link: LocalLink) -> Iterator[Live]:
+    config, ready = read_config(settings(directory)), threading.Event()
+    running = make_server(
+        config,
+        Settings(port=0, limits=Limits()),
+        started=lambda address: ready.set(),
+        engine=lambda publish: open_engine(config, link=link, publish=publish, zero_noise=True),
+    )
+    thread = threading.Thread(target=running.run_until_stopped)
+    thread.start()
+    try:
+        assert ready.wait(60)
+        place = urlsplit(running.address)
+        yield Live(place.hostname or "", place.port or 0, running)
+    finally:
+        running.stop()
+        thread.join(60)
+
+
+def body(first: int, last: int) -> bytes:
+    return ("user,value\n" + "".join(f"{user},1.0\n" for user in range(first, last))).encode()
+
+
+def test_rows_come_over_http_and_answers_come_back(live: Live, link: LocalLink) -> None:
+    """Batches that are sent again count once; a failing machine makes them wait, and loses none."""
+    producer = live.opened("till")
+    sent = {"Panstream_Producer": producer}
+    for number in (1, 2, 2):
+        first = 40 * (number - 1)
+        taken = live.post(body(first, first + 60), CSV, EVENTS, Panstream_Sequence=str(number), **sent)
+        assert taken.status == 200, taken.body
+    answer, link.second.answer = link.second.answer, _gone  # type: ignore[method-assign]
+    refused = live.post(body(100, 120), CSV, EVENTS, Panstream_Sequence="3", **sent)
+    assert refused.status in (500, 503), refused.body
+    link.second.answer = answer  # type: ignore[method-assign]
+    while (again := live.post(body(100, 120), CSV, EVENTS, Panstream_Sequence="3", **sent)).status != 200:
+        assert again.status in (500, 503), again.body
+    asked = {name: live.ask("POST", f"/v1/queries/{name}/release").json for name in ("share", "count")}
+    found = {name: reply["releases"][0]["value"] for name, reply in asked.items()}
+    assert found == {"share": pytest.approx(120 / 300), "count": 140.0}
+    claim = next(each for each in live.get("/v1/queries").json["queries"] if each["name"] == "share")["claim"]
+    assert claim["intrusions"] == {"unannounced": "any", "announced": 0, "per_phase": False, "machines": 2}
+    assert "X25519" in claim["assumption"]
+
+
+def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: LocalLink) -> None:
+    assert live.post(body(0, 50), CSV, EVENTS).status == 200
+    before, step = link.first._party.shares["0/0/share"].cells.copy(), link.first.step
+    priced = live.get("/v1/intrusions").json["price"]
+    assert all(each["refreshable"] and "any number of copies of one machine" in each["text"] for each in priced)
+    done = live.ask("POST", "/v1/intrusions", b'{"confirm": true}', Content_Type="application/json")
+    assert done.status == 200, done.body
+    assert all(state["refreshed"] and state["covered"] for state in done.json["states"])
+    assert {state["verdict"] for state in done.json["states"]} == {
+        "covered, unless both machines were copied in one epoch"
+    }
+    assert link.first.step > step
+    assert (before != link.first._party.shares["0/0/share"].cells).any()
+
+
+def _gone(data: bytearray) -> bytearray:
+    raise MachineError("machine b: it cannot be reached (ConnectionRefusedError)")

@@ -1,0 +1,218 @@
+"""Answers in a database: those of the log, each once, whatever breaks in between."""
+
+import contextlib
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from panstream.engine.config.config import load_config, read_config
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.sinks import sink
+from panstream.errors import ConfigError, SinkError
+from panstream.server.service import metrics
+from tests.browser.serving import serving
+from tests.engine.sinks.sinks import READ, answer, copy, logged, plain, write
+
+
+def rows(folder: Path, kind: str = "sqlite") -> list[tuple[Any, ...]]:
+    connect = sqlite3.connect if kind == "sqlite" else duckdb.connect
+    with contextlib.closing(connect(str(folder / "answers.db"))) as database:
+        return plain(database.execute(READ).fetchall())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_every_answer_is_there_once(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path, f"{kind}:answers.db")
+    answer(path, 3)
+    assert len(logged(tmp_path)) == 9
+    assert rows(tmp_path, kind) == logged(tmp_path)
+    answer(path, 2)
+    copy(path)
+    assert rows(tmp_path, kind) == logged(tmp_path)
+    assert len(logged(tmp_path)) == 15
+
+
+class Crash(BaseException):
+    """As if the process were gone: nothing handles it."""
+
+
+class Crashing:
+    """A connection that is cut off before a statement."""
+
+    def __init__(self, real: Any, left: list[int]) -> None:
+        self._real, self._left = real, left
+
+    def execute(self, *given: Any) -> Any:
+        self._left[0] -= 1
+        if self._left[0] < 0:
+            raise Crash
+        return self._real.execute(*given)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+def test_a_crash_before_any_statement_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "sqlite:answers.db")
+    real, left, crashes = sqlite3.connect, [10**9], 0
+
+    def connect(place: Any, **options: Any) -> Any:
+        opened = real(place, **options)
+        return Crashing(opened, left) if Path(str(place)).name == "answers.db" else opened
+
+    with Engine(load_config(path)) as engine:
+        for _ in range(3):
+            engine.release("visitors")
+            engine.release("by region")
+    monkeypatch.setattr(sink.sqlite3, "connect", connect)
+    for statement in range(100):
+        (tmp_path / "answers.db").unlink(missing_ok=True)
+        left[0] = statement
+        try:
+            copy(path)
+        except Crash:
+            crashes += 1
+        else:
+            break
+        left[0] = 10**9
+        copy(path)
+        assert rows(tmp_path) == logged(tmp_path), f"after a crash before statement {statement}"
+    assert crashes >= 9 + 3, "before every row, and around the transaction"
+
+
+def test_a_database_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
+    path, said = write(tmp_path, "sqlite:later/answers.db"), list[str]()
+    with pytest.raises(SinkError, match="the answers are in the store, and will be copied at the next start"):
+        answer(path, 2, said)
+    assert said == ["[sink] cannot be written to: unable to open database file; it will be tried again"]
+    (tmp_path / "later").mkdir()
+    answer(path, 1, said)
+    assert len(said) == 1
+    (tmp_path / "later" / "answers.db").rename(tmp_path / "answers.db")
+    assert rows(tmp_path) == logged(tmp_path)
+    assert len(logged(tmp_path)) == 9
+
+
+def test_whether_it_works_is_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "sqlite:later/answers.db")
+    monkeypatch.setattr(sink.time, "time", lambda: 1_800_000_000.0)
+
+    def figures(engine: Engine) -> list[str]:
+        text = metrics(engine, failed=False).decode()
+        return [line for line in text.splitlines() if line.startswith("panstream_sink_")]
+
+    with Engine(load_config(path)) as engine:
+        assert figures(engine) == [], "nothing is configured to copy them"
+        with pytest.raises(SinkError), sink.sink_of(engine, lambda text: None):
+            assert figures(engine) == ["panstream_sink_up 0.0", "panstream_sink_copied_time_seconds NaN"]
+        (tmp_path / "later").mkdir()
+        with sink.sink_of(engine, lambda text: None):
+            assert figures(engine) == ["panstream_sink_up 1.0", "panstream_sink_copied_time_seconds 1.8e+09"]
+
+
+def test_answers_of_another_store_are_not_mixed_in(tmp_path: Path) -> None:
+    answer(write(tmp_path / "one", f"sqlite:{tmp_path}/answers.db"))
+    other = write(tmp_path / "other", f"sqlite:{tmp_path}/answers.db")
+    before = rows(tmp_path)
+    with pytest.raises(SinkError, match="has answers of 'visitors' that are not of this store: name another table"):
+        for _ in range(2):
+            answer(other)
+            copy(other)
+    assert rows(tmp_path) == before
+
+
+NAMES = """
+[stream]
+name = "shop"
+columns = { page = "string" }
+[[query]]
+name = "popular"
+sql = "SELECT page, COUNT(*) FROM shop GROUP BY page"
+epsilon = 4.0
+delta = 1e-6
+longest = 8
+[store]
+directory = "state"
+[sink]
+url = "sqlite:answers.db"
+"""
+
+
+@pytest.mark.slow
+def test_names_are_rows_too(tmp_path: Path) -> None:
+    (tmp_path / "panstream.toml").write_text(NAMES)
+    (tmp_path / "rows.csv").write_text("page\n" + "/apples\n" * 900 + "/pears\n" * 500)
+    command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "rows.csv"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    found = {group: value for _, group, _, value, *_ in rows(tmp_path)}
+    unusable = {'{"unusable": false}', '{"unusable": true}'}  # the share of rows that could not be used
+    assert set(found) == {"{}", '{"page": "/apples"}', '{"page": "/pears"}'} | unusable
+    assert found['{"page": "/apples"}'] == pytest.approx(900, abs=100)
+
+
+SERVED = """
+[stream]
+name = "clinic"
+columns = { user = "string" }
+user = "user"
+[[query]]
+name = "visits"
+sql = "SELECT COUNT(*) FROM clinic"
+epsilon = 1.0
+every = "1 second"
+horizon = 3600
+[store]
+directory = "state"
+[sink]
+url = "sqlite:answers.db"
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Kill -9 while answers are drawn every second and copied; afterwards the table is the log."""
+
+    def published(server: Any) -> Iterator[int]:
+        while True:
+            yield len(server.ask("GET", "/v1/releases")["releases"])
+
+    with serving(tmp_path, config=SERVED) as server:
+        for most in (2, 4, 6):
+            next(count for count in published(server) if count >= most)
+            server.kill()
+            server.start()
+        next(count for count in published(server) if count >= 7)
+    assert rows(tmp_path) == logged(tmp_path)
+    assert [row[2] for row in sorted(rows(tmp_path), key=lambda row: row[2])] == list(range(1, len(rows(tmp_path)) + 1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"url": "mysql://host/db"}, r'\[sink\] url must begin with "postgresql://"'),
+        ({"url": "sqlite:"}, r"\[sink\] url must begin"),
+        ({"url": "sqlite:a.db", "table": "a; drop"}, r"\[sink\] table must be a name of small letters"),
+        ({"url": "sqlite:a.db", "tabel": "a"}, r"\[sink\]: unknown key 'tabel', did you mean 'table'\?"),
+        ({}, r"\[sink\]: url is missing"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, str], said: str) -> None:
+    stream = {"name": "s", "columns": {"user": "int"}, "user": "user"}
+    query = {"name": "q", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0}
+    with pytest.raises(ConfigError, match=said):
+        read_config({"stream": stream, "query": [query], "sink": settings, "store": {"directory": "x"}})
+
+
+def test_a_sink_needs_a_log_that_lasts() -> None:
+    stream = {"name": "s", "columns": {"user": "int"}, "user": "user"}
+    query = {"name": "q", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0}
+    with pytest.raises(ConfigError, match=r"\[sink\] needs \[store\] directory"):
+        read_config({"stream": stream, "query": [query], "sink": {"url": "sqlite:a.db"}})
