@@ -89,14 +89,14 @@ tests: $(VENV)/.collected
 
 bench: $(STAMP) system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp datafusion chdb
-	$(BIN)/python benchmarks/bench.py $(PARTS)
+	$(BIN)/python -m benchmarks.bench $(PARTS)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
 release: $(STAMP)
-	$(BIN)/python benchmarks/release.py
+	$(BIN)/python -m benchmarks.release.release
 
 # Spark is heavy and needs Java 17, so it has an environment of its own and is not part of make test.
 .PHONY: spark
@@ -110,7 +110,7 @@ spark:
 .PHONY: kafka
 kafka: $(STAMP)
 	@command -v java >/dev/null && command -v npm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless npm; }
-	$(BIN)/python benchmarks/kafka.py
+	$(BIN)/python -m benchmarks.soak.kafka
 
 two-machines: $(VENV)/.core
 	@$(BIN)/python examples/two_machines/demo.py
@@ -122,10 +122,10 @@ soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/engine/storage/soak_large_state.py
 	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/sources/formats/parquet/test_parquet_damage.py tests/primitives/noise/test_wiping.py tests/algorithms/distinct/test_likelihood.py tests/distributed/sharded/test_memory.py tests/distributed/two_party tests/algorithms/secret_shared
 	$(MAKE) fuzz
-	$(BIN)/python benchmarks/fuzz_bodies.py
-	$(BIN)/python benchmarks/histories.py 10000
+	$(BIN)/python -m benchmarks.soak.fuzz_bodies
+	$(BIN)/python -m benchmarks.soak.histories 10000
 	$(BIN)/panstream audit system --full
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python -m benchmarks.soak.soak
 
 # Coverage-guided fuzzing of every parser of bytes from outside, FUZZ seconds each; what it finds becomes a test. Kernels
 # are compiled with checks of every index, apart from those that are shipped.

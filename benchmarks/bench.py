@@ -1,7 +1,7 @@
 """Every measured figure in one table: ratios to peers side by side, and every target with pass or fail.
 
-``python benchmarks/bench.py`` runs everything (about half an hour); names of parts (``speed``, ``accuracy``,
-``intruder``, or a script of this folder such as ``density``) run only those and keep the other parts as they were
+``python -m benchmarks.bench`` runs everything (about half an hour); names of parts (``speed``, ``accuracy``,
+``intruder``, or a script such as ``density``) run only those and keep the other parts as they were
 measured before. Results go to docs/benchmarks.json, the page docs/benchmarks.md and its pictures. Peers that are not
 installed are left out and said so.
 """
@@ -19,13 +19,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from peers.anchors import described, machine
+from benchmarks.peers.anchors import described, machine
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 RESULTS, PAGE = DOCS / "benchmarks.json", DOCS / "benchmarks.md"
 COMPARISONS = ("speed", "accuracy", "intruder")
-LEFT_OUT = {"bench", "verdicts", "soak", "histories", "release"}  # no scripts, and what has a command of its own
+LEFT_OUT = {"soak", "histories", "release"}  # make soak and make release run these
+SCRIPTS = {
+    path.stem: path
+    for folder in ("speed", "accuracy", "soak", "release")
+    for path in sorted((HERE / folder).glob("*.py"))
+    if path.stem not in LEFT_OUT
+}
 VERDICT = re.compile(r"^(?P<name>.+?)\s{2,}(?P<figure>.*?\S)\s{2,}(?P<target>\S.*?)\s{2,}(?P<verdict>pass|FAIL)\s*$")
 LIBRARIES = (
     "numpy",
@@ -60,17 +66,12 @@ INTRODUCTIONS = {
 }
 
 
-def scripts() -> list[str]:
-    """Return the names of the scripts of this folder that print verdicts."""
-    return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in LEFT_OUT)
-
-
 def run_script(name: str) -> list[dict[str, Any]]:
     """Run one script and read its verdicts off its lines."""
     print(f"\n== {name}", flush=True)
     found = []
-    command = [sys.executable, str(HERE / f"{name}.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", f"benchmarks.{SCRIPTS[name].parent.name}.{name}"]
+    with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -85,7 +86,7 @@ def run_script(name: str) -> list[dict[str, Any]]:
 def measure(part: str) -> dict[str, Any]:
     """Run one part of the table."""
     if part in COMPARISONS:
-        rows = [row.to_json() for row in importlib.import_module(f"peers.{part}").rows()]
+        rows = [row.to_json() for row in importlib.import_module(f"benchmarks.peers.{part}").rows()]
     else:
         rows = run_script(part)
     return {"measured": date.today().isoformat(), "rows": rows}
@@ -164,7 +165,12 @@ def page(results: dict[str, Any]) -> str:
         rows = parts[part]["rows"]
         if not rows:
             continue
-        lines += [f"### benchmarks/{part}.py", "", "| what | figure | target | |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"### {SCRIPTS[part].relative_to(HERE.parent)}",
+            "",
+            "| what | figure | target | |",
+            "| --- | --- | --- | --- |",
+        ]
         lines += [
             f"| {row['name']} | {row['figure']} | {row['target']} | {mark(row['passed'])} |".replace("|m|", "")
             for row in rows
@@ -175,7 +181,7 @@ def page(results: dict[str, Any]) -> str:
 
 def main(wanted: list[str]) -> int:
     """Measure the parts that are wanted, or all, and write page, numbers and pictures."""
-    known = [*COMPARISONS, *scripts()]
+    known = [*COMPARISONS, *sorted(SCRIPTS)]
     if unknown := sorted(set(wanted) - set(known)):
         print(f"unknown part {unknown[0]}; known are {', '.join(known)}")
         return 2
@@ -185,7 +191,7 @@ def main(wanted: list[str]) -> int:
         results |= {"versions": versions(), "machine": machine()}
         results["parts"] = {name: found for name, found in results["parts"].items() if name in known}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    from peers.pictures import draw
+    from benchmarks.peers.pictures import draw
 
     draw(results["parts"], DOCS / "pictures")
     PAGE.write_text(page(results))

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterator
 
 import datasketches
-import density
 import numpy as np
 from numpy.typing import NDArray
-from peers.rows import Row
 
+from benchmarks.accuracy import density
+from benchmarks.peers.rows import Row
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.density import FixedLevel, OptBern

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import datasketches
-from peers.rows import Row
-from peers.speed import redis_server
 
+from benchmarks.peers.rows import Row
+from benchmarks.peers.speed import redis_server
 from panstream import Monitor
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.distinct import Bitmap

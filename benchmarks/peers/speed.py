@@ -23,9 +23,9 @@ import numpy as np
 import opendp.prelude as dp
 import pyarrow as pa
 from numpy.typing import NDArray
-from peers.anchors import anchors, in_turns, ratio
-from peers.rows import Row, elapsed, per_second, speed_row
 
+from benchmarks.peers.anchors import anchors, in_turns, ratio
+from benchmarks.peers.rows import Row, elapsed, per_second, speed_row
 from panstream import ContinualCount
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.distinct import Bitmap

@@ -1,6 +1,6 @@
 """Simulated visitors of a site, many of whom come back: the rows that their browsers would send, hour by hour.
 
-Nothing in it is about anyone. Used by site_demo.py and by benchmarks/web.py.
+Nothing in it is about anyone. Used by site_demo.py and by benchmarks/accuracy/web.py.
 """
 
 from __future__ import annotations

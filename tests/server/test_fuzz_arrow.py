@@ -108,7 +108,7 @@ def test_bodies_that_are_nearly_right() -> None:
     """Thousands of bent streams of every type, by the tool that runs a hundred thousand: no crash, no hang, no
     wrong row.
     """
-    command = [sys.executable, str(ROOT / "benchmarks" / "fuzz_bodies.py"), "--bodies", str(BODIES), "--seed", "7"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.soak.fuzz_bodies", "--bodies", str(BODIES), "--seed", "7"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 wrong, 0 crashes, 0 hangs" in done.stdout

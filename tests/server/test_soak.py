@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+ROOT = Path(__file__).parents[2]
+SOAK = "benchmarks.soak.soak"
 
 
 @pytest.mark.slow
 def test_a_few_kills() -> None:
     done = subprocess.run(
-        [sys.executable, str(SOAK), "--minutes", "0.3", "--kills", "3", "--life", "5", "--steady", "6"],
+        [sys.executable, "-m", SOAK, "--minutes", "0.3", "--kills", "3", "--life", "5", "--steady", "6"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=600,

@@ -1,5 +1,5 @@
 """Histories of failures on simulated disks, clocks and networks: nothing lost, doubled or drawn twice, and a seed
-replays one of them. ``python benchmarks/histories.py`` lives through thousands.
+replays one of them. ``python -m benchmarks.soak.histories`` lives through thousands.
 """
 
 from __future__ import annotations

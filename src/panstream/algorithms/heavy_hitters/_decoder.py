@@ -33,7 +33,7 @@ Name = tuple[bytes, bool]  # bytes, and whether more followed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How hard is looked for names. Set on simulated names by the rule that benchmarks/names.py states and repeats."""
+    """How hard the decoder searches; set on simulated names by the rule of benchmarks/accuracy/names.py."""
 
     stages: tuple[float, ...] = (30.0, 8.0, 3.5, 2.5)  # scales that a name must have at least
     again: int = 2  # how often the cells of found names are taken out and the last stage is repeated

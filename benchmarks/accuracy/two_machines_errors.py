@@ -1,0 +1,96 @@
+"""Errors of statistics on two machines, through the shipped steps and estimators, beside what was promised.
+
+    python -m benchmarks.accuracy.two_machines_errors [runs]
+
+One process plays all three parties; noise is real, and errors do not depend on where the parties run. Distinct counts
+draw cells as so many users would fill them, continual counts open every answer of a whole horizon.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+
+from panstream.algorithms.continual.sums import ContinualCount
+from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.secret_shared.capped_counts import SharedCropped
+from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
+from panstream.algorithms.secret_shared.share_rules import draw_noise
+from panstream.primitives.noise import Source
+
+
+def noised(counts: np.ndarray, law: object) -> list[int]:
+    """Return what is opened: the true numbers and a draw of each machine."""
+    with Source() as source:
+        return [int(each) for each in counts + sum(draw_noise(counts.size, law, source) for _ in range(2))]  # type: ignore[arg-type]
+
+
+def distinct(statistic: SharedDistinct, users: int, runs: int, rng: np.random.Generator) -> float:
+    """Return the relative root mean squared error."""
+    levels, buckets = statistic.levels, statistic.buckets
+    shares = np.array([2.0 ** -(level + 1) for level in range(levels - 1)] + [2.0 ** -(levels - 1)])
+    errors = []
+    for _ in range(runs):
+        came = rng.multinomial(users, shares / shares.sum())
+        full = np.array(
+            [np.count_nonzero(np.bincount(rng.integers(0, buckets, each), minlength=buckets)) for each in came]
+        )
+        errors.append(statistic.estimate(noised(full, statistic.law), 1).unbiased / users - 1)
+    return math.sqrt(float(np.mean(np.square(errors))))
+
+
+def row(what: str, found: float, promised: float, one: str) -> None:
+    """Print one figure beside its promise."""
+    print(f"{what:62s} {found:10.4g} {promised:10.4g} {found / promised - 1:+7.1%}   {one}", flush=True)
+
+
+def main(runs: int) -> None:
+    """Print all figures."""
+    rng = np.random.default_rng()
+    print(f"{'':62s} {'found':>10s} {'promised':>10s} {'off':>7s}   one machine")
+    for buckets, users, promised in ((16384, 100_000, 0.0041), (4096, 100_000, 0.0098), (4096, 1_000, 0.0086)):
+        shared = SharedDistinct(epsilon=1.0, buckets=buckets)
+        default = Bitmap(epsilon=1.0).relative_error(users)
+        row(
+            f"distinct, {users:,} users, {buckets} x 24, relative error",
+            distinct(shared, users, runs, rng),
+            promised,
+            f"{default:.4f}",
+        )
+    density = SharedDensity(universe=100_000, epsilon=1.0, count=True)
+    found = [density.estimate(noised(np.array([50_000]), density.law), 1).unbiased - 50_000 for _ in range(10 * runs)]
+    row("known population of 100,000, users", math.sqrt(float(np.mean(np.square(found)))), 1.92, "322")
+    cropped = SharedCropped(universe=20_000, epsilon=1.0, crop=16)
+    found = [cropped.estimate(noised(np.array([90_000]), cropped.law), 1).unbiased - 90_000 for _ in range(10 * runs)]
+    row("sum of min(appearances, 16), 20,000 users", math.sqrt(float(np.mean(np.square(found)))), 32.0, "4,956")
+    for power, promised, one in ((10, 237.0, "323 / 426"), (14, 576.0, "905 / 1,106"), (16, 840.0, "1,351 / 1,623")):
+        ticks = SharedTicks.of(ContinualCount(epsilon=1.0, horizon=1 << power))
+        at = np.unique(np.linspace(1, 1 << power, 1 << 12).astype(int))
+        planned = float(np.mean([ticks.variance_at(int(each)) for each in at]))
+        row(f"count over 2**{power} ticks, mean squared error (planned)", planned, promised, one)
+    horizon = 1 << 10
+    ticks = SharedTicks.of(ContinualCount(epsilon=1.0, horizon=horizon))
+    row("count over 2**10 ticks, mean squared error (simulated)", simulated(ticks, max(2, runs // 5)), 237.0, "")
+
+
+def simulated(ticks: SharedTicks, runs: int) -> float:
+    """Return the mean squared error of all answers of some runs, with nothing counted."""
+    rule, empty, total = ticks.rule, np.empty(0, np.uint8), 0.0
+    for _ in range(runs):
+        with Source() as source:
+            shares = [rule.start(source) for _ in range(2)]
+            for tick in range(ticks.horizon):
+                parts = [
+                    rule.answer(share, empty, empty, rule.hold_answer(None, None, tick, source), first=True)  # type: ignore[arg-type]
+                    for share in shares
+                ]
+                rule.ring.add(parts[0], parts[1])
+                total += float(ticks.estimate(rule.ring.centred(parts[0]), tick + 1).unclipped) ** 2
+    return total / runs / ticks.horizon
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000)

@@ -1,0 +1,209 @@
+"""Answers about a site beside the truth.
+
+    python -m benchmarks.accuracy.web [--runs 100] [--data DIRECTORY] [--out FILE]
+
+A real log (NASA, 1 August 1995, 13 hours; DIRECTORY has nasa_19950801.tsv.gz), replayed as an access log with the
+questions of `panstream web --logs`: visitors of the day, and the 20 largest sections and pages, each looked up in what
+was published. Then 30 simulated days with visitors who come back: day, week and month, beside what a tool with a
+daily salt reports, which adds up the visitors of days.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from panstream.algorithms.planning.tables import aligned
+from panstream.engine.config.config import Config, read_config
+from panstream.engine.presets.website import Site, propose
+from panstream.engine.reporting.point_queries import counted
+from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources.formats._access_log_columns import FILES
+from panstream.engine.sources.formats.arrow_columns import from_arrow
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+from shared.site_traffic import traffic
+
+TOP, DAYS, MONTH = 20, 30, 2_592_000.0
+NASA = "nasa_19950801.tsv.gz"
+
+
+def asked(site: Site, *names: str, **stream: Any) -> Config:
+    """Return some of the questions that are proposed for a site, without a store."""
+    file = propose(site).config()
+    file["query"] = [query for query in file["query"] if query["name"] in names]
+    file["store"], file["stream"] = {}, {**file["stream"], **stream}
+    return read_config(file)
+
+
+# The real log.
+
+
+def as_access_log(source: Path, target: Path) -> tuple[int, Counter[str], Counter[str]]:
+    """Write the log in the common format; return visitors, and page views by section and page, counted one by one."""
+    ends = tuple(f".{each}" for each in _expanded(FILES))
+    visitors, sections, pages = set(), Counter[str](), Counter[str]()
+    with gzip.open(source, "rt", encoding="latin-1", newline="") as lines, target.open("w") as out:
+        for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
+            path = row["url"].replace('"', "%22").replace(" ", "%20")
+            when = datetime.fromtimestamp(int(row["time"]), UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+            request = f'"{row["method"]} {path} HTTP/1.0" {row["response"]} {row["bytes"] or "-"}'
+            out.write(f"{row['host']} - - [{when}] {request}\n")
+            page = path.partition("?")[0]
+            if row["method"] == "GET" and row["response"] in ("200", "304") and not page.lower().endswith(ends):
+                visitors.add(row["host"])
+                pages[page] += 1
+                sections["/" + [*page.split("/"), ""][1]] += 1
+    return len(visitors), sections, pages
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """Yield the endings of a pattern in which a question mark makes one letter optional."""
+    for word in pattern.split("|"):
+        before, mark, after = word.partition("?")
+        yield before + after
+        if mark:
+            yield before[:-1] + after
+
+
+def real_log(folder: Path, data: Path, runs: int) -> str:
+    visitors, sections, pages = as_access_log(data / NASA, folder / "access.log")
+    names = ("visitors per day", "sections", "pages")
+    config = asked(Site(site="nasa.gov", visitors=2_000, source="log"), *names)
+    truth = {
+        ("visitors per day", ""): visitors,
+        **{("sections", name): count for name, count in sections.most_common(TOP)},
+        **{("pages", name): count for name, count in pages.most_common(TOP)},
+    }
+    inside, first, listed_right = Counter[tuple[str, str]](), {}, 0
+    for _ in range(runs):
+        with Engine(config) as engine:
+            feed(engine, [str(folder / "access.log")])
+            engine.finish()
+            found: dict[tuple[str, str], tuple[float, float, float]] = {}
+            right = True
+            for query, counts in (("sections", sections), ("pages", pages)):
+                release = engine.log.last(query)
+                assert release is not None
+                looked = [name for about, name in truth if about == query]
+                for each in counted(release, engine.log.table(query, release.number), looked):
+                    found[query, each["name"]] = (each["value"], *each["interval"])
+                right &= all(
+                    item["interval"][0] <= counts[item["name"]] <= item["interval"][1]
+                    for item in release.record["items"]
+                    if not item["name"].endswith("…")
+                )
+            daily = engine.log.last("visitors per day")
+            assert daily is not None
+            found["visitors per day", ""] = (daily.record["value"], *daily.record["interval"])
+        listed_right += right
+        first = first or found
+        inside.update(key for key, (_, low, high) in found.items() if low <= truth[key] <= high)
+    rows = [
+        (query, name[:44], f"{count:,}", f"{first[query, name][0]:,.0f}", _range(*first[query, name][1:]), str(hits))
+        for (query, name), count in truth.items()
+        for hits in [inside[query, name]]
+    ]
+    head = ("question", "name", "truth", "first run", "95% interval", f"inside, of {runs}")
+    text = aligned("NASA, 1 August 1995, 13 hours", head, rows, right=(2, 3, 5))
+    least = min(inside[key] for key in truth)
+    return (
+        f"{text}\n\nleast often inside: {least} of {runs}; all names that were listed inside together: "
+        f"{listed_right} of {runs}"
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:,.0f} to {high:,.0f}"
+
+
+# Simulated days.
+
+
+def simulated(runs: int, visitors: int = 1_000) -> str:
+    start = MONTH * (datetime.now(UTC).timestamp() // MONTH - 1)
+    hours = list(traffic("example.org", days=DAYS, visitors=visitors, until=start + DAYS * 86400.0))
+    days = [
+        pa.Table.from_batches([hour.rows for hour in hours[24 * day : 24 * day + 24]]).combine_chunks().to_batches()[0]
+        for day in range(DAYS)
+    ]
+    people = [set(pc.unique(day.filter(pc.equal(day["event"], "view"))["visitor"]).to_pylist()) for day in days]
+    names = ("visitors per day", "visitors per week", "visitors per month")
+    config = asked(Site(site="example.org", visitors=visitors), *names)
+    schema = RowSchema.of(config.stream, config.needed_columns)
+    rows = [from_arrow(day, schema, place="the simulation") for day in days]
+    lengths = {"visitors per day": 1, "visitors per week": 7, "visitors per month": 30}
+    answers: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    now = start
+
+    def clock() -> float:
+        return now
+
+    for _ in range(runs):
+        now = start
+        with Engine(config, clock=clock, elapsed=clock) as engine, Selector(config) as select:
+            engine.declare("http")
+            for day in range(DAYS):
+                now = start + day * 86400.0
+                engine.step()
+                engine.apply(select(rows[day]), commit=False)
+                select.wipe()
+            now = start + DAYS * 86400.0
+            engine.step()
+            for release in engine.log.history():
+                value = (release.record["value"], *release.record["interval"])
+                answers.setdefault((release.query, release.record["window"][0]), []).append(value)
+    table: dict[str, list[tuple[float, float, float, float]]] = {}  # truth, daily salt, mean answer, share inside
+    for (query, began), found in answers.items():
+        first = round((datetime.fromisoformat(began).timestamp() - start) / 86400.0)
+        span = people[max(0, first) : first + lengths[query]]
+        if first < 0 or len(span) < lengths[query]:
+            continue  # a week that begins before the month, or ends after it
+        truth, salted = len(set().union(*span)), sum(map(len, span))
+        values = np.array(found)
+        inside = float(np.mean((values[:, 1] <= truth) & (truth <= values[:, 2])))
+        table.setdefault(query, []).append((truth, salted, float(values[:, 0].mean()), inside))
+    lines = []
+    for query, entries in table.items():
+        truth, salted, value, inside = np.mean(entries, axis=0)
+        off = f"{100 * (salted / truth - 1):+.0f}%"
+        lines.append(
+            (query, str(len(entries)), f"{truth:,.0f}", f"{value:,.0f}", f"{100 * inside:.0f}%", f"{salted:,.0f}", off)
+        )
+    head = ("question", "windows", "truth, mean", "answer, mean", "inside", "daily salt", "its error")
+    return aligned(f"{DAYS} simulated days with returning visitors, {runs} runs", head, lines, right=range(1, 7))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--data", type=Path, help=f"where {NASA} is; without it, only the simulation")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    parts = [simulated(given.runs)]
+    if given.data is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            parts.append(real_log(Path(folder), given.data, given.runs))
+    text = "\n\n".join(parts)
+    print(text)
+    if given.out is not None:
+        given.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
