@@ -276,3 +276,10 @@ def test_workflows_may_read_only() -> None:
         assert "\npermissions:\n  contents: read\n" in text, "nothing more than a job needs"
         assert text.count("actions/checkout@") == text.count("persist-credentials: false")
         assert "pull_request_target" not in text
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code; the comment lets a reader and update tools see the version."""
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        used = re.findall(r"uses: (.+)", path.read_text())
+        assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action) for action in used), used
