@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import Party, Share, Task
+from panstream.algorithms.secret_shared.party import After, Party, Share, Task
+from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.distributed.two_party.messages import overwrite, unpack
 from panstream.errors import MachineError
+from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import Source
 
+SEED_BYTES = 32
 _GRID = 0.005  # seconds
 
 Peer = Callable[[bytearray], bytearray]
@@ -41,6 +44,33 @@ class Work:
     def held_kinds(self) -> dict[str, str]:
         """Return the kinds of the states that there are."""
         return {name: self.kinds[name] for name in self.party.shares}
+
+    def open_idle(self) -> None:
+        """Open a round without rows or answers, in which shares are blinded anew."""
+        unused = Keystream(np.zeros(SEED_BYTES, np.uint8), self.source.scratch)
+        self.party.open(Task(kind="idle"), unused, {}, self.source)
+        self.sent = np.empty(0, np.uint8)
+
+    def end_round(self, after: After) -> None:
+        """Replace the shares by those after the round; the shares before the first round belong to the participant."""
+        before = self.party.shares
+        self.party.shares = after.shares
+        self._wipe_own(before)
+        self.round += 1
+        self.sent = None
+        self.source.close()
+
+    def abandon(self) -> None:
+        """Wipe what the step has drawn, received and computed so far."""
+        self.source.close()
+        self.party.abandon()
+        if self.sent is not None:
+            wipe(self.sent)
+        self._wipe_own(self.party.shares)
+
+    def _wipe_own(self, shares: Mapping[str, Share]) -> None:
+        for share in shares.values() if self.round else ():
+            share.wipe()
 
 
 def leave_on_grid() -> None:

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import After, Party, Share, Task
+from panstream.algorithms.secret_shared.party import Party, Share, Task
 from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.distributed.two_party._rounds import (
+    SEED_BYTES,
     Peer,
     Work,
     asked,
@@ -42,8 +43,6 @@ from panstream.errors import MachineError, PanstreamError, StoreDamaged
 from panstream.primitives.memory.scratch import leaves_nothing, wipe, wipe_bytes
 from panstream.primitives.memory.secret_memory import settled
 from panstream.primitives.noise.entropy import random_id
-
-_SEED = 32
 
 
 class Machine:
@@ -147,11 +146,11 @@ class Machine:
         work = self._begun(header) if number == 0 else self._going_on(header)
         with self._or_nothing():
             source = work.source
-            dealt = None if self.first else dealt_to(task, work, body[_SEED:])
+            dealt = None if self.first else dealt_to(task, work, body[SEED_BYTES:])
             fresh = {name: rule for name, rule in task.started.items() if name not in work.party.shares}
             task = Task(kind=task.kind, started=fresh, dropped=task.dropped, answered=task.answered)
             work.kinds |= {name: header["task"]["started"][name][0] for name in fresh}
-            arrays = work.party.open(task, Keystream(body[:_SEED], source.scratch), dealt, source)
+            arrays = work.party.open(task, Keystream(body[:SEED_BYTES], source.scratch), dealt, source)
             work.sent = np.concatenate([np.empty(0, np.uint8), *arrays])
             if task.kind == "answers" or fresh:
                 leave_on_grid()
@@ -176,14 +175,8 @@ class Machine:
         header = {"step": self._held.step + 1, "attempt": self._held.attempt + 1, "round": 0, "last": True}
         work = self._begun(header)
         with self._or_nothing():
-            self._open_idle(work)
+            work.open_idle()
             self._exchange({**header, "origins": {}, "committed": 0, "idle": True}, work)
-
-    @staticmethod
-    def _open_idle(work: Work) -> None:
-        unused = Keystream(np.zeros(_SEED, np.uint8), work.source.scratch)
-        work.party.open(Task(kind="idle"), unused, {}, work.source)
-        work.sent = np.empty(0, np.uint8)
 
     # Between the machines.
 
@@ -202,7 +195,7 @@ class Machine:
             finally:
                 wipe(key)
                 wipe(work.sent)
-        self._next_round(work, after)
+        work.end_round(after)
         prepared = {name: after.shares[name].released for name in after.answers}
         opened: dict[str, list[Any]] = {}
         if last:
@@ -222,7 +215,7 @@ class Machine:
         """
         with self._or_nothing():
             if header.get("idle"):
-                self._open_idle(self._begun(header))
+                self._begun(header).open_idle()
             work = self._going_on(header)
             if work.sent is None:
                 raise MachineError("the front end did not tell this machine of the round")
@@ -234,21 +227,13 @@ class Machine:
             finally:
                 wipe(key)
                 wipe(work.sent)
-            self._next_round(work, after)
+            work.end_round(after)
             if header["last"]:
                 held = Held(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
                 self._pending = held, work.party.shares
                 self._commit()
                 self._work = None
             return message
-
-    def _next_round(self, work: Work, after: After) -> None:
-        before, work.party.shares = work.party.shares, after.shares
-        if work.round:
-            for share in before.values():
-                share.wipe()
-        work.round, work.sent = work.round + 1, None
-        work.source.close()
 
     def _decide(self, header: dict[str, Any], work: Work) -> None:
         """Replace this machine's shares on disk, and tell the other: from here on the step is taken.
@@ -341,12 +326,7 @@ class Machine:
     def _abandon(self) -> None:
         work, self._work = self._work, None
         if work is not None:
-            work.source.close()
-            work.party.abandon()
-            if work.sent is not None:
-                wipe(work.sent)
-            for share in work.party.shares.values() if work.round else ():
-                share.wipe()
+            work.abandon()
 
     @contextlib.contextmanager
     def _or_nothing(self) -> Iterator[None]:
