@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.density.heavy_fraction import HeavyFraction
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.primitives.noise import SeededSource
 
 USERS, LEAST, BAR = 2000, -9, 0.93

@@ -3,7 +3,7 @@
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.core.algorithm import Monitor
+    from panstream.core.monitor import Monitor
     from panstream.errors import PanstreamError
 
 

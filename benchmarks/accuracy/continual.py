@@ -21,7 +21,7 @@ from panstream.algorithms.continual.moments import ContinualMean, ContinualVaria
 from panstream.algorithms.continual.noisy_tree import TreeEngine
 from panstream.algorithms.continual.sums import ContinualCount, KaryTree
 from panstream.algorithms.continual.tree_shape import TreeShape, epoch_of
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.papers.counters.event_counter import EventCounter
 from panstream.primitives.noise import SeededSource
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.verdicts import verdict
 from panstream.algorithms.turnstile import InnerProduct, SecondMoment
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.cauchy_sketch import cauchy_scale, l1_deviation
 from panstream.primitives.noise import SeededSource
 

@@ -17,7 +17,7 @@ from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.density import FixedLevel, OptBern
 from panstream.algorithms.distinct import Bitmap
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.papers.counters.event_counter import EventCounter
 from panstream.papers.figures.beyond import level_for_ids
 from panstream.primitives.noise import SeededSource

@@ -21,7 +21,7 @@ from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.mir import PublishedCroppedSum
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.turnstile_loss import _counter_variance

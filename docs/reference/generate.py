@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import panstream
-from panstream.core.algorithm import find
 from panstream.core.auto_algorithm import AutoAlgorithm
 from panstream.core.catalogue import ALGORITHMS
+from panstream.core.registry import find
 
 HERE = Path(__file__).parent
 ROOMS = {

@@ -36,11 +36,11 @@ _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "DistinctCount": "panstream.algorithms.auto",
     "Estimate": "panstream.core.estimate",
     "Ledger": "panstream.privacy.ledger",
-    "Monitor": "panstream.core.algorithm",
+    "Monitor": "panstream.core.monitor",
     "PanstreamError": "panstream.errors",
     "TopItems": "panstream.algorithms.auto",
     "query": "panstream.engine.adhoc",
-    "register": "panstream.core.algorithm",
+    "register": "panstream.core.registry",
 }
 
 __all__ = sorted([*_DOORS, "__version__"])

@@ -15,8 +15,8 @@ from panstream.algorithms.randomized_bits import BitState
 from panstream.algorithms.secret_shared import capped_counts as capped
 from panstream.algorithms.secret_shared import continual as ticks
 from panstream.algorithms.secret_shared import presence as bits
-from panstream.core.algorithm import find
 from panstream.core.catalogue import ALGORITHMS
+from panstream.core.registry import find
 from panstream.primitives.noise import Source
 from panstream.testing import conformance as checks
 from panstream.testing.conformance import CHECKS, Specimen

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.papers.as_printed.counters import (
     PublishedAverage,

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as nps
 
 from panstream import Monitor
 from panstream.algorithms.density import OptBern
-from panstream.core.algorithm import find, register
+from panstream.core.registry import find, register
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.primitives import codec
 from panstream.primitives.codec import FieldLayout, noised, public

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from panstream.core.algorithm import Monitor, not_started
+from panstream.core.algorithm import not_started
+from panstream.core.monitor import Monitor
 from panstream.privacy.claim import Claim
 
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from panstream.core.algorithm import Continual, Monitor
+from panstream.core.algorithm import Continual
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, MergeRefused, NotSupported, PanstreamError
 from panstream.primitives import codec
 from panstream.primitives.noise import SeededSource, Source

@@ -14,7 +14,7 @@ from panstream.algorithms.continual import tree_base
 from panstream.algorithms.continual.moments import ContinualMean
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
 from panstream.algorithms.continual.tree_base import _first_contributions
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import InvalidBatch
 from panstream.testing.enumeration import snapshot
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from panstream.algorithms.continual.decayed_sum import DecayedSum
 from panstream.algorithms.continual.windowed_sum import WindowedSum
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.event_counter import EventCounter

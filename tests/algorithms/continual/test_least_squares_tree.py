@@ -9,8 +9,8 @@ from scipy import stats
 
 from panstream.algorithms.continual.laplace_sum_tails import error_bound
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree, _LeastSquaresState, _most_noise
-from panstream.core.algorithm import Monitor
 from panstream.core.catalogue import ALGORITHMS
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives.noise import SeededSource
 from panstream.testing.enumeration import snapshot

@@ -10,7 +10,7 @@ from scipy import stats
 
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.sums import KaryTree
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.primitives.noise import SeededSource
 from panstream.testing.enumeration import snapshot, tick, update

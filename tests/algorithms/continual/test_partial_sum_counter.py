@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.papers.counters.simple_counters import SimpleCounterII
 from panstream.primitives.noise import SeededSource
 from tests.exact_law import laplace_sum

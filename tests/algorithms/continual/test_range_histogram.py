@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from panstream.algorithms.continual.range_histogram import RangeHistogram, _consistent_cells, _edge_variances, _rounded
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.primitives.noise import SeededSource
 from panstream.testing.enumeration import snapshot, update

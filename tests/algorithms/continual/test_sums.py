@@ -8,7 +8,7 @@ import pytest
 
 from panstream.algorithms.continual.grid import Grid, Steps
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
 from panstream.testing.enumeration import snapshot
 from tests.algorithms.continual.linear_view import joint_loss, neighbours, several_steps, with_event

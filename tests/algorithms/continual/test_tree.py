@@ -10,9 +10,9 @@ from scipy import stats
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.continual.tree_base import TreeState
-from panstream.core.algorithm import Monitor
 from panstream.core.catalogue import ALGORITHMS
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, InvalidParameter, NotSupported
 from panstream.primitives.noise import SeededSource, Source
 from panstream.testing.enumeration import refresh, snapshot, tick, update

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import SeededSource
 from tests.exact_law import laplace_sum

@@ -9,7 +9,7 @@ import pytest
 
 from panstream.algorithms.distinct import bitmap_base as counting
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.primitives.noise import SeededSource
 from panstream.primitives.packed_bits import packed
 from tests.algorithms.distinct.bitmap_cases import cells_of

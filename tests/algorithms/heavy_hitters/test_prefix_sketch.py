@@ -13,7 +13,7 @@ from panstream import TopItems
 from panstream.algorithms.heavy_hitters.estimates import ItemEstimates
 from panstream.algorithms.heavy_hitters.point_counts import PointCounts
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidParameter, MergeRefused
 from panstream.primitives.noise import SeededSource
 from tests.statistical import ALPHA, assert_rate

@@ -17,8 +17,8 @@ from panstream.algorithms.secret_shared.continual import SharedTicks
 from panstream.algorithms.secret_shared.party import Task
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct, SharedEdges
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
-from panstream.core.algorithm import Monitor
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives.noise import Source
 from tests.algorithms.secret_shared.parties import Three

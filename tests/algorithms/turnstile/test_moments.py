@@ -12,7 +12,7 @@ from scipy import stats
 from panstream.algorithms.planning.moments import moments_plan
 from panstream.algorithms.turnstile import InnerProduct, SecondMoment
 from panstream.algorithms.turnstile.signed_sketch import Noise, Spread
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import Drowned, InvalidBatch, InvalidParameter
 from panstream.primitives.noise import DiscreteLaplace, SeededSource
 from tests.statistical import ALPHA, assert_mean

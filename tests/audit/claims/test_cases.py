@@ -14,8 +14,9 @@ from panstream.audit.claims.cases import cases_of, density
 from panstream.audit.claims.cases.density import TABLE
 from panstream.audit.claims.monte_carlo import lower_bound
 from panstream.audit.claims.report import figure
-from panstream.core.algorithm import Monitor, find
 from panstream.core.catalogue import ALGORITHMS
+from panstream.core.monitor import Monitor
+from panstream.core.registry import find
 from panstream.errors import PanstreamError
 from panstream.primitives.noise import SeededSource
 from tests.audit.claims.documented import documented

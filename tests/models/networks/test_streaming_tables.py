@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chi2
 
 from panstream.algorithms.continual.tree_shape import TreeShape
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
 from panstream.models.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
 from panstream.primitives.noise import SeededSource

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from panstream.core.algorithm import register
+from panstream.core.registry import register
 from panstream.errors import InvalidParameter
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.hybrid import HybridMechanism

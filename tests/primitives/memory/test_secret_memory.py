@@ -11,7 +11,7 @@ import pytest
 
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.distinct import Bitmap
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.distributed.two_party.local import LocalLink
 from panstream.primitives.memory import secret_memory
 from panstream.primitives.noise import SeededSource

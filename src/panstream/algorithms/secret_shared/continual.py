@@ -15,8 +15,8 @@ from panstream.algorithms.continual.tree_base import Tree, TreeBatch
 from panstream.algorithms.secret_shared.running_sums import Summed
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
-from panstream.core.algorithm import find
 from panstream.core.estimate import Estimate, Estimates
+from panstream.core.registry import find
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import DiscreteLaplace, Source

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.claims.case import Case, Measured, Trial, scipy_function
-from panstream.core.algorithm import Monitor
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.errors import NotSupported
 from panstream.primitives import codec
 from panstream.testing.enumeration import Enumerator, JointLoss, Step, World, refresh, release, snapshot, worlds

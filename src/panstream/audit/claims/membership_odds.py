@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.errors import NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.inputs import items

@@ -25,7 +25,7 @@ import numpy as np
 
 from panstream.audit.product._neighbouring_inputs import MEDIA_TYPES
 from panstream.audit.product.fork_server_client import Zygote
-from panstream.core.algorithm import find
+from panstream.core.registry import find
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidBytes, PanstreamError
 from panstream.primitives import codec

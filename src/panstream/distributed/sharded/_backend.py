@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.core.algorithm import built, spend_release
+from panstream.core.algorithm import spend_release
 from panstream.core.estimate import Estimate
+from panstream.core.registry import built
 from panstream.core.shardable import DivisibleTables, is_divided
 from panstream.distributed.sharded._links import Call, Link, LocalLink
 from panstream.distributed.sharded._outgoing_queue import Message, Outgoing, wipe_messages

@@ -14,8 +14,8 @@ import numpy as np
 
 from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.core.algorithm import Monitor
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.errors import NotSupported, needed
 from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import Source

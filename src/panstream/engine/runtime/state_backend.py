@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
-from panstream.core.algorithm import Monitor
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.errors import NotSupported
 from panstream.primitives import codec
 from panstream.primitives.codec import FieldLayout, public
@@ -67,7 +67,7 @@ class PendingAnswer:
 
 
 class Held(Protocol):
-    """A running state as the engine sees it; :class:`panstream.core.algorithm.Monitor` is one."""
+    """A running state as the engine sees it; :class:`panstream.core.monitor.Monitor` is one."""
 
     @property
     def algorithm(self) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
 from panstream.algorithms.continual.partial_sum_counter import IDLE, Answer, Shape, SlotCounter, TickState
-from panstream.core.algorithm import find
+from panstream.core.registry import find
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.event_counter import EventCounter

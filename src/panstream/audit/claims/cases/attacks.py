@@ -24,7 +24,7 @@ from panstream.algorithms.randomized_bits import BitState
 from panstream.audit.claims.case import Case, Kind, Trial
 from panstream.audit.claims.exact import stolen
 from panstream.audit.claims.membership_odds import member_odds
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.primitives.codec import FieldLayout, public
 from panstream.primitives.inputs import Items
 from panstream.primitives.noise import SeededSource, Source

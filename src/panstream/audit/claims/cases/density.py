@@ -21,7 +21,7 @@ from panstream.algorithms.density.quantised_laplace import QuantisedLaplace
 from panstream.algorithms.density.refreshable_cropped_mean import RefreshableCroppedMean
 from panstream.audit.claims.case import Case, Trial
 from panstream.audit.claims.exact import Scenario, case_of, presence_scenarios
-from panstream.core.algorithm import Monitor
+from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.density import (
     PublishedDwork,
     PublishedLaplace,

@@ -19,8 +19,8 @@ from panstream.algorithms.turnstile.second_moment import SecondMoment
 from panstream.algorithms.turnstile.signed_sketch import SketchState
 from panstream.audit.claims.case import Case, Measured, Trial
 from panstream.audit.claims.exact import Scenario, case_of, linear_case
-from panstream.core.algorithm import Monitor
 from panstream.core.estimate import Estimate
+from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.mir import PublishedCroppedSum, PublishedDistinct
 from panstream.primitives.noise import Source
 from panstream.testing.enumeration import Step, refresh, release, update, worlds

@@ -1,0 +1,240 @@
+"""Monitor: an algorithm, its state, and fresh entropy for every call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
+
+from panstream.core import replay_guard as copies
+from panstream.core.algorithm import Algorithm, is_continual
+from panstream.core.estimate import Estimate, Estimates
+from panstream.core.registry import built
+from panstream.errors import MergeRefused, NotSupported, PanstreamError
+from panstream.primitives import codec
+from panstream.primitives.codec import FieldLayout
+from panstream.primitives.memory.scratch import leaves_nothing
+from panstream.primitives.memory.secret_memory import settle
+from panstream.primitives.noise import Source
+from panstream.primitives.noise.entropy import random_id
+from panstream.privacy.claim import Claim, Refresh, loose
+
+StateT = TypeVar("StateT")
+OtherT = TypeVar("OtherT")
+
+_KEPT = 1 << 12  # bytes of parameters that a monitor remembers as JSON: a universe may have millions of ids
+
+
+@runtime_checkable
+class _Mergeable(Protocol[OtherT]):
+    """An algorithm whose states can be merged."""
+
+    def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: Source) -> tuple[Any, OtherT]:
+        """Return the merged algorithm and state, or raise MergeRefused with both inputs untouched."""
+
+
+class Monitor(Generic[StateT]):
+    """An algorithm, its state, and fresh entropy for every call.
+
+    It cannot be copied. Its bytes can, and copies share its releases.
+
+    >>> from panstream.algorithms.density import OptBern
+    >>> monitor = OptBern(universe=1000, epsilon=1.0).start()
+    >>> monitor.update(range(0, 1000, 2))
+    >>> estimate = monitor.release()
+    >>> 0 <= estimate.value <= 1
+    True
+    """
+
+    __slots__ = ("_given", "_header", "_id", "_published", "_state", "algorithm", "last_release")
+
+    @leaves_nothing
+    def __init__(
+        self, algorithm: Algorithm[StateT], *, state: StateT | None = None, source: Source | None = None
+    ) -> None:
+        self.algorithm = algorithm
+        self.last_release: Estimate | None = None
+        self._given = source
+        self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # what every ``to_bytes`` begins with
+        if state is None:
+            if text := loose(getattr(algorithm, "epsilon", 0.0)):
+                warnings.warn(text, stacklevel=4)
+            with self._step() as step:
+                state = algorithm.begin(step)
+        settle(state)
+        self._state: StateT | None = state
+        self._id, self._published = random_id(copies.ID_BYTES), 0
+
+    def __repr__(self) -> str:
+        """Say what it counts and promises; nothing of the state."""
+        claim, name = self.claim(), type(self.algorithm).__name__
+        loss = f"epsilon {claim.epsilon:g} for one {claim.protects}" if claim.is_private else "no privacy"
+        return f"<Monitor of {name}: {loss}{', consumed by a merge' if self._state is None else ''}>"
+
+    @property
+    def state(self) -> StateT:
+        """Return the live state. Looking at it is what an intruder does: it counts as an intrusion."""
+        if self._state is None:
+            raise NotSupported("this monitor was consumed by a merge")
+        return self._state
+
+    def claim(self) -> Claim:
+        """Return what is promised for this monitor."""
+        claim = self.algorithm.claim()
+        insecure = self._given is not None and not self._given.is_secure
+        return claim.without_privacy("drawn from a test source") if insecure else claim
+
+    @leaves_nothing
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Take a batch: all of it, or none of it and an error."""
+        self.state  # noqa: B018  (raises if a merge consumed it)
+        self._apply(self.algorithm.batch(*args, **kwargs))
+
+    @leaves_nothing
+    def apply(self, batch: Any) -> None:
+        """Take a batch that ``algorithm.batch`` has checked, and wipe it."""
+        self._apply(batch)
+
+    def _apply(self, batch: Any) -> None:
+        try:
+            with self._step() as source:
+                self.algorithm.update(self.state, batch, source)
+            settle(self.state)
+        finally:
+            batch.wipe()
+
+    @leaves_nothing
+    def release(self) -> Estimate:
+        """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of
+        it.
+        """
+        with self._publishing(), self._step() as source:
+            return self._publish(self.algorithm.release(self.state, source))
+
+    @leaves_nothing
+    def tick(self) -> Estimate:
+        """Close the current slot of a continual algorithm and publish."""
+        algorithm = self._continual()
+        with self._publishing(), self._step() as source:
+            return self._publish(algorithm.tick(self.state, source))
+
+    @leaves_nothing
+    def ticks(self, values: Any) -> Estimates:
+        """Take one value per slot and publish after each; the fast way for arrays."""
+        algorithm = self._continual()
+        with self._publishing(), self._step() as source:
+            estimates: Estimates = algorithm.ticks(self.state, values, source)
+            settle(self.state)
+            if not source.is_secure:
+                estimates = replace(estimates, claim=self.claim())
+            return estimates
+
+    @leaves_nothing
+    def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
+        """Refresh the state after an intrusion that you know of, if that makes another copy safe.
+
+        An algorithm that ``freezes`` publishes the state as it is now. If a row was applied since the copy, that would
+        be a second look at the same bits, which has no finite loss: the state is left alone, and the copy counts as the
+        unannounced one that the claim covers. Algorithms that add noise are refreshed in any case.
+
+        Args:
+            rows_since_copy: Whether a row was applied since the state was copied, or since the first of several copies
+                after the last refresh; None if that is not known.
+
+        Returns:
+            Whether the copy is covered as an announced one, and if not, why.
+
+        Raises:
+            NotSupported: The algorithm cannot be refreshed, or all refreshes that were paid for are used up.
+        """
+        if self.algorithm.freezes and self.claim().intrusions.announced and rows_since_copy is not False:
+            return Refresh.too_late(rows_since_copy)
+        with self._step() as source:
+            self.algorithm.refresh(self.state, source)
+        settle(self.state)
+        return Refresh(covered=True)
+
+    @leaves_nothing
+    def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
+        """Return the merged monitor; both inputs are consumed."""
+        if not isinstance(self.algorithm, _Mergeable):
+            raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
+        if other is self:
+            raise MergeRefused("a monitor cannot be merged with itself")
+        mine, theirs = self.state, other.state
+        if self._shares:
+            copies.check((self._id, self._published), (other._id, other._published))
+        with self._step() as source:
+            algorithm, state = self.algorithm.merge(mine, other.algorithm, theirs, source)
+        if self._shares:
+            copies.retire(self._id, other._id)
+        self._state = other._state = None
+        return Monitor(algorithm, state=state, source=self._given)
+
+    def to_bytes(self, *, checked: bool = True) -> bytes:
+        """Return the state as bytes. A stored copy of the state is an intrusion: keep one, replace it in place.
+
+        The copy's releases are spent with this monitor's: a second answer, drawn from a copy, was never paid for. This
+        process refuses it; that no other draws one is yours to see to. So store the bytes again after every release.
+
+        ``checked`` adds a checksum; leave it out only where the bytes are authenticated by what holds them.
+        """
+        header = self._header
+        if header is None:
+            header = codec.to_json(self.algorithm.parameters()), self.algorithm.layout()
+            self._header = header if len(header[0]) <= _KEPT else None
+        (parameters, layout), name = header, type(self.algorithm).__name__
+        identity = self._id, self._published
+        return codec.encode(name, parameters, self.state, layout, identity=identity, checked=checked)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, source: Source | None = None, checked: bool = True) -> Self:
+        """Continue from what :meth:`to_bytes` wrote, with its id and its count of releases."""
+        header, _ = codec.read_header(data, checked=checked)
+        algorithm = built(header)
+        identity = codec.read_identity(data, header)
+        state = codec.decode(data, algorithm.state_type, algorithm.layout(), checked=False)
+        monitor = cls(algorithm, state=state, source=source)
+        monitor._id, monitor._published = identity
+        return monitor
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied or pickled: two monitors would release one state twice."""
+        raise NotSupported("a monitor cannot be copied or pickled; to_bytes() stores it, and copies share its releases")
+
+    @property
+    def _shares(self) -> bool:
+        """Return whether releases are shared with copies: not those of test sources, which promise nothing."""
+        return self._given is None or self._given.is_secure
+
+    @contextmanager
+    def _publishing(self) -> Iterator[None]:
+        """Count one publication of this state and of all its copies, unless the call is refused."""
+        before = self._published
+        if self._shares:
+            copies.spend(self._id, before)
+        try:
+            self._published += 1
+            yield
+        except PanstreamError:
+            self._published = before
+            if self._shares:
+                copies.give_back(self._id, before)
+            raise
+
+    def _step(self) -> Source:
+        return self._given if self._given is not None else Source()
+
+    def _continual(self) -> Any:
+        if not is_continual(self.algorithm):
+            raise NotSupported(f"{type(self.algorithm).__name__} does not release at ticks; call release()")
+        return self.algorithm
+
+    def _publish(self, estimate: Estimate) -> Estimate:
+        if self._given is not None and not self._given.is_secure:
+            estimate = replace(estimate, claim=estimate.claim.without_privacy("drawn from a test source"))
+        self.last_release = estimate
+        settle(self.state)
+        return estimate

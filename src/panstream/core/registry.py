@@ -1,0 +1,43 @@
+"""Algorithm classes by name: those of the catalogue, and those that a program registers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, TypeVar
+
+from panstream.core.catalogue import ALGORITHMS, FORMER
+from panstream.errors import InvalidBytes, InvalidParameter
+
+AlgorithmT = TypeVar("AlgorithmT")
+
+_REGISTERED: dict[str, type[Any]] = {}
+
+
+def register(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
+    """Make your own algorithm known by its class name, for ``Monitor.from_bytes`` and the conformance suite."""
+    name = algorithm.__name__
+    if name in ALGORITHMS or name in FORMER or _REGISTERED.get(name, algorithm) is not algorithm:
+        raise InvalidParameter(f"an algorithm named {name} is already registered")
+    _REGISTERED[name] = algorithm
+    return algorithm
+
+
+def find(name: str) -> type[Any]:
+    """Return the algorithm class called ``name``."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in ALGORITHMS:
+        raise InvalidBytes(f"this release knows no algorithm named {name[:64]!r}")
+    found: type[Any] = getattr(importlib.import_module(ALGORITHMS[name]), name)
+    return found
+
+
+def built(header: dict[str, Any]) -> Any:
+    """Return the algorithm that a header of stored bytes names, or raise InvalidBytes."""
+    name, meant = FORMER.get(header["algorithm"], (header["algorithm"], {}))
+    kind = find(name)
+    try:
+        return kind(**kind.stored({**header["parameters"], **meant}))
+    except (TypeError, InvalidParameter):
+        refused = f"the parameters are not those of {header['algorithm']}"
+    raise InvalidBytes(refused)
