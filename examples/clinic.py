@@ -18,9 +18,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from panstream.engine.config.config import load_config
+from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers
 
 HERE = Path(__file__).parent
 VISITS = HERE / "data" / "clinic.csv.gz"

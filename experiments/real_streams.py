@@ -24,10 +24,10 @@ from typing import Any
 import pyarrow as pa
 
 from panstream.engine.config.config import read_config
+from panstream.engine.reporting.export import history
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import drain
-from panstream.engine.runtime.results import history
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import TableFeed
 

@@ -16,9 +16,9 @@ import pytest
 
 from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError
 

@@ -7,10 +7,10 @@ import pytest
 
 from panstream.engine.config.config import load_config
 from panstream.engine.reporting.explain import explain
+from panstream.engine.reporting.export import answers
 from panstream.engine.reporting.point_queries import ask
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "sections.md"
 

@@ -21,9 +21,9 @@ import panstream
 from panstream.engine import adhoc as module
 from panstream.engine.adhoc import Asked, query
 from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers
 from panstream.engine.sources.schema_guess import guess
 from panstream.errors import BudgetExhausted, FeedError, InvalidBatch, InvalidParameter, NotBounded, StoreDamaged
 from tests.engine.runtime.streams import COUNT, DISTINCT, config

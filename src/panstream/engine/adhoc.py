@@ -17,11 +17,11 @@ from panstream.engine.config.config import Config, QueryConfig, StreamConfig, re
 from panstream.engine.config.text_style import DecimalMark
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query
 from panstream.engine.reporting.answer import Answer, answer_row
+from panstream.engine.reporting.export import notes, shown
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ROWS_OF_FILES, Fed, drain, feed_of, is_paths
-from panstream.engine.runtime.results import notes, shown
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import Dialect
 from panstream.engine.sources.first_rows import Caller, check_first_rows

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 from panstream import __version__
 from panstream.engine.config.config import Config
 from panstream.engine.planner.open_domain import listed_names, shown_items
+from panstream.engine.reporting.export import EXTRA, to_csv
 from panstream.engine.reporting.point_queries import counted
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.results import EXTRA, to_csv
 from panstream.engine.sql.result_view import View
 from panstream.engine.storage.release_log import Release
 from panstream.errors import needed

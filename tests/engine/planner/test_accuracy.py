@@ -17,9 +17,9 @@ from panstream.engine.config.config import load_config
 from panstream.engine.planner.accuracy import _at_size, _reach, doubt, expected_errors, help_for, too_uncertain
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.reporting.explain import explain
+from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers
 from panstream.primitives.noise import SeededSource
 from tests.engine.runtime.streams import config, question
 

@@ -22,11 +22,11 @@ from panstream.engine.adhoc import query
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
+from panstream.engine.reporting.export import answers, notes, shown, write
 from panstream.engine.reporting.point_queries import ask
 from panstream.engine.runtime import name_decoder as spelling
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers, notes, shown, write
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError, InvalidBytes, InvalidParameter, StoreError
 from panstream.privacy.claim import Claim

@@ -17,9 +17,9 @@ import pytest
 
 from panstream.cli.commands.run import _answer_table
 from panstream.engine.config.config import read_config
+from panstream.engine.reporting.export import answers, write
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers, write
 
 ROWS, USERS = 5000, 700
 COLUMNS = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from panstream.cli.commands.run import period
+from panstream.engine.reporting.export import answers, to_csv
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.results import answers, to_csv
 from panstream.engine.sinks.release_rows import COLUMNS, rows_of
 from panstream.server.service import release_json
 from tests.engine.runtime.streams import config, question, rows

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
+from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.id_check import IdCheck
-from panstream.engine.runtime.results import answers
 from panstream.engine.runtime.running_query import Drawn, RunningQuery, _unusable_weights
 from tests.engine.runtime.streams import COUNT, DISTINCT, config, question, rows
 

@@ -31,7 +31,7 @@ _REAL = (time.time, time.time_ns)
 _COMMANDS = (
     "panstream.cli.app",
     "panstream.distributed.sharded.session",
-    "panstream.engine.runtime.results",
+    "panstream.engine.reporting.export",
     "panstream.engine.runtime.ingest",
     "panstream.server.server",
 )

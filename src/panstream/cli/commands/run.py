@@ -200,10 +200,10 @@ def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
 
 
 def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:
+    from panstream.engine.reporting import export
     from panstream.engine.reporting.unusable_share import published_share
-    from panstream.engine.runtime import results
 
-    found = list(results.answers(engine))
+    found = list(export.answers(engine))
     unusable = published_share(engine)
     if as_json:
         shares = [] if unusable is None else [unusable.to_json()]
@@ -214,9 +214,9 @@ def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) ->
         if unusable is not None:
             typer.echo(str(unusable))
     if out is not None:
-        results.write(engine, out)
+        export.write(engine, out)
     if plot is not None:
-        results.plot(engine, plot)
+        export.plot(engine, plot)
 
 
 def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
@@ -225,8 +225,8 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
+    from panstream.engine.reporting import export
     from panstream.engine.reporting.answer import said
-    from panstream.engine.runtime import results
     from panstream.primitives.escaping import printable
 
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
@@ -254,7 +254,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
                 console.print(
                     escape(printable(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
                 )
-        for name, note in results.notes(engine):
+        for name, note in export.notes(engine):
             console.print(escape(printable(f"{name}: {note}")))
     return captured.get()
 

@@ -192,7 +192,7 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
     """Return the states as plain values; in ``parts`` they are refreshed and the intrusion is on record."""
     from panstream.core.monitor import Monitor
     from panstream.engine.runtime.intrusions import CopyTime, Refreshed, recorded, refresh_state
-    from panstream.engine.runtime.results import iso
+    from panstream.engine.runtime.release_record import iso
 
     shown: dict[str, Any] = {}
     states: list[Refreshed] = []

@@ -28,7 +28,7 @@ from panstream.engine.runtime.exposure import Exposure
 from panstream.engine.runtime.intrusions import NOT_KNOWN, CopyTime, Refreshed
 from panstream.engine.runtime.name_decoder import Spelling
 from panstream.engine.runtime.producers import Producers, Sender
-from panstream.engine.runtime.results import record, stamp_of
+from panstream.engine.runtime.release_record import record, stamp_of
 from panstream.engine.runtime.running_query import Drawn, RunningQuery
 from panstream.engine.runtime.state_backend import Backend, LocalBackend, Slot
 from panstream.engine.storage.release_log import Release

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from panstream.engine.planner.query_plan import QueryPlan
-from panstream.engine.runtime.results import iso, stamp_of
+from panstream.engine.runtime.release_record import iso, stamp_of
 from panstream.engine.runtime.state_backend import Held, Slot
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.privacy.claim import Claim, Intrusions, Refresh

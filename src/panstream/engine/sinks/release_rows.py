@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from panstream.engine.planner.open_domain import listed_names
-from panstream.engine.runtime.results import said_gaps
+from panstream.engine.reporting.export import said_gaps
 from panstream.engine.storage.release_log import Release
 
 WHOLE = ("stream", "query", "group_key", "number")  # what tells answers apart

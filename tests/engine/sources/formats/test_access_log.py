@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from panstream.engine.config.config import read_config
 from panstream.engine.config.website import LOG_MADE
+from panstream.engine.reporting.export import answers
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
-from panstream.engine.runtime.results import answers
 from panstream.engine.sources import open_feed
 from panstream.engine.sources.byte_streams import RecordParser, TextReader
 from panstream.engine.sources.coalescer import Coalescer

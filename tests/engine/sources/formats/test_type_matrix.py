@@ -21,10 +21,10 @@ import pytest
 from panstream.client._transport import as_batches, encode
 from panstream.client.client import Client
 from panstream.engine.config.config import Config, read_config
+from panstream.engine.reporting.export import answers
 from panstream.engine.rows.row_batch import Rows, RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import drain
-from panstream.engine.runtime.results import answers
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import TableFeed, open_feed
 from panstream.errors import FeedError

@@ -1,0 +1,67 @@
+"""A drawn answer as the public record that is stored and logged."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from panstream.algorithms.heavy_hitters.estimates import ItemEstimates
+from panstream.core.estimate import Estimate
+from panstream.engine.planner.accuracy import help_for, too_uncertain
+from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.runtime.coverage import ALL_DATA, Coverage
+from panstream.engine.runtime.running_query import Drawn
+from panstream.engine.storage.release_log import Release
+
+_LEVEL = 0.95
+_EACH_OF_TWO = 0.975  # of usable and unusable rows, which both are right with 95%
+
+
+def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
+    """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
+    estimate = drawn.estimate()
+    level = _EACH_OF_TWO if plan.config.of_unusable else _LEVEL
+    fields: dict[str, Any] = {**Estimate.to_json(estimate, level), "epsilon": plan.claim_json["epsilon"]}
+    del fields["claim"]  # of one group
+    group = plan.groups[drawn.group]
+    if group:
+        fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
+    if drawn.window is not None:
+        length = plan.config.window or 0.0
+        fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
+    if drawn.until is not None:
+        fields["until"] = iso(drawn.until)
+    fields |= coverage.labels(fields.get("window"))
+    if too_uncertain(plan, estimate, plan.outputs[drawn.output]):
+        fields |= {"too_uncertain": True, "help": help_for(plan)}
+    name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
+    if isinstance(estimate, ItemEstimates):
+        fields |= {"key": plan.config.names, "listed_from": estimate.listed_from}
+        table = estimate.held.tables.to_bytes()
+    record = {**_finite(fields), "claim": plan.claim_json}
+    return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=bool(table))
+
+
+def iso(seconds: float) -> str:
+    """Return seconds since 1970 as a date and time in UTC."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def stamp_of(seconds: float) -> str:
+    """Return seconds since 1970 as an answer's time, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with numbers that JSON cannot hold as null: no data, or no bound."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
