@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.speed.server import CONFIG, served, witness
 from benchmarks.verdicts import verdict
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from panstream.server.auth import create_token
 
 COLUMNS = """amount = "double"

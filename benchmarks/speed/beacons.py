@@ -31,7 +31,7 @@ import numpy as np
 
 from panstream.algorithms.planning.tables import aligned
 from panstream.engine.presets.website import Site, propose, to_toml
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 
 SITE, ORIGIN = "example.org", "https://example.org"
 CONNECTIONS, RATE = 64, 5_000

@@ -21,7 +21,7 @@ from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.distributed.two_party.backend import SharedBackend
 from panstream.distributed.two_party.https import HttpsLink, HttpsPeer, MachineServer
 from panstream.distributed.two_party.participant import Machine
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import Source
 from panstream.primitives.noise.entropy import system_entropy

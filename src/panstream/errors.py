@@ -33,7 +33,7 @@
     ├── ProducerRefused       a batch comes from a producer that is not open, or not in order
     ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
     ├── FederationStopped     too few holders are left, or one refused and all are needed
-    ├── HolderUnreachable     a holder did not answer; asking again costs nothing
+    ├── PeerUnreachable       a data holder did not answer; asking again costs nothing
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
@@ -202,8 +202,8 @@ class MachineError(PanstreamError):
     """One of the two machines that hold shares cannot be reached, refused a step, or does not fit the other."""
 
 
-class HolderUnreachable(PanstreamError):
-    """The holder did not answer in time, or not at all; asking again costs nothing."""
+class PeerUnreachable(PanstreamError):
+    """The other end of a channel did not answer in time, or not at all; a data holder may be asked again for free."""
 
 
 class FederationStopped(PanstreamError):

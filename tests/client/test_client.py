@@ -23,7 +23,7 @@ import panstream
 from panstream.cli.app import app
 from panstream.client._transport import Patience
 from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from tests.server.ingest.test_batch_order import TIMED, timed
 from tests.server.server_live import Live, csv, lines, served, write_config
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 from tests.ports import free_port
 

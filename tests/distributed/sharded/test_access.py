@@ -20,7 +20,7 @@ from panstream.distributed.sharded.dask_setup import check_client, local_cluster
 from panstream.distributed.sharded.session import engines
 from panstream.engine.config.config import read_config
 from panstream.errors import InvalidParameter
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 
 
 def _listening() -> Callable[[], set[str]]:

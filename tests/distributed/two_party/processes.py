@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from panstream.cli.commands.share import share
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from tests.distributed.two_party.front_child import main as front
 from tests.ports import free_port
 

@@ -22,7 +22,8 @@ from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import InvalidParameter, MachineError, PanstreamError, StoreError
-from panstream.models.federated.certificates import Authority, Identity
+from panstream.primitives.certificates import Authority
+from panstream.primitives.mutual_tls import Identity
 from tests.distributed.two_party.test_https import Trio
 from tests.distributed.two_party.test_steps import QUERIES, SIZE, batch, opened, settings, truths, values
 from tests.engine.runtime.streams import rows

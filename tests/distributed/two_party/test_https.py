@@ -12,7 +12,7 @@ from panstream.distributed.two_party.participant import Machine
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
 from panstream.errors import InvalidParameter, MachineError
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from tests.distributed.two_party.test_steps import QUERIES, batch, settings, truths, values
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import HolderUnreachable
+from panstream.errors import PeerUnreachable
 from panstream.models.federated import Holder
 from panstream.models.networks import Domain, Records
 from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, Source
@@ -137,5 +137,5 @@ class Flaky:
             self._holder.answer(data)
         if self._failures > 0:
             self._failures -= 1
-            raise HolderUnreachable("it did not answer within 1 s")
+            raise PeerUnreachable("it did not answer within 1 s")
         return self._spoil(self._holder.answer(data))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from panstream.errors import FederationStopped, HolderUnreachable, MissingExtra
+from panstream.errors import FederationStopped, MissingExtra, PeerUnreachable
 from panstream.models.federated import Federation, flower
 from panstream.models.federated._questions import Table
 from panstream.models.federated.secure_sums import write_signing_key
@@ -144,10 +144,10 @@ def test_nodes_that_err_or_stay_silent(tmp_path: Path) -> None:
     channel = flower._GridChannel(nodes, 1, threading.Lock(), timeout=0.4)
     assert channel.answer(b"not a question")  # a refusal is an answer too
     nodes.broken = True
-    with pytest.raises(HolderUnreachable, match="reported an error"):
+    with pytest.raises(PeerUnreachable, match="reported an error"):
         channel.answer(b"x")
     nodes.silent = True
-    with pytest.raises(HolderUnreachable, match=r"within 0\.4 s"):
+    with pytest.raises(PeerUnreachable, match=r"within 0\.4 s"):
         channel.answer(b"x")
     with pytest.raises(FederationStopped, match="only 1 of 3"):
         flower._nodes(nodes, 3, 0.3)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
+from panstream.errors import FederationStopped, InvalidParameter, PeerUnreachable
 from panstream.models.federated import FederatedTree, Federation, Holder
 from panstream.models.federated._questions import Introduce
-from panstream.models.federated.certificates import Authority, Identity
 from panstream.models.federated.https import HolderServer, HttpsChannel
+from panstream.primitives.certificates import Authority
+from panstream.primitives.mutual_tls import Identity
 from tests.models.federated.common import chain
 
 RECORDS = chain(3000)
@@ -60,7 +61,7 @@ def test_a_run_over_https_spends_what_it_claims(authority: Authority) -> None:
 
 def test_a_certificate_with_another_name_may_not_ask(server: HolderServer, authority: Authority) -> None:
     assert HttpsChannel("north", server.address, authority.issue("analyst")).answer(HELLO)
-    with pytest.raises(HolderUnreachable, match="403"):
+    with pytest.raises(PeerUnreachable, match="403"):
         HttpsChannel("north", server.address, authority.issue("somebody")).answer(HELLO)
 
 
@@ -69,9 +70,9 @@ def test_a_certificate_of_another_authority_gets_nowhere(
 ) -> None:
     forged = Authority(tmp_path).issue("analyst")
     own = Identity(certificate=forged.certificate, key=forged.key, authority=authority.path)
-    with pytest.raises(HolderUnreachable):
+    with pytest.raises(PeerUnreachable):
         HttpsChannel("north", server.address, own).answer(HELLO)
-    with pytest.raises(HolderUnreachable, match="no secure connection"):  # nor does the analyst trust a foreign holder
+    with pytest.raises(PeerUnreachable, match="no secure connection"):  # nor does the analyst trust a foreign holder
         HttpsChannel("north", server.address, forged).answer(HELLO)
 
 
@@ -85,7 +86,7 @@ def test_without_a_certificate_nobody_gets_past_the_handshake(server: HolderServ
 
 
 def test_another_holder_at_the_address_is_noticed(server: HolderServer, authority: Authority) -> None:
-    with pytest.raises(HolderUnreachable, match="another name"):
+    with pytest.raises(PeerUnreachable, match="another name"):
         HttpsChannel("south", server.address, authority.issue("analyst")).answer(HELLO)
 
 
@@ -131,7 +132,7 @@ def test_a_holder_that_is_not_there_or_too_slow(holder: Holder, authority: Autho
         _ = Federation(RECORDS.domain, [HttpsChannel("north", address, analyst)], attempts=2).holders
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         slow = HttpsChannel("north", f"https://127.0.0.1:{deaf.getsockname()[1]}", analyst, timeout=0.2)
-        with pytest.raises(HolderUnreachable, match=r"within 0\.2 s"):
+        with pytest.raises(PeerUnreachable, match=r"within 0\.2 s"):
             slow.answer(HELLO)
 
 

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
+from panstream.errors import FederationStopped, InvalidParameter, PeerUnreachable
 from panstream.models.federated import (
     DistributedParameters,
     FederatedPairs,
@@ -329,7 +329,7 @@ class Failing:
     def answer(self, data: bytes) -> bytes:
         self.left -= 1
         if self.left < 0:
-            raise HolderUnreachable("it is gone")
+            raise PeerUnreachable("it is gone")
         return self.holder.answer(data)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from panstream.server.auth import Gate, Limits, create_token
 from panstream.server.errors import Refusal
 from panstream.server.http.connection_limiter import _RETRY, Door

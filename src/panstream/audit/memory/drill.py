@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from panstream.audit.memory._traffic import ACCEPTED, Peer, body, ways
 from panstream.errors import PanstreamError
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from panstream.primitives.hashing import cells_of_strings, hash_strings
 from panstream.primitives.hashing.keys import key_words
 from panstream.primitives.memory.secret_memory import VARIABLE

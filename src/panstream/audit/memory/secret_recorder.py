@@ -23,7 +23,7 @@ from panstream.distributed.two_party import backend, https
 from panstream.distributed.two_party import participant as machine
 from panstream.distributed.two_party.key_agreement import Agreement
 from panstream.distributed.two_party.messages import pack
-from panstream.models.federated import https as channel
+from panstream.primitives import mutual_tls as channel
 from panstream.primitives.memory.scratch import wipe, wipe_bytes
 
 TAP: Final = "PANSTREAM_DRILL_TAP"  # descriptor to tell, descriptor to be told, file of TLS secrets
@@ -67,7 +67,7 @@ def install() -> None:
         return
     out, told, secrets = given.split(",", 2)
     tap = _Tap(int(out), int(told))
-    https._TIMEOUT = channel._PATIENCE = _PATIENCE
+    https._TIMEOUT = channel._TIMEOUT = _PATIENCE
     _tap_keys(tap, secrets)
     _tap_messages(tap)
     _tap_shares(tap)

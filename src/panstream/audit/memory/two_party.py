@@ -32,7 +32,7 @@ from panstream.audit.memory._traffic import Peer, body, ways
 from panstream.audit.memory.drill import HASHES, DrillReport, find_port, hashes_of, started
 from panstream.audit.memory.secret_recorder import HEADER, HELD, TAP
 from panstream.errors import PanstreamError
-from panstream.models.federated.certificates import Authority
+from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.secret_memory import VARIABLE
 from panstream.server.auth import create_token
 from panstream.testing.memory import Needle, Report, make_needles, scan

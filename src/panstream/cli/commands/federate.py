@@ -22,8 +22,9 @@ from panstream.primitives.toml_config import toml_lines
 
 if TYPE_CHECKING:
     from panstream.models.federated.analyst import FederatedModel, Federation
-    from panstream.models.federated.certificates import Authority, Identity
     from panstream.models.federated.config import Member, RunConfig
+    from panstream.primitives.certificates import Authority
+    from panstream.primitives.mutual_tls import Identity
 
 _ANALYST = "analyst"
 
@@ -135,7 +136,7 @@ def _with_method(given: RunConfig, name: str | None) -> RunConfig:
 @contextmanager
 def _holders(given: RunConfig, ledgers: Path | None, report: object) -> Iterator[dict[str, tuple[str, Identity]]]:
     """Start the holders that have data here; yield every holder's address and the identity to use there."""
-    from panstream.models.federated.certificates import Authority
+    from panstream.primitives.certificates import Authority
 
     with tempfile.TemporaryDirectory(prefix="panstream-federate-") as scratch, ExitStack() as stack:
         folder = Path(scratch)

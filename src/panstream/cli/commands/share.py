@@ -50,8 +50,8 @@ def share(
         from panstream.distributed.two_party.https import HttpsPeer, MachineServer
         from panstream.distributed.two_party.participant import Machine
         from panstream.errors import InvalidParameter, PanstreamError
-        from panstream.models.federated.certificates import Identity
         from panstream.primitives.durations import parse_duration
+        from panstream.primitives.mutual_tls import Identity
 
         if (role == "a") != (peer is not None):
             raise InvalidParameter("--peer is the address of machine b, and is given with --as a only")

@@ -1,7 +1,6 @@
 """Machines over HTTPS with certificates on both sides: fresh connections for every step, closed at its end.
 
-The server and the connection are those of the federation. Keys of one step's connections open no other step's: no
-session is resumed.
+Keys of one step's connections open no other step's: no session is resumed.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from typing import Any
 
 from panstream.distributed.two_party.backend import Line
 from panstream.distributed.two_party.participant import Machine
-from panstream.errors import HolderUnreachable, InvalidParameter, MachineError, translated
-from panstream.models.federated.certificates import Identity
-from panstream.models.federated.https import HttpsChannel, NamedServer, Session
+from panstream.errors import InvalidParameter, MachineError, PeerUnreachable, translated
+from panstream.primitives.mutual_tls import Identity, MutualTlsClient, MutualTlsServer, Session
 
-LARGEST = 1 << 30
+MAX_MESSAGE_BYTES = 1 << 30
 _TIMEOUT = 30.0
 
 
-class MachineServer(NamedServer):
+class MachineServer(MutualTlsServer):
     """Serves one machine to its front end and to the other machine, one message at a time."""
 
     def __init__(
@@ -35,7 +33,7 @@ class MachineServer(NamedServer):
     ) -> None:
         self._machine, self._peer, self._lock = machine, peer, threading.Lock()
         self.asked = 0  # messages so far
-        super().__init__(self._answer, identity, names, largest=LARGEST, **options)
+        super().__init__(self._answer, identity, names, max_bytes=MAX_MESSAGE_BYTES, **options)
 
     def _answer(self, data: bytearray, name: str) -> bytearray:
         self.asked += 1
@@ -64,7 +62,7 @@ class HttpsLink:
         if names[0] == names[1] or urls[0] == urls[1]:
             raise InvalidParameter("machines must be two: they have the same name, or the same address")
         self._channels = {
-            first: HttpsChannel(name, url, identity, timeout=_TIMEOUT, largest=LARGEST)
+            first: MutualTlsClient(name, url, identity, timeout=_TIMEOUT, max_bytes=MAX_MESSAGE_BYTES)
             for first, name, url in zip((True, False), names, urls, strict=True)
         }
 
@@ -80,7 +78,7 @@ class HttpsPeer:
     """The first machine's way to the second: one connection a step, from the exchange to its settling."""
 
     def __init__(self, name: str, url: str, identity: Identity) -> None:
-        self._channel = HttpsChannel(name, url, identity, timeout=_TIMEOUT, largest=LARGEST)
+        self._channel = MutualTlsClient(name, url, identity, timeout=_TIMEOUT, max_bytes=MAX_MESSAGE_BYTES)
         self._session: Session | None = None
 
     def __call__(self, message: bytearray) -> bytearray:
@@ -102,5 +100,5 @@ class HttpsPeer:
 
 def _reached(which: str, session: Session, message: bytearray) -> bytearray:
     return translated(
-        lambda: session.ask(message), HolderUnreachable, lambda error: MachineError(f"machine {which}: {error}")
+        lambda: session.ask(message), PeerUnreachable, lambda error: MachineError(f"machine {which}: {error}")
     )

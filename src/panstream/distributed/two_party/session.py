@@ -23,7 +23,7 @@ def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = 
     # Certificates and HTTPS are a fifth of a command's start: streams on one machine do without.
     from panstream.distributed.two_party.backend import SharedBackend
     from panstream.distributed.two_party.https import HttpsLink
-    from panstream.models.federated.certificates import Identity
+    from panstream.primitives.mutual_tls import Identity
 
     given = config.machines
     if given is None:

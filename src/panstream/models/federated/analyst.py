@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
+from panstream.errors import FederationStopped, InvalidBytes, InvalidParameter, PeerUnreachable
 from panstream.models.federated._answers import Answer, Declined, Introduction, Opening, Tables, read_answer
 from panstream.models.federated._messages import digest
 from panstream.models.federated._question_registry import Question
@@ -48,7 +48,7 @@ class Channel(Protocol):
         """Return whether asking takes long without using this process."""
 
     def answer(self, data: bytes) -> bytes:
-        """Return the bytes of the answer to a question, or raise :class:`panstream.errors.HolderUnreachable`."""
+        """Return the bytes of the answer to a question, or raise :class:`panstream.errors.PeerUnreachable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -322,7 +322,7 @@ class Federation:
         for _ in range(self._attempts):
             try:
                 answer = read_answer(channel.answer(data), name)
-            except HolderUnreachable as error:
+            except PeerUnreachable as error:
                 reason = str(error)
                 continue
             except InvalidBytes as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from panstream.errors import ConfigError, translated
-from panstream.models.federated.certificates import Identity
 from panstream.models.federated.federated_pairs import FederatedPairs
 from panstream.models.federated.gaussian_methods import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.models.federated.holder import Holder
@@ -15,6 +14,7 @@ from panstream.models.federated.secure_sums import Roster, read_signing_key
 from panstream.models.federated.thesis_methods import MajorityVoting, NoisyModel, NoisyStatistics
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.records import Records
+from panstream.primitives.mutual_tls import Identity
 from panstream.primitives.toml_config import Section, read_file
 
 METHODS: dict[str, Any] = {

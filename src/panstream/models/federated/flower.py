@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter, MissingExtra
+from panstream.errors import FederationStopped, InvalidParameter, MissingExtra, PeerUnreachable
 from panstream.models.federated.analyst import Federation
 from panstream.models.federated.config import HolderConfig, RunConfig
 from panstream.models.networks.domain import Domain
@@ -117,13 +117,13 @@ class _GridChannel:
             if replies:
                 reply = replies[0]
                 if reply.has_error():
-                    raise HolderUnreachable("its Flower node reported an error")
+                    raise PeerUnreachable("its Flower node reported an error")
                 try:
                     return _data(reply.content)
                 except (KeyError, InvalidParameter):
-                    raise HolderUnreachable("its Flower node sent no message") from None
+                    raise PeerUnreachable("its Flower node sent no message") from None
             time.sleep(_POLL)
-        raise HolderUnreachable(f"it did not answer within {self._timeout:g} s")
+        raise PeerUnreachable(f"it did not answer within {self._timeout:g} s")
 
 
 def _nodes(grid: Any, wanted: int, timeout: float) -> list[int]:

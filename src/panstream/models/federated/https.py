@@ -1,85 +1,17 @@
-"""Holders as processes of their own: HTTPS with certificates on both sides.
-
-A holder listens, an analyst posts the bytes of a question to ``/v1/ask`` and reads the bytes of the answer. TLS 1.3; a
-client without a certificate of the holder's authority does not get past the handshake, and one whose name is not on the
-holder's list gets 403. Nothing is logged about questions or callers.
-"""
+"""Holders as processes of their own, over HTTPS with certificates on both sides."""
 
 from __future__ import annotations
 
-import http.client
-import ssl
-import threading
-from collections.abc import Callable, Collection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import urlsplit
+from collections.abc import Collection
+from typing import Any
 
-import numpy as np
-
-from panstream.errors import HolderUnreachable, InvalidParameter
+from panstream.errors import InvalidParameter
 from panstream.models.federated._messages import LARGEST_MESSAGE
-from panstream.models.federated.certificates import Identity
 from panstream.models.federated.holder import Holder
-from panstream.primitives.memory.scratch import leaves_nothing, wipe
-
-PATH = "/v1/ask"
-_KIND = "application/octet-stream"
-_PATIENCE = 60.0  # seconds that a silent connection is kept
-_CLEANSE_PLAINTEXT = 2  # an option of OpenSSL 3: what was read is overwritten in its buffers; others ignore it
+from panstream.primitives.mutual_tls import Identity, MutualTlsClient, MutualTlsServer
 
 
-Answer = Callable[[bytearray, str], bytearray]
-"""Gets a question's bytes and who asks; both question and answer are overwritten when the answer is sent."""
-
-
-class NamedServer:
-    """Answers questions of certificates with the given common names."""
-
-    def __init__(
-        self,
-        answer: Answer,
-        identity: Identity,
-        names: Collection[str],
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        largest: int = 1 << 24,
-        at_once: int = 8,
-    ) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.num_tickets = 0  # no session is resumed: keys found in one open no other
-        _load(context, identity)
-        slots = threading.BoundedSemaphore(at_once)
-        try:
-            self._server = _Server((host, port), _handler(answer, frozenset(names), largest, slots), context)
-        except OSError as error:
-            raise InvalidParameter(f"cannot listen on {host}:{port}: {error.strerror}") from None
-
-    @property
-    def address(self) -> str:
-        """Return where it can be reached."""
-        host, port = self._server.server_address[:2]
-        return f"https://{host!s}:{port}"
-
-    def serve(self) -> None:
-        """Answer until :meth:`stop` is called from another thread."""
-        self._server.serve_forever(poll_interval=0.1)
-
-    def start(self) -> None:
-        """Answer in a thread of its own."""
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop listening, after what is being answered is finished."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class HolderServer(NamedServer):
+class HolderServer(MutualTlsServer):
     """Serves one holder. ``analysts`` are the names (common names of certificates) that may ask."""
 
     def __init__(self, holder: Holder, identity: Identity, analysts: Collection[str], **options: Any) -> None:
@@ -88,187 +20,15 @@ class HolderServer(NamedServer):
         super().__init__(lambda data, name: bytearray(holder.answer(bytes(data))), identity, analysts, **options)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(
-        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext
-    ) -> None:
-        super().__init__(address, handler)
-        self._context = context
-
-    @leaves_nothing
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the connection's own thread, so that a silent client holds nobody up."""
-        request.settimeout(_PATIENCE)
-        try:
-            secured = self._context.wrap_socket(request, server_side=True)
-        except (OSError, ssl.SSLError):
-            return
-        with secured:
-            super().finish_request(secured, client_address)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a broken connection is the caller's business."""
-
-
-def _handler(
-    answer: Answer, names: frozenset[str], largest: int, slots: threading.BoundedSemaphore
-) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        server_version = "panstream"
-        sys_version = ""
-        disable_nagle_algorithm = True
-
-        def do_POST(self) -> None:
-            if self.path != PATH:
-                return self._reply(404, b"not found")
-            lengths = self.headers.get_all("Content-Length", [])
-            length = lengths[0] if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
-            if not (length.isascii() and length.isdecimal()) or len(length) > 12:
-                return self._reply(411, b"Content-Length is needed")
-            if int(length) > largest:
-                return self._reply(413, b"the question is too long")
-            data = bytearray(int(length))
-            try:
-                return self._take(data)
-            finally:
-                _overwrite(data)
-
-        def _take(self, data: bytearray) -> None:
-            if not _filled(self.rfile, data):  # in any case: a refusal would be lost with what is left unread
-                self.close_connection = True
-                return None
-            name = _name(self.connection)
-            if name not in names:
-                return self._reply(403, b"this certificate may not ask")
-            with slots:
-                found = answer(data, name)
-            try:
-                return self._reply(200, found)
-            finally:
-                _overwrite(found)
-
-        def _reply(self, status: int, body: bytes | bytearray) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", _KIND)
-            self.send_header("Content-Length", str(len(body)))
-            if status != 200:
-                self.send_header("Connection", "close")
-                self.close_connection = True
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep silent about questions and callers."""
-
-    return Handler
-
-
-class HttpsChannel:
+class HttpsChannel(MutualTlsClient):
     """A way to a holder that runs elsewhere. ``holder`` is the name its certificate must carry."""
 
     remote = True
 
-    def __init__(
-        self, holder: str, url: str, identity: Identity, *, timeout: float = 120.0, largest: int = LARGEST_MESSAGE
-    ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "https" or not parts.hostname:
-            raise InvalidParameter(f"url must be an https address, got url={url!r}")
-        self.name = holder
-        self._host, self._port = parts.hostname, parts.port or 443
-        self._timeout, self._largest = timeout, largest
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
-        _load(self._context, identity)
+    def __init__(self, holder: str, url: str, identity: Identity, *, timeout: float = 120.0) -> None:
+        super().__init__(holder, url, identity, timeout=timeout, max_bytes=LARGEST_MESSAGE)
 
     def answer(self, data: bytes) -> bytes:
         """Post a question and return the answer's bytes, over a connection of its own."""
         with self.session() as session:
             return bytes(session.ask(data))
-
-    def session(self) -> Session:
-        """Return a connection for several questions; it is made with the first."""
-        made = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
-        return Session(made, self.name, self._timeout, self._largest)
-
-
-class Session:
-    """One connection to a holder, checked to carry its name."""
-
-    def __init__(self, connection: http.client.HTTPSConnection, name: str, timeout: float, largest: int) -> None:
-        self._connection, self._name, self._timeout, self._largest = connection, name, timeout, largest
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def ask(self, data: bytes | bytearray) -> bytearray:
-        """Post a question and return the answer's bytes, which belong to the caller."""
-        connection = self._connection
-        try:
-            if connection.sock is None:
-                connection.connect()
-                if _name(connection.sock) != self._name:
-                    raise HolderUnreachable("the certificate at its address carries another name")
-            connection.request("POST", PATH, data, {"Content-Type": _KIND})
-            response = connection.getresponse()
-            body = bytearray(min(response.length or 0, self._largest))
-            if not _filled(response, body):
-                raise http.client.IncompleteRead(b"")
-        except HolderUnreachable:
-            connection.close()
-            raise
-        except TimeoutError:
-            refused = f"it did not answer within {self._timeout:g} s"
-        except ssl.SSLError as error:
-            refused = f"no secure connection: {error.reason or 'the handshake failed'}"
-        except (OSError, http.client.HTTPException) as error:
-            refused = f"it cannot be reached ({type(error).__name__})"
-        else:
-            if response.status == 200:
-                return body
-            refused = f"it sent HTTP status {response.status}"
-        connection.close()
-        raise HolderUnreachable(refused)
-
-
-def _filled(source: Any, data: bytearray) -> bool:
-    """Fill a buffer from a stream; say whether there was enough."""
-    left = memoryview(data)
-    while left and (got := source.readinto(left)):
-        left = left[got:]
-    return not left
-
-
-def _overwrite(data: bytearray) -> None:
-    if data:
-        wipe(np.frombuffer(data, np.uint8))
-
-
-def _load(context: ssl.SSLContext, identity: Identity) -> None:
-    context.options |= _CLEANSE_PLAINTEXT
-    try:
-        context.load_cert_chain(identity.certificate, identity.key)
-        context.load_verify_locations(identity.authority)
-    except (OSError, ssl.SSLError):
-        raise InvalidParameter("a certificate, key or authority file cannot be read or does not fit") from None
-
-
-def _name(connection: Any) -> str:
-    """Return the common name of the certificate at the other end."""
-    for part in (connection.getpeercert() or {}).get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return ""

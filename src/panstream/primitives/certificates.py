@@ -1,4 +1,4 @@
-"""Certificates for holders and analysts: an authority of one's own, and one certificate for each party.
+"""Certificates for mutual TLS: an authority of one's own, and one certificate for each party.
 
 For real runs use the organisation's own authority; these are for trials, tests and the local demonstration.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -16,16 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from panstream.primitives.mutual_tls import Identity
+
 _DAY = datetime.timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Files of one party: its certificate, its private key, and the authority it trusts (PEM)."""
-
-    certificate: Path
-    key: Path
-    authority: Path
 
 
 class Authority:
