@@ -98,7 +98,7 @@ def test_integers_are_spelled_in_decimal() -> None:
 
 
 def test_a_flood_of_names_in_one_slot_is_still_counted() -> None:
-    from panstream.primitives.kernels.algorithms.prefix_tables import count_names
+    from panstream.primitives.kernels.algorithms.name_counts import count_names
 
     names = [b"same", b"other", b"same"]
     offsets, data = np.array([0, 4, 9, 13]), np.frombuffer(b"".join(names), np.uint8)

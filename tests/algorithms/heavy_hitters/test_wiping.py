@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from panstream.primitives.hashing.keys import key_words
-from panstream.primitives.kernels.algorithms.prefix_tables import hash_names, hash_of_name
+from panstream.primitives.kernels.algorithms.name_counts import hash_of_name
+from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 from panstream.testing.memory import make_needles
 from tests.scanned import Scanned
 

@@ -82,7 +82,8 @@ def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
 
 def traces_of(names: Sequence[str]) -> list[str | bytes]:
     """Return beginnings of names, and the hashes that find equal names, and the cells of names and beginnings."""
-    from panstream.primitives.kernels.algorithms.prefix_tables import hash_names, hash_of_name
+    from panstream.primitives.kernels.algorithms.name_counts import hash_of_name
+    from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 
     begun = [name[:20] for name in names]
     words: list[int] = []

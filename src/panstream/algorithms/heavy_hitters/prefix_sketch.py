@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.heavy_hitters._batch_names import distinct_names
 from panstream.algorithms.heavy_hitters.estimates import ItemEstimates, Released
 from panstream.algorithms.heavy_hitters.released_tables import Tables, crowded, kept_here, listed_from
 from panstream.core.algorithm import spend_release
@@ -20,15 +21,12 @@ from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.hashing import check_key
 from panstream.primitives.hashing.keys import key_words
-from panstream.primitives.inputs import Dictionary, Integers, Items, Strings, items
+from panstream.primitives.inputs import Items, items
 from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import DiscreteGaussian, Source
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.heavy_hitter_loss import Law, names_laws, names_tail
 from panstream.privacy.rounding import rounded_up
-
-_CHUNK = 1 << 18  # rows whose names are counted together
-_DIGITS = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -200,33 +198,8 @@ class FrequentItems(DivisibleTables[FrequentState]):
     def add_up(self, state: FrequentState, batch: Items, scratch: Scratch) -> None:
         """Move the cells of all names of a batch in all tables."""
         everything, room = np.arange(self.tables), self._room(scratch)
-        for names in self._counted(batch, scratch):
+        for names in distinct_names(batch, scratch):
             self._move(state, everything, names, room)
-
-    def _counted(self, batch: Items, scratch: Scratch) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Yield where names begin, their bytes, the first of every name, and how often it comes."""
-        from panstream.primitives.kernels.algorithms.prefix_tables import count_codes, count_names, keep_used
-
-        for part in batch.parts:
-            taken = scratch.taken
-            if isinstance(part, Dictionary):
-                values = _spelled(part.values, scratch)
-                counts, entries = scratch.array(len(values), np.int32), scratch.array(len(values), np.int32)
-                counts.fill(0)
-                count_codes(part.codes, counts)
-                found = keep_used(counts, entries)
-                yield values.offsets, values.data, entries[:found], counts[:found]
-                scratch.reuse(taken)
-                continue
-            for start in range(0, len(part), _CHUNK):
-                names = _spelled(_some(part, start, start + _CHUNK), scratch)
-                slots = scratch.array(2 << max(len(names) - 1, 1).bit_length(), np.int32)
-                slots.fill(-1)
-                hashes = scratch.array(len(names), np.uint64)
-                firsts, counts = scratch.array(len(names), np.int32), scratch.array(len(names), np.int32)
-                found = count_names(names.offsets, names.data, slots, hashes, firsts, counts)
-                yield names.offsets, names.data, firsts[:found], counts[:found]
-                scratch.reuse(taken)
 
     def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
         from panstream.primitives.kernels.algorithms.prefix_tables import room_for
@@ -273,9 +246,9 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     def listed(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
         """Yield the different names of a batch with their counts."""
-        from panstream.primitives.kernels.algorithms.prefix_tables import pad_names
+        from panstream.primitives.kernels.algorithms.name_counts import pad_names
 
-        for offsets, data, firsts, counts in self._counted(batch, scratch):
+        for offsets, data, firsts, counts in distinct_names(batch, scratch):
             sizes = np.empty(firsts.size, np.uint16)
             text = np.zeros((firsts.size, self.longest + 1), np.uint8)
             pad_names(offsets, data, firsts, sizes, text)
@@ -290,7 +263,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
         scratch: Scratch,
     ) -> None:
         """Move the cells of some listed names in the tables of a part."""
-        from panstream.primitives.kernels.algorithms.prefix_tables import find_padded
+        from panstream.primitives.kernels.algorithms.name_counts import find_padded
 
         counts, sizes, text = columns
         offsets, firsts = scratch.array(2 * chosen.size, np.int64), scratch.array(chosen.size, np.int32)
@@ -380,21 +353,3 @@ class FrequentItems(DivisibleTables[FrequentState]):
         checks.probability(beta=beta)
         cells = 2 << self.step
         return math.sqrt(cells * self.laws[0].variance) * self._wide(beta, cells)
-
-
-def _some(part: Integers | Strings, start: int, stop: int) -> Integers | Strings:
-    if isinstance(part, Integers):
-        return Integers(part.values[start:stop])
-    return Strings(part.offsets[start : stop + 1], part.data)
-
-
-def _spelled(values: Integers | Strings, scratch: Scratch) -> Strings:
-    """Return names as bytes; integers in decimal."""
-    if isinstance(values, Strings):
-        return values
-    from panstream.primitives.kernels.algorithms.prefix_tables import spell_integers
-
-    offsets = scratch.array(len(values) + 1, np.int64)
-    data = scratch.array(_DIGITS * len(values))
-    spell_integers(values.values, offsets, data)
-    return Strings(offsets, data)

@@ -277,7 +277,8 @@ def hashes_of(needles: Sequence[str]) -> list[bytes]:
 
 def _name_hashes(needles: Sequence[str]) -> list[bytes]:
     """Return the hashes by which equal names of a batch are found, and those of the cells of names and beginnings."""
-    from panstream.primitives.kernels.algorithms.prefix_tables import hash_names, hash_of_name
+    from panstream.primitives.kernels.algorithms.name_counts import hash_of_name
+    from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 
     offsets, data = _strings(needles)
     begun = [one[:_BEGINNING] for one in needles]

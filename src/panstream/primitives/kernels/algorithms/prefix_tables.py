@@ -1,4 +1,4 @@
-"""Names in prefix tables: counting equal ones in a batch, moving cells, looking counts up.
+"""Names in prefix tables: moving cells, looking counts up.
 
 A name is read in symbols of ``bits`` bits. Its prefix of j symbols has a hash, carried on from the one before, and one
 signed cell in table j; on the first levels, where all prefixes have room, the cell is the prefix itself. The whole name
@@ -14,13 +14,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.machine_words import load_word
-
 _A, _B, _C = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ONE = np.uint64(1)
 _TOGETHER = 1 << 12  # names whose cells are moved together
 _STRIDE = _TOGETHER + 64  # from a byte of those names to the next: a power of two would fill one set of the cache
-_PROBES = 16  # equal names are looked for in so many places; beyond, a row moves the cells by itself
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -48,148 +45,6 @@ def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
         if end > start and data[end] & 0xC0 == 0x80:
             end -= 1
     return end
-
-
-@njit(cache=True, nogil=True)
-def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
-    """Return a hash of a name, which its last eight bytes end, whatever was read of them before."""
-    mixed = np.uint64(stop - start) * _C + _ONE
-    if stop - start < 8:
-        rest = np.uint64(0)
-        for at in range(start, stop):
-            rest = (rest << np.uint64(8)) | np.uint64(data[at])
-    else:
-        at = start
-        while at + 8 < stop:
-            mixed = (mixed ^ load_word(data, at)) * _A
-            mixed ^= mixed >> np.uint64(31)
-            at += 8
-        rest = load_word(data, stop - 8)
-    mixed = (mixed ^ rest) * _B
-    return mixed ^ (mixed >> np.uint64(29))
-
-
-@njit(cache=True, nogil=True)
-def _equal(data: NDArray[np.uint8], one: int, two: int, size: int) -> bool:
-    at = 0
-    while at + 8 <= size:
-        if load_word(data, one + at) != load_word(data, two + at):
-            return False
-        at += 8
-    if at and at < size:
-        last = size - 8
-        return bool(load_word(data, one + last) == load_word(data, two + last))
-    while at < size:
-        if data[one + at] != data[two + at]:
-            return False
-        at += 1
-    return True
-
-
-@njit(cache=True, nogil=True)
-def count_names(
-    offsets: NDArray[Any],
-    data: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    hashes: NDArray[np.uint64],
-    firsts: NDArray[np.int32],
-    counts: NDArray[np.int32],
-) -> int:
-    """Write the first row and the count of every name; return how many. ``slots`` are a power of two, all -1.
-
-    Bytes are compared, not hashes alone: were two names counted as one, a row would decide which one the others are.
-    """
-    found = 0
-    mask = np.uint64(slots.size - 1)
-    stop = offsets[0]
-    for i in range(offsets.size - 1):
-        start, stop = stop, offsets[i + 1]
-        mixed = hash_of_name(data, start, stop)
-        at = np.int64(mixed & mask)
-        place = -1
-        for _ in range(_PROBES):
-            other = slots[at]
-            if other < 0:
-                slots[at] = found
-                break
-            if hashes[other] == mixed:
-                first = firsts[other]
-                size = offsets[first + 1] - offsets[first]
-                if size == stop - start and _equal(data, offsets[first], start, size):
-                    place = other
-                    break
-            at = np.int64((np.uint64(at) + _ONE) & mask)
-        if place >= 0:
-            counts[place] += 1
-        else:
-            firsts[found], counts[found], hashes[found] = i, 1, mixed
-            found += 1
-    return found
-
-
-@njit(cache=True, nogil=True)
-def count_codes(codes: NDArray[Any], counts: NDArray[np.int32]) -> None:
-    """Add to ``counts`` how often every code comes."""
-    for i in range(codes.size):
-        counts[codes[i]] += 1
-
-
-@njit(cache=True, nogil=True)
-def keep_used(counts: NDArray[np.int32], entries: NDArray[np.int32]) -> int:
-    """Write which entries came, move their counts to the front, and return how many they are."""
-    found = 0
-    for i in range(counts.size):
-        if counts[i]:
-            entries[found], counts[found] = i, counts[i]
-            found += 1
-    return found
-
-
-@njit(cache=True, nogil=True)
-def pad_names(
-    offsets: NDArray[Any],
-    data: NDArray[np.uint8],
-    firsts: NDArray[np.int32],
-    sizes: NDArray[np.uint16],
-    text: NDArray[np.uint8],
-) -> None:
-    """Write names into the rows of ``text``, as far as they have room, and how many bytes of each there are."""
-    for i in range(firsts.size):
-        start = offsets[firsts[i]]
-        size = min(offsets[firsts[i] + 1] - start, text.shape[1])
-        sizes[i] = size
-        for at in range(size):
-            text[i, at] = data[start + at]
-
-
-@njit(cache=True, nogil=True)
-def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int, offsets: NDArray[np.int64]) -> None:
-    """Write where the names of some rows of ``text``, of ``width`` bytes each, begin and end."""
-    for i in range(chosen.size):
-        offsets[2 * i] = chosen[i] * width
-        offsets[2 * i + 1] = chosen[i] * width + sizes[chosen[i]]
-
-
-@njit(cache=True, nogil=True)
-def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
-    """Write integers in decimal, one after the other; 20 bytes each are enough."""
-    at = 0
-    offsets[0] = 0
-    for i in range(values.size):
-        size = np.uint64(values[i])
-        if values[i] < 0:
-            data[at] = 45
-            at += 1
-            size = np.uint64(0) - size
-        digits, rest = 1, size
-        while rest >= np.uint64(10):
-            rest //= np.uint64(10)
-            digits += 1
-        for place in range(at + digits - 1, at - 1, -1):
-            data[place] = 48 + np.uint8(size % np.uint64(10))
-            size //= np.uint64(10)
-        at += digits
-        offsets[i + 1] = at
 
 
 def room_for(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
