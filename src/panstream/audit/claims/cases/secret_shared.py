@@ -13,191 +13,32 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from panstream.algorithms.randomized_bits import BitLaw
 from panstream.algorithms.secret_shared.party import Kind
-from panstream.algorithms.secret_shared.presence import draw_cells
 from panstream.algorithms.secret_shared.ring import Ring
 from panstream.algorithms.secret_shared.running_sums import Rule, Summed
 from panstream.algorithms.secret_shared.share_rules import Dealt, Moved, Overwritten
 from panstream.audit.claims.case import Case, Measured
-from panstream.primitives.noise import DiscreteLaplace, Source
-from panstream.testing.secret_shared_views import Drawing, Key, Look, Row, SharedViews, Tape, covered_looks
+from panstream.audit.claims.cases._secret_shared_variants import (
+    BlindedAlike,
+    DrawnAgain,
+    DrawnOnce,
+    MaskedAlike,
+    Named,
+    NoiseAgain,
+    Noisy,
+    OneNoise,
+    Retried,
+    Unblinded,
+    Unmasked,
+)
+from panstream.primitives.noise import DiscreteLaplace
+from panstream.testing.secret_shared_views import Look, Row, SharedViews, covered_looks
 
 _NOISE = DiscreteLaplace.at_most(math.log(2))
 _ONE, _CAPPED = math.log(3 / 2), math.log(5 / 4)  # the loss of one draw, modulo 3 and modulo 2
-_COINS = BitLaw.symmetric(math.log(3), math.log(2))
 _BOTH = math.log(3) + math.log(1 - 3 / 4 + 3 / 4 * 3 / 2)  # one look at such cells, and one answer
 _NOBODY, _COMES, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))
-
-
-class _Unblinded(SharedViews):
-    """Shares that are not blinded anew."""
-
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
-        """Blind with zeros."""
-        return _Zeros(source, self.width), memory
-
-
-class _Zeros(Tape):
-    def bits(self, size: int) -> NDArray[np.uint8]:
-        """Return zeros."""
-        return np.zeros(size, np.uint8)
-
-    def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
-        """Return zeros."""
-        return ring.zeros(size)
-
-
-class _BlindedAlike(SharedViews):
-    """Every idle step blinds with the same numbers."""
-
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
-        """Remember the numbers of the first idle step after the start."""
-        tape = Tape(source, self.width)
-        if kind == "idle":
-            drawn = tape.bits(self.rule.size) if memory in (None, "started") else np.frombuffer(memory, np.uint8)
-            tape.read.append(drawn)
-            return tape, "started" if memory is None else drawn.tobytes()
-        return tape, memory
-
-
-class _Named(SharedViews):
-    """Touched cells are named, and they alone get fresh shares."""
-
-    def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
-    ) -> tuple[Key, Key, dict[str, Key]]:
-        """Deal fresh shares of what is touched."""
-        if kind != "rows" or change is None:
-            return SharedViews.step(self, state, kind, change, source, start=start)
-        a, b = state[0][0], state[1][0]
-        touched, value = int(change[0][0]), int(change[1][0])
-        fresh = int(source.uniform_below(2, 1)[0])
-        after = (bytes([fresh]), bytes([fresh ^ value])) if touched else (bytes([a]), bytes([b]))
-        handled: dict[str, Key] = {"A": (touched, after[0]), "B": (touched, after[1]), "F": (touched, fresh)}
-        return (*after, state[2], state[3]), (), handled
-
-
-class _MaskedAlike(SharedViews):
-    """The front end masks every step's shares with the same bits."""
-
-    def seed(self, source: Source, *, first: bool) -> Tape:
-        """Give 0 to the first machine and 1 to the second."""
-        tape = Tape(source, self.width)
-        tape.read.append(np.full(self.rule.size, 0 if first else 1, np.uint8))
-        return tape
-
-
-class _OneNoise(SharedViews):
-    """Only the first machine draws noise."""
-
-    def drawing(self, source: Source, *, first: bool) -> Any:
-        """Let the second machine draw nothing."""
-        return Drawing(source) if first else _Silent(source)
-
-
-class _Silent(Drawing):
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add nothing."""
-
-
-class _Unmasked(SharedViews):
-    """The machines' parts of an answer go to the front end without a common mask."""
-
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
-        """Blind shares, and not the answers."""
-        return _OnlyBits(source, self.width), memory
-
-
-class _OnlyBits(Tape):
-    def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
-        """Return zeros."""
-        return ring.zeros(size)
-
-
-class _Noisy(SharedViews):
-    """Cells that the front end draws, as on one machine: 3/4 where somebody came, 1/4 elsewhere."""
-
-    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
-        """Draw what is touched, and in the first step all cells."""
-        touched, there = (each.copy() for each in change)
-        return draw_cells(touched, there, 1, _COINS, source, fresh=memory is None)
-
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
-        """Remember that the first step is over."""
-        return SharedViews.common(self, source, kind, memory)[0], "begun" if kind == "rows" else memory
-
-
-class _DrawnOnce(_Noisy):
-    """Cells that are noisy at the start, and exact where somebody came."""
-
-    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
-        """Draw the first step's cells only."""
-        return _Noisy.drawn(self, change, source, released, memory) if memory is None else change
-
-
-class _Retried(SharedViews):
-    """The first step, rows and an answer, is given up before it is decided, and taken again, perhaps with other rows.
-
-    Both rounds count as steps of the program here, and leave the shares as they were before.
-    """
-
-    def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
-    ) -> tuple[Key, Key, dict[str, Key]]:
-        """Do one round; after the first answer go back to the shares before the first rows."""
-        memory = state[3]
-        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
-        if kind == "rows" and memory is None:
-            return (*after[:3], state[:3]), opened, handled
-        if kind == "answers" and not isinstance(memory, str):
-            return self.given_up(memory, opened, handled)
-        return after, opened, handled
-
-    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
-        """Return the shares of before; the front end gets neither machine's share of the answer."""
-        return (*before, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
-
-
-class _DrawnAgain(_Retried):
-    """The first machine opens an answer before the step is decided, and the retry draws it again."""
-
-    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
-        """Show the first machine what it opened."""
-        after, _, seen = super().given_up(before, opened, handled)
-        return after, (), {**seen, "A": (*seen["A"], opened)}
-
-
-class _NoiseAgain(SharedViews):
-    """Every answer has the noise of the first one: as if a retry used it with the rows that it has."""
-
-    noise: tuple[Key, Key] | None = None
-
-    def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
-    ) -> tuple[Key, Key, dict[str, Key]]:
-        """Remember both machines' noise."""
-        self.noise = state[3] if kind == "answers" else None
-        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
-        noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
-        return (*after[:3], noise), opened, handled
-
-    def drawing(self, source: Source, *, first: bool) -> Any:
-        """Let a machine draw what it drew before."""
-        return Drawing(source) if self.noise is None else _Replayed(source, self.noise[0 if first else 1])
-
-
-class _Replayed(Drawing):
-    def __init__(self, source: Source, noise: Key) -> None:
-        super().__init__(source)
-        self._noise = noise
-
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add the noise of before."""
-        values += self._noise
-        self.drawn += self._noise
 
 
 @dataclass(frozen=True)
@@ -275,12 +116,12 @@ def _sound() -> Iterator[Case]:
         ("two answers", 2 * _ONE, _Measure(_bits(releases=2), ("rows", "answers", "answers"), here, twice)),
         ("thermometers", _CAPPED, _Measure(_of(moved, width=2), ("rows", "answers"), _ARRIVES)),
         ("sums", _CAPPED, _Measure(_of(_sum(1, 2)), ("rows", "idle", "answers"), _ADDED)),
-        ("a step taken again", _CAPPED, _Measure(_bits(_Retried, modulus=2), _RETRY, here, _around_a_retry())),
-        ("a tick taken again", _CAPPED, _Measure(_of(_sum(1, 2), _Retried), _RETRY, _ADDED, _around_a_retry())),
+        ("a step taken again", _CAPPED, _Measure(_bits(Retried, modulus=2), _RETRY, here, _around_a_retry())),
+        ("a tick taken again", _CAPPED, _Measure(_of(_sum(1, 2), Retried), _RETRY, _ADDED, _around_a_retry())),
         ("sums, two ticks", _CAPPED, _Measure(_of(_sum(2, 2)), ("rows", "answers", "answers"), _ADDED)),
     ):
         yield Case(name=f"Two machines, {name}", kind="production", claimed=claimed, exact=measure)
-    measure = _Measure(_bits(_Noisy), ("rows", "answers", "rows"), here, _lasting(3))
+    measure = _Measure(_bits(Noisy), ("rows", "answers", "rows"), here, _lasting(3))
     yield Case(name="Two machines, noisy cells, both once", kind="production", claimed=_BOTH, exact=measure)
 
 
@@ -302,7 +143,7 @@ def _mistakes() -> Iterator[Case]:
         measure = _Measure(views, program, actions, [looks], most=most)
         return Case(name=name, kind="control", claimed=claimed, exact=measure, stands_for=stands_for)
 
-    sums = _of(_sum(1), _Unblinded)
+    sums = _of(_sum(1), Unblinded)
     sound = _bits()
     yield case(
         "Both machines in one epoch", "two looks that no step separates", sound, "rows",
@@ -313,27 +154,27 @@ def _mistakes() -> Iterator[Case]:
         [(a, "step", 1), (b, "epoch", 1)],
     )  # fmt: skip
     yield case(
-        "Idle epoch without blinding", "shares that stay as they are while no rows come", _bits(_Unblinded),
+        "Idle epoch without blinding", "shares that stay as they are while no rows come", _bits(Unblinded),
         "rows-idle", first_only,
     )  # fmt: skip
     yield case(
-        "The same blinding twice", "a blinding key used for two steps", _bits(_BlindedAlike), "rows-idle-idle",
+        "The same blinding twice", "a blinding key used for two steps", _bits(BlindedAlike), "rows-idle-idle",
         [(a, "epoch", 1), (a, "epoch", 2), (b, "epoch", 3)],
     )  # fmt: skip
     yield case(
-        "Fresh shares for touched cells only", "steps that leave untouched cells alone", _bits(_Named), "rows-rows",
+        "Fresh shares for touched cells only", "steps that leave untouched cells alone", _bits(Named), "rows-rows",
         first_only,
     )  # fmt: skip
     yield case(
-        "Touched cells named", "a message that says which cells a batch touches", _bits(_Named), "rows",
+        "Touched cells named", "a message that says which cells a batch touches", _bits(Named), "rows",
         [(a, "step", 1)],
     )  # fmt: skip
     yield case(
-        "The same input mask twice", "a seed dealt for two steps", _bits(_MaskedAlike), "rows-rows",
+        "The same input mask twice", "a seed dealt for two steps", _bits(MaskedAlike), "rows-rows",
         [(a, "step", 1), (a, "step", 2)],
     )  # fmt: skip
     yield case(
-        "Blinding by the front end alone", "machines that draw no key of their own", _bits(_Unblinded), "rows-rows",
+        "Blinding by the front end alone", "machines that draw no key of their own", _bits(Unblinded), "rows-rows",
         [(a, "epoch", 1), ("F", "step", 2), (b, "epoch", 2)],
     )  # fmt: skip
     yield case(
@@ -341,11 +182,11 @@ def _mistakes() -> Iterator[Case]:
         [(a, "step", 2), ("F", "step", 2)],
     )  # fmt: skip
     yield case(
-        "Noise of one machine only", "noise known to the machine that drew it", _bits(_OneNoise), "rows-answers",
+        "Noise of one machine only", "noise known to the machine that drew it", _bits(OneNoise), "rows-answers",
         [(a, "step", 1), (a, "step", 2)], claimed=_ONE,
     )  # fmt: skip
     yield case(
-        "Answers without a common mask", "parts of an answer that say more than their sum", _bits(_Unmasked),
+        "Answers without a common mask", "parts of an answer that say more than their sum", _bits(Unmasked),
         "rows-answers", [("F", "step", 2)], claimed=_two_draws(),
     )  # fmt: skip
     yield case(
@@ -355,18 +196,18 @@ def _mistakes() -> Iterator[Case]:
     watched = [(a, place, number) for place in ("epoch", "step") for number in range(5)]
     yield case(
         "Release drawn again after a crash, two machines", "a machine that opens an answer before the step is decided",
-        _bits(_DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED, most=None,
+        _bits(DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED, most=None,
     )  # fmt: skip
     yield case(
         "Noise used again for other rows", "a retry that draws no noise and has other rows",
-        _bits(_NoiseAgain, 2, 2), "rows-answers-rows-answers", watched, claimed=2 * _CAPPED,
+        _bits(NoiseAgain, 2, 2), "rows-answers-rows-answers", watched, claimed=2 * _CAPPED,
     )  # fmt: skip
     yield case(
-        "Noisy cells, both machines twice", "two epochs in which both machines are seen", _bits(_Noisy), "rows-rows",
+        "Noisy cells, both machines twice", "two epochs in which both machines are seen", _bits(Noisy), "rows-rows",
         [(who, "epoch", at) for who in (a, b) for at in (1, 2)], claimed=_BOTH,
     )  # fmt: skip
     yield case(
-        "Cells drawn at the start only", "noise that an arrival replaces by the truth", _bits(_DrawnOnce), "rows-rows",
+        "Cells drawn at the start only", "noise that an arrival replaces by the truth", _bits(DrawnOnce), "rows-rows",
         [(a, "epoch", 2), (b, "epoch", 2)], claimed=_BOTH,
     )  # fmt: skip
     yield Case(

@@ -1,0 +1,187 @@
+"""Variants of the steps of two machines: with noised cells, with a retry, and with one mistake each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.secret_shared.party import Kind
+from panstream.algorithms.secret_shared.presence import draw_cells
+from panstream.algorithms.secret_shared.ring import Ring
+from panstream.algorithms.secret_shared.share_rules import Dealt
+from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.testing.secret_shared_views import Drawing, Key, SharedViews, Tape
+
+COINS = BitLaw.symmetric(math.log(3), math.log(2))
+
+
+class Unblinded(SharedViews):
+    """Shares that are not blinded anew."""
+
+    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+        """Blind with zeros."""
+        return _Zeros(source, self.width), memory
+
+
+class _Zeros(Tape):
+    def bits(self, size: int) -> NDArray[np.uint8]:
+        """Return zeros."""
+        return np.zeros(size, np.uint8)
+
+    def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
+        """Return zeros."""
+        return ring.zeros(size)
+
+
+class BlindedAlike(SharedViews):
+    """Every idle step blinds with the same numbers."""
+
+    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+        """Remember the numbers of the first idle step after the start."""
+        tape = Tape(source, self.width)
+        if kind == "idle":
+            drawn = tape.bits(self.rule.size) if memory in (None, "started") else np.frombuffer(memory, np.uint8)
+            tape.read.append(drawn)
+            return tape, "started" if memory is None else drawn.tobytes()
+        return tape, memory
+
+
+class Named(SharedViews):
+    """Touched cells are named, and they alone get fresh shares."""
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Deal fresh shares of what is touched."""
+        if kind != "rows" or change is None:
+            return SharedViews.step(self, state, kind, change, source, start=start)
+        a, b = state[0][0], state[1][0]
+        touched, value = int(change[0][0]), int(change[1][0])
+        fresh = int(source.uniform_below(2, 1)[0])
+        after = (bytes([fresh]), bytes([fresh ^ value])) if touched else (bytes([a]), bytes([b]))
+        handled: dict[str, Key] = {"A": (touched, after[0]), "B": (touched, after[1]), "F": (touched, fresh)}
+        return (*after, state[2], state[3]), (), handled
+
+
+class MaskedAlike(SharedViews):
+    """The front end masks every step's shares with the same bits."""
+
+    def seed(self, source: Source, *, first: bool) -> Tape:
+        """Give 0 to the first machine and 1 to the second."""
+        tape = Tape(source, self.width)
+        tape.read.append(np.full(self.rule.size, 0 if first else 1, np.uint8))
+        return tape
+
+
+class OneNoise(SharedViews):
+    """Only the first machine draws noise."""
+
+    def drawing(self, source: Source, *, first: bool) -> Any:
+        """Let the second machine draw nothing."""
+        return Drawing(source) if first else _Silent(source)
+
+
+class _Silent(Drawing):
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add nothing."""
+
+
+class Unmasked(SharedViews):
+    """The machines' parts of an answer go to the front end without a common mask."""
+
+    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+        """Blind shares, and not the answers."""
+        return _OnlyBits(source, self.width), memory
+
+
+class _OnlyBits(Tape):
+    def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
+        """Return zeros."""
+        return ring.zeros(size)
+
+
+class Noisy(SharedViews):
+    """Cells that the front end draws, as on one machine: 3/4 where somebody came, 1/4 elsewhere."""
+
+    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
+        """Draw what is touched, and in the first step all cells."""
+        touched, there = (each.copy() for each in change)
+        return draw_cells(touched, there, 1, COINS, source, fresh=memory is None)
+
+    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+        """Remember that the first step is over."""
+        return SharedViews.common(self, source, kind, memory)[0], "begun" if kind == "rows" else memory
+
+
+class DrawnOnce(Noisy):
+    """Cells that are noisy at the start, and exact where somebody came."""
+
+    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
+        """Draw the first step's cells only."""
+        return Noisy.drawn(self, change, source, released, memory) if memory is None else change
+
+
+class Retried(SharedViews):
+    """The first step, rows and an answer, is given up before it is decided, and taken again, perhaps with other rows.
+
+    Both rounds count as steps of the program here, and leave the shares as they were before.
+    """
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Do one round; after the first answer go back to the shares before the first rows."""
+        memory = state[3]
+        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        if kind == "rows" and memory is None:
+            return (*after[:3], state[:3]), opened, handled
+        if kind == "answers" and not isinstance(memory, str):
+            return self.given_up(memory, opened, handled)
+        return after, opened, handled
+
+    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+        """Return the shares of before; the front end gets neither machine's share of the answer."""
+        return (*before, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
+
+
+class DrawnAgain(Retried):
+    """The first machine opens an answer before the step is decided, and the retry draws it again."""
+
+    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+        """Show the first machine what it opened."""
+        after, _, seen = super().given_up(before, opened, handled)
+        return after, (), {**seen, "A": (*seen["A"], opened)}
+
+
+class NoiseAgain(SharedViews):
+    """Every answer has the noise of the first one: as if a retry used it with the rows that it has."""
+
+    noise: tuple[Key, Key] | None = None
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Remember both machines' noise."""
+        self.noise = state[3] if kind == "answers" else None
+        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
+        return (*after[:3], noise), opened, handled
+
+    def drawing(self, source: Source, *, first: bool) -> Any:
+        """Let a machine draw what it drew before."""
+        return Drawing(source) if self.noise is None else _Replayed(source, self.noise[0 if first else 1])
+
+
+class _Replayed(Drawing):
+    def __init__(self, source: Source, noise: Key) -> None:
+        super().__init__(source)
+        self._noise = noise
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add the noise of before."""
+        values += self._noise
+        self.drawn += self._noise
