@@ -93,7 +93,7 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
         idle, busy = (Sender("t", engine.producers.open("t", name, 9).id) for name in ("idle", "busy"))
 
         def take(sender: Sender, number: int) -> bool:
-            place = engine.place(sender)
+            place = engine.producers.place(sender)
             rows = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["north"], "amount": [1.0]})
             selected = select(Rows(columns=rows))
             return engine.apply(replace(selected, producer=place, sequence=number)).new

@@ -134,7 +134,7 @@ class Reordered(History):
         engine = self._running()
         (release,) = engine.release("asked")
         self.publish(release)
-        self._check_sum(release, max(0, engine.last_sequence(engine.place(self.sender))))
+        self._check_sum(release, max(0, engine.last_sequence(engine.producers.place(self.sender))))
 
     def publish(self, release: Release) -> None:
         try:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from panstream.engine.config.config import StreamConfig
 
 if TYPE_CHECKING:
-    from panstream.engine.runtime.running_query import RunningQuery
+    from panstream.engine.runtime.running_query import Drawn, RunningQuery
 
 _LOG = logging.getLogger("panstream")
 JUMPED = (
@@ -131,6 +131,29 @@ class _WatchedClock:
         self._furthest = max(self._furthest, offset)
         self._allowed, self._told = self._furthest + self._most, now
         return now
+
+
+def follow_clock(
+    query: RunningQuery,
+    now: float,
+    drawer: Callable[[RunningQuery], Callable[[Drawn], None]],
+    *,
+    start: bool,
+) -> None:
+    """Start the schedule of a query if it has none yet, or draw what is due by it.
+
+    Args:
+        query: The query.
+        now: The stream's time.
+        drawer: Returns what takes the query's drawn answers.
+        start: Whether to start schedules that stand still; otherwise only the others are followed.
+    """
+    if query.schedule is None or (query.schedule.step is None) != start:
+        return
+    step = query.schedule.at(now)
+    if query.schedule.step is None or step >= query.schedule.step:  # else ``finish`` has closed the slot
+        query.reach(step, drawer(query))
+        query.open_at(step)
 
 
 def watched(

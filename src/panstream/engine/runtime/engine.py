@@ -23,11 +23,11 @@ from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.rows.row_batch import Applied, Rows
 from panstream.engine.runtime.batch_preparation import prepare_batch
 from panstream.engine.runtime.checkpoint import Kept, open_log, open_store
-from panstream.engine.runtime.clocks import StreamClock, watched
+from panstream.engine.runtime.clocks import StreamClock, follow_clock, watched
 from panstream.engine.runtime.exposure import Exposure
 from panstream.engine.runtime.intrusions import NOT_KNOWN, CopyTime, Refreshed
 from panstream.engine.runtime.name_decoder import Spelling
-from panstream.engine.runtime.producers import Producers, Sender
+from panstream.engine.runtime.producers import Producers
 from panstream.engine.runtime.release_record import record, stamp_of
 from panstream.engine.runtime.running_query import Drawn, RunningQuery
 from panstream.engine.runtime.state_backend import Backend, LocalBackend, Slot
@@ -190,10 +190,6 @@ class Engine:
         """Return who may send batches over the network."""
         return self._kept.producers
 
-    def place(self, sender: Sender) -> str:
-        """Return under which name batches of a sender are applied; refuse unknown senders."""
-        return self._kept.producers.place(sender)
-
     def close_producer(self, token: str, name: str) -> None:
         """Forget a producer: its batches are refused from now on."""
         self.forget([self._kept.producers.close(token, name)])
@@ -280,12 +276,7 @@ class Engine:
             return
         now = self._stream_clock.advance_to(self._clock())
         for query in self._queries.values():
-            if query.schedule is None or (query.schedule.step is None) != start:
-                continue
-            step = query.schedule.at(now)
-            if query.schedule.step is None or step >= query.schedule.step:  # else ``finish`` has closed the slot
-                query.reach(step, self._drawer(query))
-                query.open_at(step)
+            follow_clock(query, now, self._drawer, start=start)
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end; once per stretch of input."""

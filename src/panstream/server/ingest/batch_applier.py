@@ -120,7 +120,7 @@ class Applier:
     def _place(self, job: Job) -> str | None:
         """Return how the engine calls a job's sender, None if it has none; refuses the job if it is not known."""
         try:
-            return None if job.sender is None else self.engine.place(job.sender)
+            return None if job.sender is None else self.engine.producers.place(job.sender)
         except ProducerRefused as error:
             job.refusal = Refusal(error.code, str(error))
         return None

@@ -138,7 +138,7 @@ class ReorderBuffer:
 def _last(engine: Engine, sender: Sender) -> float:
     """Return the number of a producer's last applied batch; infinity if it is not open."""
     try:
-        return max(0, engine.last_sequence(engine.place(sender)))
+        return max(0, engine.last_sequence(engine.producers.place(sender)))
     except ProducerRefused:
         return math.inf
 
