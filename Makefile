@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs release mutants soak two-machines install clean
+.PHONY: help run test check bench docs release mutants soak two-machines install clean audit-controls
 
 help:
 	@echo "make run      install into .venv and show the main job on the bundled sample"
@@ -16,6 +16,7 @@ help:
 	@echo "make docs     build the documentation into build/site"
 	@echo "make release  build wheel and sdist, install and use them in empty environments"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
+	@echo "make audit-controls  inject every leak and record every secret; the audits must notice each"
 	@echo "make soak     long forms of the tests, then 30 minutes of load on a server that is killed every 20 seconds"
 	@echo "make fuzz     coverage-guided fuzzing of every parser, five minutes each"
 	@echo "make two-machines  two machines, a front end and a thief, as processes on this one"
@@ -118,6 +119,10 @@ two-machines: $(VENV)/.core
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants
 
+# Leaks and secret recording are no part of the wheel, so the command cannot do this.
+audit-controls: $(STAMP)
+	$(BIN)/python -m tests.fault_injection
+
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/engine/storage/soak_large_state.py
 	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/sources/formats/parquet/test_parquet_damage.py tests/primitives/noise/test_wiping.py tests/algorithms/distinct/test_likelihood.py tests/distributed/sharded/test_memory.py tests/distributed/two_party tests/algorithms/secret_shared
@@ -125,6 +130,7 @@ soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak.fuzz_bodies
 	$(BIN)/python -m benchmarks.soak.histories 10000
 	$(BIN)/panstream audit system --full
+	$(MAKE) audit-controls
 	$(BIN)/python -m benchmarks.soak.soak
 
 # Coverage-guided fuzzing of every parser of bytes from outside, FUZZ seconds each; what it finds becomes a test. Kernels

@@ -1,9 +1,13 @@
-"""What a wheel brings of others is listed in it, and what builds a release is pinned by hash."""
+"""Vendored files are listed in the wheel, fault injection is not in it, and what builds a release is pinned by hash."""
 
 import hashlib
 import json
 import re
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +26,20 @@ def test_the_list_of_parts_names_every_vendored_file_by_its_hash() -> None:
     sources = (VENDOR / "SOURCES.txt").read_text()
     for part in parts["components"]:
         assert f"{part['name']} {part['version']}" in sources
+
+
+def test_only_the_sdist_can_inject_leaks_and_record_secrets(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)], cwd=ROOT, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "panstream/__init__.py" in names
+    assert not [name for name in names if re.search("fault_injection|leaks|secret_recorder", name)]
+    assert not [name for name in names if name.startswith("tests/")]
+    with tarfile.open(sdist) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("leaks", "secret_recorder"):
+        assert f"tests/fault_injection/{name}.py" in sources
 
 
 def test_the_tools_of_a_release_are_those_of_the_constraints_with_a_hash_each() -> None:

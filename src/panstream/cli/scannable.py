@@ -1,16 +1,18 @@
 """The panstream command in a process that a memory scan may read: ``python -m panstream.cli.scannable serve ...``.
 
-As the command hardens itself, so does this, except that other processes of the same user may read its memory, and that
-it tells the drill of two machines what to look for. That is what the memory drill starts; the command itself has no
-such switch.
+As the command hardens itself, so does this, except that other processes of the same user may read its memory. That is
+what the memory drill starts; the command itself has no such switch. In front of the command, ``--instrument
+MODULE:ARGUMENT`` has ``MODULE.install(ARGUMENT)`` called first: the tests record secrets so, with a module that is not
+in the wheel.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
-TAP = "PANSTREAM_DRILL_TAP"
+_INSTRUMENT = "--instrument"
 
 
 def _main() -> None:
@@ -24,10 +26,10 @@ def _main() -> None:
     from panstream.testing.memory import permit_scan
 
     permit_scan()
-    if TAP in os.environ:
-        from panstream.audit.memory.secret_recorder import install
-
-        install()
+    if sys.argv[1:2] == [_INSTRUMENT]:
+        module, _, argument = sys.argv[2].partition(":")
+        del sys.argv[1:3]
+        importlib.import_module(module).install(argument)
     if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan is blind to it
         keep_states_secret()
     command()

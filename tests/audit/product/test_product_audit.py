@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from panstream.audit.product._driver import BACK, Road
-from panstream.audit.product._leaks import PLANTS
 from panstream.audit.product._neighbouring_inputs import Neighbour, generated, is_logged, neighbours
-from panstream.audit.product.audit import ROADS, SystemReport, audit_system, bundled, try_controls
+from panstream.audit.product.audit import ROADS, SystemReport, audit_system, bundled
 from panstream.audit.product.fork_server_client import Zygote
 from panstream.engine.config.config import load_config
+from tests.fault_injection.leaks import INJECTED_LEAKS, INSTRUMENT, run_positive_controls
 
 FULL = os.environ.get("PANSTREAM_FULL") == "1"
 NOW = 1_800_000_000.0
@@ -25,7 +25,7 @@ CONFIGURATIONS = {path.stem: path for path in bundled()}
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    with Zygote.started() as started:
+    with Zygote.started(INSTRUMENT) as started:
         yield started
 
 
@@ -141,7 +141,7 @@ def test_beacons_show_nothing_of_one_of_them(zygote: Zygote) -> None:
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert report.fields > 3_000
-    assert all(try_controls(zygote, only=("number of beacons",)).values())
+    assert all(run_positive_controls(zygote, only=("number of beacons",)).values())
 
 
 @pytest.mark.slow
@@ -159,14 +159,14 @@ def test_a_followed_file_shows_nothing_of_one_row(zygote: Zygote, name: str, for
     assert {each.fact for each in report.differences} == {"how far a file was read"}
     assert any("/v1/releases" in name for name in report.names)
     if name == "visitors":
-        assert all(try_controls(zygote, only=("commits of followed rows",)).values())
+        assert all(run_positive_controls(zygote, only=("commits of followed rows",)).values())
 
 
 @pytest.mark.slow
 def test_leaks_are_caught(zygote: Zygote) -> None:
     some = ("number of rows in the store", "times of bad rows are lost", "public field of a state", "standard error")
-    found = try_controls(zygote, full=False, only=some)
-    assert set(found) == set(some) <= set(PLANTS)
+    found = run_positive_controls(zygote, only=some)
+    assert set(found) == set(some) <= set(INJECTED_LEAKS)
     assert all(found.values()), found
 
 
@@ -208,5 +208,5 @@ def test_a_clock_that_goes_back_shows_nothing_of_one_row(
     report = audit_system(CONFIGURATIONS["arrivals"], zygote, roads=roads, choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert f"/v1/releases, clock set back by {back:g} s: size" in report.names
-    found = try_controls(zygote, only=("windows opened by a clock that went back",))
+    found = run_positive_controls(zygote, only=("windows opened by a clock that went back",))
     assert all(found.values()), found

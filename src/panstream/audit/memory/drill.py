@@ -143,7 +143,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             options: dict[str, Any] = {"control": control.encode(), "files": [directory / "state", directory / "out"]}
             options["decoys"] = make_needles(1_000)
             time.sleep(_SETTLE)
-            with _half_sent(peer, parts[_GIVEN_UP]), standing_still(process):
+            with half_sent(peer, parts[_GIVEN_UP]), standing_still(process):
                 during = scan(process, needles, encodings=["raw"], **options)
             peer.close()
             time.sleep(_SETTLE)
@@ -243,7 +243,7 @@ def find_port(process: subprocess.Popen[bytes], out: Path, first: str) -> int:
 
 
 @contextlib.contextmanager
-def _half_sent(peer: Peer, ids: Sequence[str]) -> Iterator[None]:
+def half_sent(peer: Peer, ids: Sequence[str]) -> Iterator[None]:
     """Hold a request open whose body has arrived but for its last bytes."""
     data = body("json", ids)
     connection = peer.connect()

@@ -3,42 +3,53 @@
 ::
 
     report = drill_machines(ids=2_000)
-    print(report)          # what was told, and found, in which process
+    print(report)          # what was handled, and found, in which process
     assert report.ok
 
-Looked for after traffic, answers and idle blindings: ids and their hashes; and what the processes themselves told
-(``drill.tap``): keys, what they expand to, messages, noise, X25519 secrets, TLS secrets, shares of earlier epochs. The
-search counts only if it can fail: while a step is held half-way it must find such things in every process, and in the
-end each machine's share of the present epoch.
+Looked for after traffic, answers and idle blindings: ids, their hashes, and the TLS secrets of the drill's own
+connections. Seeds, masks and shares are drawn inside the processes, which tell nobody: in a source checkout
+``make audit-controls`` records them there and searches for them too. The search counts only if it can fail: rows in
+flight must be found in the front end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import ssl
 import subprocess
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.audit.memory._traffic import Peer, body, ways
-from panstream.audit.memory.drill import HASHES, DrillReport, find_port, hashes_of, started
-from panstream.audit.memory.secret_recorder import HEADER, HELD, TAP
+from panstream.audit.memory._traffic import Peer, ways
+from panstream.audit.memory.drill import (
+    HASHES,
+    IN_FLIGHT,
+    DrillReport,
+    find_port,
+    half_sent,
+    hashes_of,
+    standing_still,
+    started,
+)
 from panstream.errors import PanstreamError
 from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.secret_memory import VARIABLE
 from panstream.server.auth import create_token
 from panstream.testing.memory import Needle, Report, make_needles, scan
 
-PARTIES = ("a", "b", "front end")
-_SETTLE = 1.0  # seconds that the processes are left alone before a scan
+FRONT_END = "front end"
+PARTIES = ("a", "b", FRONT_END)
+TLS_SECRETS = "TLS secrets"
+TLS_LOG = "client.tls"  # of the drill's own connections
+SETTLE = 1.0  # seconds that the processes are left alone before a scan
+_ROWS_IN_FLIGHT = 1_000
 _WAYS = ("csv, plain", "json, gzip", "arrow, zstd", "arrow, many at a time", "bad rows")
 _BLIND = 0.5  # seconds between idle blindings
 _CONFIG = """
@@ -71,85 +82,67 @@ step = "none"
 """
 
 
-@dataclass(slots=True)
-class _Told:
-    """What the processes tell, from their pipes."""
-
-    pieces: dict[bytes, tuple[str, str, int]] = field(default_factory=dict)  # what, who, the step
-    held: threading.Event = field(default_factory=threading.Event)
-
-    def listen(self, who: str, descriptor: int) -> None:
-        """Take in what one process tells, until it ends."""
-        with os.fdopen(descriptor, "rb") as pipe:
-            while len(head := pipe.read(HEADER.size)) == HEADER.size:
-                name, step, size = HEADER.unpack(head)
-                kind, piece = name.rstrip(b"\0").decode(), pipe.read(size)
-                if kind == HELD:
-                    self.held.set()
-                elif _unguessable(kind, piece):
-                    self.pieces.setdefault(piece, (kind, who, step))
-
-
 @dataclass(frozen=True, slots=True)
-class _Party:
+class Party:
     """One of the three processes."""
 
     process: subprocess.Popen[bytes]
-    hold: int  # descriptor: a byte holds its next exchange, another lets it go on
-    folder: Path
-    secrets: Path
+    files: tuple[Path, ...]  # what it writes
 
-    def push(self) -> None:
-        """Hold the next exchange, or let a held one go on."""
-        os.write(self.hold, b"x")
+    def scan(self, needles: Sequence[Needle], options: Mapping[str, Any]) -> Report:
+        """Search its memory and files."""
+        return scan(self.process.pid, needles, **options, files=self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """What a process is started with in addition, so that it records its own secrets."""
+
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    descriptors: Sequence[int] = ()
+
+
+InstrumentFor = Callable[[str], AbstractContextManager[Instrument]]
 
 
 def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> DrillReport:
     """Run the drill with so many ids in all."""
     control = "s" + make_needles(1, "string")[0]
-    told = _Told()
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder, contextlib.ExitStack() as stack:
         directory = Path(folder)
-        parties, peer = _started(stack, directory, control, told, hardened)
-        share = max(16, ids // len(_WAYS))
-        needles = make_needles(share * len(_WAYS))
-        options: dict[str, Any] = {"control": control.encode(), "encodings": ["raw"], "decoys": make_needles(1_000)}
-        for at, way in enumerate(_WAYS):
-            ways()[way](peer, needles[at * share : (at + 1) * share])
-            time.sleep(2 * _BLIND)  # shares are blinded, with nobody's rows
-        for name in ("people", "visits", "people"):
-            _ask(peer, name)
-        during = _held_scans(parties, peer, told, options)
-        for name in ("people", "visits"):
-            _ask(peer, name)
+        parties, peer = start_parties(stack, directory, control, hardened=hardened)
+        options = scan_options(control)
+        needles = send_traffic(peer, ids)
+        in_flight = make_needles(_ROWS_IN_FLIGHT)
+        front_end = parties[FRONT_END]
+        with half_sent(peer, in_flight), standing_still(front_end.process.pid):
+            during = front_end.scan(in_flight, options)
+        needles += in_flight
+        ask(peer, "people", "visits")
         peer.close()
-        parties["a"].push()  # no more idle blindings
-        time.sleep(_SETTLE)
-        _take_secrets(parties, told)
-        now = {who: max(step for _, by, step in told.pieces.values() if by == who) for who in "ab"}
-        present = [piece for piece, (kind, who, step) in told.pieces.items() if kind == "share" and step == now[who]]
-        secret = sorted(told.pieces.keys() - set(present))
-        looked: list[Needle] = [*needles, *hashes_of(needles), *secret, *present]
-        after = {
-            who: scan(party.process.pid, looked, **options, files=[party.folder, directory / f"{who}.out"])
-            for who, party in parties.items()
-        }
-    kinds = ["ids"] * len(needles) + [HASHES] * len(needles) + [told.pieces[each][0] for each in secret]
-    found: Counter[tuple[str, str]] = Counter()
-    shown: Counter[str] = Counter()
-    for who, report in after.items():
-        hits = {each.needle for each in report.found}
-        found.update((kinds[hit], who) for hit in hits if hit < len(kinds))
-        shares = sum(hit >= len(kinds) for hit in hits)
-        if who in now:
-            shown[who] = shares  # where nobody came, both machines' shares are alike
-        else:
-            found["share", who] += shares
-    controls = [(f"control: in a step, {who}", len(kinds), report.found_needles) for who, report in during.items()]
-    controls += [(f"control: the present share, {who}", len(present), shown[who]) for who in now]
+        time.sleep(SETTLE)
+        secrets = tls_secrets(directory / TLS_LOG)
+        after = {who: party.scan([*needles, *hashes_of(needles), *secrets], options) for who, party in parties.items()}
+    kinds = ["ids"] * len(needles) + [HASHES] * len(needles) + [TLS_SECRETS] * len(secrets)
+    found = Counter(
+        (kinds[needle], who) for who, report in after.items() for needle in {each.needle for each in report.found}
+    )
+    controls = [(f"control: {IN_FLIGHT}, {FRONT_END}", _ROWS_IN_FLIGHT, during.found_needles)]
+    lines = ("not searched for: shares, seeds, masks, keys and noise (make audit-controls in a source checkout)",)
+    return summarize(Counter(kinds), found, controls, (during,), after, lines)
+
+
+def summarize(
+    handled: Counter[str],
+    found: Counter[tuple[str, str]],
+    controls: Sequence[tuple[str, int, int]],
+    during: Sequence[Report],
+    after: Mapping[str, Report],
+    lines: Sequence[str] = (),
+) -> DrillReport:
+    """Return the report of scans during and after traffic; ``controls`` are rows of things that had to be found."""
     megabytes = sum(report.scanned_bytes for report in after.values()) / 1e6
-    handled = Counter(kinds)
-    handled["share"] += 0  # a row of its own even if none was told
     return DrillReport(
         head=("two machines", "handled"),
         rows=(
@@ -157,52 +150,54 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> DrillReport:
             *controls,
         ),
         meant=frozenset(what for what, _, _ in controls),
-        scans=(*during.values(), *after.values()),
+        scans=(*during, *after.values()),
         sees=all(count for _, _, count in controls),
         after=(
             *(f"  {what} at {who}: {count:,}" for (what, who), count in found.items() if count),
-            f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes, twice",
+            f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes",
+            *lines,
         ),
     )
 
 
-def _held_scans(parties: dict[str, _Party], peer: Peer, told: _Told, options: dict[str, Any]) -> dict[str, Report]:
-    """Hold a step while machine a has everything in hand, and search all three for what was told."""
-    parties["a"].push()
-    sent = threading.Thread(target=peer.post, args=(body("csv", make_needles(100)), "text/csv"))
-    sent.start()
-    if not told.held.wait(60):
-        raise PanstreamError("no step came to the exchange of the machines")
-    options = {**options, "decoys": make_needles(1_000, "bytes"), "files": []}
-    found = {who: scan(party.process.pid, [*told.pieces], **options) for who, party in parties.items()}
-    parties["a"].push()
-    sent.join()
-    return found
+def scan_options(control: str) -> dict[str, Any]:
+    """Return what every scan of the drill gets."""
+    return {"control": control.encode(), "encodings": ["raw"], "decoys": make_needles(1_000)}
 
 
-def _take_secrets(parties: dict[str, _Party], told: _Told) -> None:
-    """Take in the secrets of all TLS connections, as OpenSSL logs them."""
-    for who, party in parties.items():
-        for line in party.secrets.read_text().splitlines() if party.secrets.exists() else ():
-            if not line.startswith("#"):
-                told.pieces.setdefault(bytes.fromhex(line.split()[2]), ("TLS secrets", who, 0))
+def send_traffic(peer: Peer, ids: int) -> list[str]:
+    """Send ids in several ways, with idle blindings in between, ask for answers, and return the ids."""
+    share = max(16, ids // len(_WAYS))
+    needles = make_needles(share * len(_WAYS))
+    for index, way in enumerate(_WAYS):
+        ways()[way](peer, needles[index * share : (index + 1) * share])
+        time.sleep(2 * _BLIND)  # shares are blinded, with nobody's rows
+    ask(peer, "people", "visits", "people")
+    return needles
 
 
-def _unguessable(kind: str, piece: bytes) -> bool:
-    """Return whether a piece is not found by chance."""
-    size = 8 if kind == "noise" else 1
-    return len({piece[at : at + size] for at in range(0, len(piece), size)}) > (6 if size == 8 else 8)
+def ask(peer: Peer, *queries: str) -> None:
+    """Have answers released."""
+    for query in queries:
+        status = peer.post(b"", "application/json", path=f"/v1/queries/{query}/release")
+        if status != 200:
+            raise PanstreamError(f"the front end answered a request for {query!r} with status {status}")
 
 
-def _ask(peer: Peer, query: str) -> None:
-    status = peer.post(b"", "application/json", path=f"/v1/queries/{query}/release")
-    if status != 200:
-        raise PanstreamError(f"the front end answered a request for {query!r} with status {status}")
+def tls_secrets(log: Path) -> list[bytes]:
+    """Return the secrets of TLS connections, as OpenSSL logs them."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return sorted({bytes.fromhex(line.split()[2]) for line in lines if not line.startswith("#")})
 
 
-def _started(
-    stack: contextlib.ExitStack, directory: Path, control: str, told: _Told, hardened: bool
-) -> tuple[dict[str, _Party], Peer]:
+def start_parties(
+    stack: contextlib.ExitStack,
+    directory: Path,
+    control: str,
+    *,
+    hardened: bool,
+    instrument_for: InstrumentFor = lambda who: contextlib.nullcontext(Instrument()),
+) -> tuple[dict[str, Party], Peer]:
     """Start b, a and the front end, before any id is made."""
     ports = {name: _free_port() for name in "ab"}
     (directory / "panstream.toml").write_text(_CONFIG.format(stream=control, **ports))
@@ -210,22 +205,20 @@ def _started(
     authority = Authority(directory)
     identity = [authority.issue(name) for name in ("a", "b", "front", "localhost")][-1]
     commands: dict[str, Sequence[str]] = {who: _share(who, control, ports) for who in "ba"}
-    commands["front end"] = [
+    commands[FRONT_END] = [
         *("serve", "panstream.toml", "--port", "0", "--tokens", "tokens"),
         *("--certificate", identity.certificate.name, "--private-key", identity.key.name),
     ]
-    parties, port = {}, 0
+    parties: dict[str, Party] = {}
+    port = 0
     for who, command in commands.items():
         extra = [] if hardened else ["--no-hardening"]
-        parties[who] = stack.enter_context(_process(directory, who, [*command, *extra], told))
-        port = find_port(
-            parties[who].process, directory / f"{who}.out", "serving " if who == "front end" else "machine "
-        )
+        parties[who] = stack.enter_context(_process(directory, who, [*command, *extra], instrument_for))
+        port = find_port(parties[who].process, directory / f"{who}.out", "serving " if who == FRONT_END else "machine ")
     context = ssl.create_default_context(cafile=str(identity.authority))
+    context.keylog_filename = str(directory / TLS_LOG)
     peer = Peer("localhost", port, control, token, context, 1 << 24, [])
     stack.callback(peer.close)
-    for party in parties.values():
-        stack.callback(os.close, party.hold)  # lets a step that is held go on
     return {who: parties[who] for who in PARTIES}, peer
 
 
@@ -240,21 +233,16 @@ def _share(who: str, stream: str, ports: dict[str, int]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _process(directory: Path, who: str, command: Sequence[str], told: _Told) -> Iterator[_Party]:
-    tells, out = os.pipe()
-    hears, hold = os.pipe()
-    secrets = directory / f"{who}.secrets"
-    more = {VARIABLE: "0", TAP: f"{out},{hears},{secrets}"}  # a scan is blind to secret memory
-    listener = threading.Thread(target=told.listen, args=(who, tells), daemon=True)
-    with started(directory, f"{who}.out", command, more, [out, hears]) as process:
-        os.close(out)
-        os.close(hears)
-        listener.start()
-        yield _Party(process, hold, directory / who.partition(" ")[0], secrets)
-    listener.join()
+def _process(directory: Path, who: str, command: Sequence[str], instrument_for: InstrumentFor) -> Iterator[Party]:
+    out = f"{who}.out"
+    with instrument_for(who) as instrument:
+        environment = {VARIABLE: "0", **instrument.environment}  # a scan is blind to secret memory
+        words = [*instrument.arguments, *command]
+        with started(directory, out, words, environment, instrument.descriptors) as process:
+            yield Party(process, (directory / who.partition(" ")[0], directory / out))
 
 
 def _free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.audit.product._driver import Fields, Product, Road
-from panstream.audit.product._leaks import PLANTS
 from panstream.audit.product._neighbouring_inputs import Neighbour, generated, is_logged, neighbours, read_rows
 from panstream.audit.product.fork_server_client import Zygote
 from panstream.engine.config.config import load_config
@@ -37,17 +36,7 @@ ROADS = (
 
 QUICK = (ROADS[0], ROADS[2], ROADS[8])
 
-_CONTROLLED = {
-    "run": 0,
-    "serve": 3,
-    "cluster": 7,
-    "beacon": 11,
-    "follow": 12,
-    "arrival": 3,
-}  # roads on which leaks are planted
 _STEP = 5  # rows of a step, where files are cut into steps
-
-_TELLING = ("section: unknown", "event removed", "visitor: no number")
 
 # What may differ, and the public fact that covers it.
 _POSITION = re.compile(r"^store/.*meta: (seen|positions)\b.*rows\.")
@@ -106,7 +95,8 @@ def audit_system(
 ) -> SystemReport:
     """Run a configuration on neighbouring inputs and compare all that can be seen.
 
-    ``plants`` are leaks put in; ``workers`` chooses the neighbours for a cluster, which takes seconds to start.
+    ``plants`` are leaks that the instrument of the fork server puts in; ``workers`` chooses the neighbours for a
+    cluster, which takes seconds to start.
     """
     now = float(int(time.time()))
     config = load_config(path)
@@ -140,23 +130,6 @@ def audit_system(
                     _compare(report, road, neighbour, before, after)
                     done(road, neighbour)
     return report
-
-
-def try_controls(zygote: Zygote, *, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, str]:
-    """Plant each leak and run the audit; return the first field that gave each away, or nothing; without ``full``, of
-    ``run`` alone.
-
-    Every planted leak, and the mistakes of earlier versions, must be caught.
-    """
-    configurations = {path.stem: path for path in bundled()}
-    found: dict[str, str] = {}
-    for name, (kind, _) in PLANTS.items():
-        if (full or kind == "run") and (not only or name in only):
-            path = configurations[{"beacon": "site", "arrival": "arrivals"}.get(kind, "visitors")]
-            roads = [ROADS[_CONTROLLED[kind]]]
-            report = audit_system(path, zygote, roads=roads, plants=[name], choose=lambda each: each.name in _TELLING)
-            found[name] = report.undeclared[0].field if report.undeclared else ""
-    return found
 
 
 def _last(fields: Fields) -> str:

@@ -7,6 +7,7 @@ their numbers where they become records, so that whatever else is printed, store
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import gc
@@ -18,6 +19,7 @@ import struct
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import fields, replace
 from pathlib import Path
@@ -38,14 +40,17 @@ _COMMANDS = (
 
 
 def _main() -> None:
-    """Serve jobs until standard input ends. The argument is a file of eight bytes: the time."""
-    with open(sys.argv[1], "r+b") as file:
+    """Serve jobs until standard input ends."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("clock", help="a file of eight bytes: the time")
+    arguments.add_argument("--instrument", metavar="MODULE", help="its inject_leaks() puts leaks into forks")
+    options = arguments.parse_args()
+    with open(options.clock, "r+b") as file:
         shown = mmap.mmap(file.fileno(), 8)
     time.time = lambda: struct.unpack("<d", shown[:8])[0]
     time.time_ns = lambda: int(time.time() * 1e9)
-    load(*_COMMANDS)  # by name: the command line is a room above this one
-    from panstream.audit.product import _leaks as plants
-
+    load(*_COMMANDS)  # by name: the command line is a layer above this one
+    instrument = None if options.instrument is None else importlib.import_module(options.instrument)
     _mask_estimates()
     tree: Any = importlib.import_module("typer.main")
     tree.get_command = functools.cache(tree.get_command)  # every fork would build the same commands
@@ -60,7 +65,7 @@ def _main() -> None:
         else:
             child = os.fork()
             if child == 0:
-                os._exit(_run(job, plants))
+                os._exit(_run(job, instrument))
             answer = {"pid": child}
         print(json.dumps(answer), flush=True)
 
@@ -165,8 +170,9 @@ class _AtOnce(Executor):
         return found
 
 
-def _run(job: dict[str, Any], plants: Any) -> int:
-    code, leaked = 70, int
+def _run(job: dict[str, Any], instrument: Any) -> int:
+    code = 70
+    leaked_code: Callable[[int], int] = int
     try:
         os.chdir(job["directory"])
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -180,7 +186,8 @@ def _run(job: dict[str, Any], plants: Any) -> int:
             time.time, time.time_ns = _REAL
         _count_steps()
         _count_looks()
-        leaked = plants.plant(job.get("plants", ()))
+        if job["plants"]:
+            leaked_code = instrument.inject_leaks(job["plants"])
         sys.argv = ["panstream-audited", *job["argv"]]
         code = 0
         try:
@@ -192,7 +199,7 @@ def _run(job: dict[str, Any], plants: Any) -> int:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-    return leaked(code)
+    return leaked_code(code)
 
 
 if __name__ == "__main__":

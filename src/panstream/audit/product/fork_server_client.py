@@ -29,17 +29,26 @@ class Zygote:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls) -> Iterator[Self]:
-        """Start the process, for any number of audits."""
+    def started(cls, instrument: str | None = None) -> Iterator[Self]:
+        """Start the process, for any number of audits.
+
+        Args:
+            instrument: A module whose ``inject_leaks`` puts leaks into forks; found where this process finds it.
+        """
+        command = [sys.executable, "-P", "-m", "panstream.audit.product.fork_server"]
+        environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+        if instrument is not None:
+            command += ["--instrument", instrument]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
             clock = Path(folder) / "clock"
             clock.write_bytes(struct.pack("<d", time.time()))
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "panstream.audit.product.fork_server", str(clock)],
+                [*command, str(clock)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+                env=environment,
             )
             try:
                 yield cls(process, clock)

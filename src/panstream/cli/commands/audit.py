@@ -176,7 +176,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
 def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
     needed("distributed", "the audit of a system", "dask")
-    from panstream.audit.product.audit import QUICK, ROADS, bundled, try_controls
+    from panstream.audit.product.audit import QUICK, ROADS, bundled
     from panstream.audit.product.fork_server_client import Zygote
 
     paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])
@@ -188,12 +188,11 @@ def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -
     roads = ROADS if full or given else QUICK
     with Zygote.started() as zygote:
         reports = {path.name: _audit_system(path, zygote, rows, roads, as_json) for path in paths}
-        caught = {} if given else try_controls(zygote, full=full)
     if as_json:
-        typer.echo(json.dumps(_system_json(reports, caught)))
+        typer.echo(json.dumps(_system_json(reports)))
     else:
-        _show_system(reports, caught)
-    if not (all(report.ok for report in reports.values()) and all(caught.values())):
+        _show_system(reports)
+    if not all(report.ok for report in reports.values()):
         raise typer.Exit(1)
 
 
@@ -214,7 +213,7 @@ def _audit_system(path: Path, zygote: Zygote, rows: Path | None, roads: Any, qui
         )
 
 
-def _show_system(reports: dict[str, SystemReport], caught: dict[str, str]) -> None:
+def _show_system(reports: dict[str, SystemReport]) -> None:
     for name, report in reports.items():
         declared = sorted({each.fact for each in report.differences if each.fact is not None})
         typer.echo(
@@ -226,13 +225,10 @@ def _show_system(reports: dict[str, SystemReport], caught: dict[str, str]) -> No
             typer.echo(f"  {each.road}, {each.neighbour}: {each.field}: {each.before[:60]!r} / {each.after[:60]!r}")
         if len(report.undeclared) > _SHOWN:
             typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
-    for name, field in caught.items():
-        typer.echo(f"planted leak, {name}: {'caught: ' + field if field else 'NOT CAUGHT'}")
-    if caught:
-        typer.echo(f"{sum(map(bool, caught.values()))} of {len(caught)} planted leaks caught")
+    typer.echo("positive controls: make audit-controls in a source checkout")
 
 
-def _system_json(reports: dict[str, SystemReport], caught: dict[str, str]) -> dict[str, Any]:
+def _system_json(reports: dict[str, SystemReport]) -> dict[str, Any]:
     return {
         "configurations": {
             name: {
@@ -245,5 +241,4 @@ def _system_json(reports: dict[str, SystemReport], caught: dict[str, str]) -> di
             }
             for name, report in reports.items()
         },
-        "planted": {name: bool(field) for name, field in caught.items()},
     }

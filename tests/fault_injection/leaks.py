@@ -1,7 +1,8 @@
-"""Leaks put in on purpose, one for every place that is compared, and the mistakes of earlier versions: all must be
+"""Leaks put in on purpose, one for every field that is compared, and the mistakes of earlier versions: all must be
 caught.
 
-Most make one visible thing depend on how many rows the WHERE of the first query has let through.
+Most make one visible thing depend on how many rows the WHERE of the first query has let through. The fork server of the
+audit imports this module when it is started with ``--instrument tests.fault_injection.leaks``.
 """
 
 from __future__ import annotations
@@ -13,22 +14,58 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
+from panstream.audit.product.audit import ROADS, audit_system, bundled
+from panstream.audit.product.fork_server_client import Zygote
+
 _Change = TypeVar("_Change", bound=Callable[..., Any])
 
-PLANTS: dict[str, tuple[str, Callable[[], None]]] = {}
-"""By name: the road on which the leak shows (run, serve, cluster, beacon, follow, arrival), and what puts it in."""
+INSTRUMENT = __name__
 
-_KEPT = "panstream.engine.runtime.checkpoint:Kept"
+INJECTED_LEAKS: dict[str, tuple[str, Callable[[], None]]] = {}
+"""By name: where the leak shows, a key of ``_SHOWN_BY``, and what puts it in."""
+
+_SHOWN_BY = {  # the bundled configuration and the number of the ingest path
+    "run": ("visitors", 0),
+    "serve": ("visitors", 3),
+    "cluster": ("visitors", 7),
+    "beacon": ("site", 11),
+    "follow": ("visitors", 12),
+    "arrival": ("arrivals", 3),
+}
+_TELLING_NEIGHBOURS = ("section: unknown", "event removed", "visitor: no number")
+_CHECKPOINT = "panstream.engine.runtime.checkpoint:Kept"
 _hits = _rows = _beacons = 0
 _before = -1  # the first step of shards starts their states
 _ending: list[Callable[[int], int]] = []
 
 
-def plant(names: Sequence[str]) -> Callable[[int], int]:
+def run_positive_controls(zygote: Zygote, *, only: Sequence[str] = ()) -> dict[str, str]:
+    """Inject each leak, or ``only`` some, and run the audit; return the first field that gave each away, or nothing.
+
+    Args:
+        zygote: A fork server that was started with ``INSTRUMENT``.
+        only: Names of leaks; all by default.
+    """
+    configurations = {path.stem: path for path in bundled()}
+    telling_fields: dict[str, str] = {}
+    for name in only or INJECTED_LEAKS:
+        configuration, index = _SHOWN_BY[INJECTED_LEAKS[name][0]]
+        report = audit_system(
+            configurations[configuration],
+            zygote,
+            roads=[ROADS[index]],
+            plants=[name],
+            choose=lambda neighbour: neighbour.name in _TELLING_NEIGHBOURS,
+        )
+        telling_fields[name] = report.undeclared[0].field if report.undeclared else ""
+    return telling_fields
+
+
+def inject_leaks(names: Sequence[str]) -> Callable[[int], int]:
     """Put leaks into this process; return what they make of its exit code."""
     for name in names:
         _wrap("panstream.engine.runtime.engine:Engine", "apply", _counting)
-        PLANTS[name][1]()
+        INJECTED_LEAKS[name][1]()
 
     def exit_code(code: int) -> int:
         for change in _ending:
@@ -39,20 +76,20 @@ def plant(names: Sequence[str]) -> Callable[[int], int]:
 
 
 def _wrap(owner: str, name: str, change: Callable[..., Any]) -> None:
-    """Replace a function by ``change(the function, arguments)``."""
-    place = resolve_name(owner)
-    real = getattr(place, name)
-    setattr(place, name, lambda *given, **options: change(real, *given, **options))
+    """Replace a function by ``change(function, *arguments)``."""
+    target = resolve_name(owner)
+    real = getattr(target, name)
+    setattr(target, name, lambda *args, **options: change(real, *args, **options))
 
 
-def _leak(title: str, owner: str, name: str, *, road: str = "run") -> Callable[[_Change], _Change]:
-    """Decorate what takes the place of a function."""
+def _leak(title: str, owner: str, name: str, *, shown_by: str = "run") -> Callable[[_Change], _Change]:
+    """Register what replaces a function."""
 
-    def listed(change: _Change) -> _Change:
-        PLANTS[title] = road, lambda: _wrap(owner, name, change)
+    def register(change: _Change) -> _Change:
+        INJECTED_LEAKS[title] = shown_by, lambda: _wrap(owner, name, change)
         return change
 
-    return listed
+    return register
 
 
 def _counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
@@ -64,29 +101,29 @@ def _counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
     return apply(engine, rows, **options)
 
 
-def _noted(parts: dict[str, bytes], **figures: int) -> dict[str, bytes]:
+def _with_meta(parts: dict[str, bytes], **figures: int) -> dict[str, bytes]:
     return {**parts, "meta": json.dumps({**json.loads(parts["meta"]), **figures}).encode()}
 
 
-_leak("store metadata", _KEPT, "parts")(lambda parts, *given: _noted(parts(*given), hits=_hits))
-_leak("number of rows in the store", _KEPT, "parts")(lambda parts, *given: _noted(parts(*given), rows=_rows))
+_leak("store metadata", _CHECKPOINT, "parts")(lambda parts, *args: _with_meta(parts(*args), hits=_hits))
+_leak("number of rows in the store", _CHECKPOINT, "parts")(lambda parts, *args: _with_meta(parts(*args), rows=_rows))
 
 
 @_leak("times of bad rows are lost", "panstream.engine.runtime.engine:Engine", "_times")
 def _times_of_bad_rows_lost(times: Any, engine: Any, rows: Any) -> Any:
     import numpy as np
 
-    known, found = times(engine, rows)
-    return known, found if found is None or rows.bad is None else np.where(rows.bad, np.nan, found)
+    finite, event_times = times(engine, rows)
+    return finite, event_times if event_times is None or rows.bad is None else np.where(rows.bad, np.nan, event_times)
 
 
-_leak("a further part of the store", _KEPT, "parts")(lambda parts, *given: {**parts(*given), "rest": bytes(_hits)})
+_leak("a further part of the store", _CHECKPOINT, "parts")(lambda parts, *args: {**parts(*args), "rest": bytes(_hits)})
 
 
 @_leak("header of a state", "panstream.primitives.codec", "encode")
 def _in_a_state_header(encode: Any, name: str, parameters: Any, *rest: Any, **options: Any) -> Any:
-    given = json.loads(parameters) if isinstance(parameters, str) else parameters
-    return encode(name, {**given, "hits": _hits}, *rest, **options)
+    header = json.loads(parameters) if isinstance(parameters, str) else parameters
+    return encode(name, {**header, "hits": _hits}, *rest, **options)
 
 
 @_leak("public field of a state", "panstream.primitives.codec", "encode")
@@ -121,15 +158,13 @@ def _in_the_log_of_releases(publish: Any, log: Any, release: Any) -> bool:
 
 
 @_leak("label of a release", "panstream.engine.runtime.engine", "record")
-def _in_a_label(record: Any, *given: Any) -> Any:
-    release = record(*given)
+def _in_a_label(record: Any, *args: Any) -> Any:
+    release = record(*args)
     release.record["until"] = f"2026-01-01T00:00:{_hits:02}Z"
     return release
 
 
-_leak("time of a release", "panstream.engine.runtime.engine", "stamp_of")(
-    lambda *given: f"2026-01-01T00:00:{_hits:02}Z"
-)
+_leak("time of a release", "panstream.engine.runtime.engine", "stamp_of")(lambda *args: f"2026-01-01T00:00:{_hits:02}Z")
 
 
 def _printed(stream: str) -> Callable[[], None]:
@@ -140,19 +175,19 @@ def _printed(stream: str) -> Callable[[], None]:
     return lambda: _ending.append(leaking)
 
 
-PLANTS["exit code"] = "run", lambda: _ending.append(lambda code: 100 + _hits % 50)
-PLANTS["standard output"] = "run", _printed("stdout")
-PLANTS["standard error"] = "run", _printed("stderr")
+INJECTED_LEAKS["exit code"] = "run", lambda: _ending.append(lambda code: 100 + _hits % 50)
+INJECTED_LEAKS["standard output"] = "run", _printed("stdout")
+INJECTED_LEAKS["standard error"] = "run", _printed("stderr")
 
 
-@_leak("headers of responses", "starlette.responses:Response", "__init__", road="serve")
-def _in_headers(init: Any, response: Any, *given: Any, **options: Any) -> None:
-    init(response, *given, **options)
+@_leak("headers of responses", "starlette.responses:Response", "__init__", shown_by="serve")
+def _in_headers(init: Any, response: Any, *args: Any, **options: Any) -> None:
+    init(response, *args, **options)
     response.headers["x-rows"] = str(_hits)
 
 
-_leak("size of responses", "starlette.responses:Response", "render", road="serve")(
-    lambda render, *given: bytes(render(*given)) + b" " * _hits
+_leak("size of responses", "starlette.responses:Response", "render", shown_by="serve")(
+    lambda render, *args: bytes(render(*args)) + b" " * _hits
 )
 
 
@@ -160,18 +195,18 @@ _leak("size of responses", "starlette.responses:Response", "render", road="serve
     "shards take part only where a row was selected",
     "panstream.distributed.sharded._backend:ClusterBackend",
     "_everywhere",
-    road="cluster",
+    shown_by="cluster",
 )
-def _steps_of_shards(everywhere: Any, backend: Any, method: str, *given: Any, **options: Any) -> Any:
+def _steps_of_shards(everywhere: Any, backend: Any, method: str, *args: Any, **options: Any) -> Any:
     global _before
     if method == "apply" and _hits == _before:
         return None
     _before = _hits
-    return everywhere(backend, method, *given, **options)
+    return everywhere(backend, method, *args, **options)
 
 
-@_leak("number of beacons", "panstream.server.website.beacon_buffer:Beacons", "take", road="beacon")
-def _beacons_in_headers(take: Any, *given: Any) -> Any:
+@_leak("number of beacons", "panstream.server.website.beacon_buffer:Beacons", "take", shown_by="beacon")
+def _beacons_in_headers(take: Any, *args: Any) -> Any:
     """Tell in every answer how many beacons came."""
 
     def telling(start: Any, response: Any, headers: Any = None) -> Any:
@@ -181,10 +216,10 @@ def _beacons_in_headers(take: Any, *given: Any) -> Any:
     if not _beacons:
         _wrap("starlette.responses:Response", "init_headers", telling)
     _beacons += 1
-    return take(*given)
+    return take(*args)
 
 
-@_leak("commits of followed rows", "panstream.server.ingest.file_follower:Follower", "_take", road="follow")
+@_leak("commits of followed rows", "panstream.server.ingest.file_follower:Follower", "_take", shown_by="follow")
 def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
     """Store the state once for every row of a followed file that was selected."""
     before = _hits
@@ -198,7 +233,7 @@ def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any)
     "windows opened by a clock that went back",
     "panstream.engine.runtime.engine:Engine",
     "_follow_clock",
-    road="arrival",
+    shown_by="arrival",
 )
 def _windows_opened_again(follow: Any, engine: Any, *, start: bool = False) -> None:
     """Open windows by the clock even if they are over: the next row draws their answers."""
