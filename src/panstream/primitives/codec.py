@@ -1,9 +1,8 @@
 """State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
 
-Layout: ``PANSTRM1`` · u32 header length · header (JSON: public parameters, field shapes, the state's id and how often
-it has published) · payload · 32 bytes SHA-256 of everything before. Format 1 had no id: there it is a hash of the
-bytes, which copies have in common. Arrays of bits are packed eight to a byte, row after row without a gap; everything
-else is little-endian.
+A :mod:`container <panstream.primitives.container>` whose header has the public parameters, the fields' shapes, the
+state's id and how often it has published. Format 1 had no id: there it is a hash of the bytes, which copies have in
+common. Arrays of bits are packed eight to a byte, row after row without a gap; everything else is little-endian.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
+from panstream.primitives.container import STATE, read_container, to_pieces
 
 FORMAT = 2
 _READ = (1, 2)
-_MAGIC = b"PANSTRM1"
 _DIGEST = 32
 _ID = 16
 _DTYPES = {"bits": np.uint8, "packed": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
@@ -106,13 +105,7 @@ def encode(
         payload.append(np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data)
         table.append((declared.name, _file_kind(expected), tuple(shape)))
     header = _header(name, parameters if isinstance(parameters, str) else to_json(parameters), tuple(table), identity)
-    pieces = [_MAGIC, struct.pack("<I", len(header)), header, *payload]
-    if not checked:
-        return b"".join([*pieces, bytes(_DIGEST)])
-    checksum = hashlib.sha256()
-    for piece in pieces:
-        checksum.update(piece)
-    return b"".join([*pieces, checksum.digest()])
+    return b"".join(to_pieces(STATE, header, payload, checksum=checked))
 
 
 def to_json(parameters: Mapping[str, Any]) -> str:
@@ -136,31 +129,16 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], int]:
-    """Return the header and where the payload starts, which itself is not looked at; ``checked`` compares the
-    checksum.
-    """
-    if len(data) < len(_MAGIC) + 4 + _DIGEST or not data.startswith(_MAGIC[:7]):
-        raise InvalidBytes("these are not panstream bytes, or they are cut short")
-    if not data.startswith(_MAGIC):
-        raise InvalidBytes("these bytes have a container version that this release does not know")
-    if checked and hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        raise InvalidBytes("the checksum does not match: the bytes are damaged or cut short")
-    (length,) = struct.unpack_from("<I", data, len(_MAGIC))
-    start = len(_MAGIC) + 4 + length
-    if start > len(data) - _DIGEST:
-        raise InvalidBytes("the header is cut short")
-    try:
-        header = json.loads(data[len(_MAGIC) + 4 : start])
-        version = header["format"]
-    except (ValueError, KeyError, TypeError):
-        raise InvalidBytes("the header cannot be read") from None
+def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], memoryview]:
+    """Return the header and the bytes of the fields, which are not looked at; ``checked`` compares the checksum."""
+    header, body = read_container(data, STATE, checksum=checked, constants=True)
+    version = header.get("format")
     if version not in _READ:
         raise InvalidBytes(f"format version {version!r} is not known; this release reads versions {_READ}")
     if not isinstance(header.get("algorithm"), str) or not isinstance(header.get("parameters"), dict):
         raise InvalidBytes("the header names no algorithm")
     header["parameters"] = {key: _rich(value) for key, value in header["parameters"].items()}
-    return header, start
+    return header, body
 
 
 def read_identity(data: bytes, header: Mapping[str, Any]) -> Identity:
@@ -178,35 +156,35 @@ def read_identity(data: bytes, header: Mapping[str, Any]) -> Identity:
 
 def decode(data: bytes, state_type: type[Any], layout: Mapping[str, FieldLayout], *, checked: bool = True) -> Any:
     """Read the state of ``state_type`` whose fields look exactly as ``layout`` says, or raise InvalidBytes."""
-    header, at = read_header(data, checked=checked)
-    end = len(data) - _DIGEST
+    header, body = read_header(data, checked=checked)
     names = [declared.name for declared in fields(state_type)]
     table = header.get("fields")
     if not isinstance(table, list) or [row[0] if isinstance(row, list) and row else None for row in table] != names:
         raise InvalidBytes("the fields are not those of this algorithm's state")
     values: dict[str, Any] = {}
+    at = 0
     for row in table:
-        values[row[0]], at = _read_field(data, at, end, row, layout[row[0]])
-    if at != end:
+        values[row[0]], at = _read_field(body, at, row, layout[row[0]])
+    if at != len(body):
         raise InvalidBytes("there are more bytes than the fields account for")
     return state_type(**values)
 
 
-def _read_field(data: bytes, at: int, end: int, row: list[Any], expected: FieldLayout) -> tuple[Any, int]:
+def _read_field(body: memoryview, at: int, row: list[Any], expected: FieldLayout) -> tuple[Any, int]:
     if len(row) != 3 or row[1] != _file_kind(expected) or not _fits(row[2], expected.shape):
         raise InvalidBytes(f"field {row[0]} does not have the shape that the parameters ask for")
     if expected.kind == "int":
-        if at + 8 > end:
+        if at + 8 > len(body):
             raise InvalidBytes(f"field {row[0]} is cut short")
-        (number,) = struct.unpack_from("<q", data, at)
+        (number,) = struct.unpack_from("<q", body, at)
         _check_range(row[0], number, number, expected)
         return number, at + 8
     count = int(np.prod(row[2], dtype=object)) if row[2] else 1
     item = np.dtype(_DTYPES[expected.kind])
     size = (count + 7) // 8 if row[1] == "bits" else count * item.itemsize
-    if at + size > end:
+    if at + size > len(body):
         raise InvalidBytes(f"field {row[0]} is cut short")
-    raw = np.frombuffer(data, np.uint8, size, at)
+    raw = np.frombuffer(body, np.uint8, size, at)
     if expected.kind == "packed":
         return _rows_of(raw, row), at + size
     if expected.kind == "bits":

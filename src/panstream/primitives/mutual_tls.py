@@ -18,10 +18,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from panstream.errors import InvalidParameter, PeerUnreachable
-from panstream.primitives.memory.scratch import leaves_nothing, wipe
+from panstream.primitives.memory.scratch import leaves_nothing, wipe_bytearray
 
 PATH = "/v1/ask"
 _KIND = "application/octet-stream"
@@ -132,7 +130,7 @@ def _handler(
             try:
                 return self._take(data)
             finally:
-                wipe_message(data)
+                wipe_bytearray(data)
 
         def _take(self, data: bytearray) -> None:
             if not _filled(self.rfile, data):  # in any case: a refusal would be lost with what is left unread
@@ -146,7 +144,7 @@ def _handler(
             try:
                 return self._reply(200, reply)
             finally:
-                wipe_message(reply)
+                wipe_bytearray(reply)
 
         def _reply(self, status: int, body: bytes | bytearray) -> None:
             self.send_response(status)
@@ -243,12 +241,6 @@ def _filled(source: Any, data: bytearray) -> bool:
     while left and (got := source.readinto(left)):
         left = left[got:]
     return not left
-
-
-def wipe_message(data: bytearray) -> None:
-    """Fill a message with zeros."""
-    if data:
-        wipe(np.frombuffer(data, np.uint8))
 
 
 def _load(context: ssl.SSLContext, identity: Identity) -> None:

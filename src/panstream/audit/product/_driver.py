@@ -360,14 +360,15 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def _state(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the header and the public fields of a state; of noised ones only the shape, which the header has."""
-    header, start = codec.read_header(data, checked=False)
+    header, body = codec.read_header(data, checked=False)
     yield from _flat({key: value for key, value in header.items() if key != "id"}, "header")
     roles = _roles(header)
+    start = 0
     for name, kind, shape in header["fields"]:
         cells = int(np.prod(shape, dtype=np.int64)) if shape else 1
         size = 8 if kind == "int" else -(-cells // 8) if kind in ("bits", "packed") else cells * _WIDTHS[kind]
         if roles.get(name, "public") == "public":
-            raw = data[start : start + size]
+            raw = body[start : start + size]
             yield f"field {name}", str(struct.unpack("<q", raw)[0]) if kind == "int" else raw.hex()
         start += size
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from panstream.algorithms.secret_shared.party import After, Party, Share, Task
 from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.algorithms.secret_shared.share_rules import Dealt
-from panstream.distributed.two_party.messages import overwrite, unpack
+from panstream.distributed.two_party.messages import unpack
 from panstream.errors import MachineError
-from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.memory.scratch import wipe, wipe_bytearray
 from panstream.primitives.noise import Source
 
 SEED_BYTES = 32
@@ -110,14 +110,14 @@ def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDAr
     try:
         reply = peer(message)
     finally:
-        overwrite(message)
+        wipe_bytearray(message)
     try:
         header, body = unpack(reply)
         if "refused" in header:
             raise MachineError(f"the other machine refused: {header['refused']}")
         yield header, body
     finally:
-        overwrite(reply)
+        wipe_bytearray(reply)
 
 
 def prepared_answers(shares: Mapping[str, Share]) -> list[tuple[str, int]]:

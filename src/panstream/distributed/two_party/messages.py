@@ -1,9 +1,11 @@
-"""Messages between the front end and the two machines: a header of public facts, then arrays of public sizes."""
+"""Messages between the front end and the two machines: a header of public facts, then arrays of public sizes.
+
+The sizes follow from rules that both sides know, so the message does not name them and its reader cuts by the rules.
+"""
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,44 +14,27 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.secret_shared.party import Task
 from panstream.algorithms.secret_shared.running_sums import find_rule
-from panstream.errors import MachineError
-from panstream.primitives.memory.scratch import wipe
-
-_MOST_HEADER = 1 << 24
+from panstream.errors import InvalidBytes, MachineError
+from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_container, to_pieces
 
 
 def pack(header: dict[str, Any], arrays: Sequence[NDArray[Any]] = ()) -> bytearray:
-    """Return a message in memory of its own, which whoever sends it overwrites."""
-    text = json.dumps(header, separators=(",", ":")).encode()
-    flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
-    out = bytearray(4 + len(text) + sum(array.size for array in flat))
-    struct.pack_into("<I", out, 0, len(text))
-    out[4 : 4 + len(text)] = text
-    at = 4 + len(text)
-    for array in flat:
-        out[at : at + array.size] = array.data
-        at += array.size
-    return out
+    """Return a message in memory of its own, which whoever sends it overwrites.
+
+    It has no checksum: TLS authenticates it, and shares pass through no more memory than they must.
+    """
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    body = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
+    return bytearray().join(to_pieces(MESSAGE, text, body, checksum=False))
 
 
 def unpack(data: bytearray) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Return the header, and the bytes behind it where they lie; whoever owns the message overwrites it."""
     try:
-        (length,) = struct.unpack_from("<I", data)
-        if length > _MOST_HEADER or 4 + length > len(data):
-            raise ValueError
-        header = json.loads(bytes(data[4 : 4 + length]))
-        if not isinstance(header, dict):
-            raise ValueError
-    except (struct.error, ValueError):
-        raise MachineError("a message cannot be read: is the other side of the same release?") from None
-    return header, np.frombuffer(data, np.uint8, offset=4 + length)
-
-
-def overwrite(message: bytearray) -> None:
-    """Fill a message with zeros."""
-    if message:
-        wipe(np.frombuffer(message, np.uint8))
+        header, body = read_container(data, MESSAGE, checksum=False, max_header=MAX_MESSAGE_HEADER)
+    except InvalidBytes as error:
+        raise MachineError(f"a message cannot be read ({error}): is the other side of the same release?") from None
+    return header, np.frombuffer(body, np.uint8)
 
 
 def told(task: Task, kinds: dict[str, str]) -> dict[str, Any]:

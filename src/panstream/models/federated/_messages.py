@@ -1,15 +1,7 @@
-"""Messages as bytes: a JSON header and raw arrays, versioned, size-limited, decoded strictly. Nothing is executed.
+"""Messages as bytes: a kind, JSON fields and raw arrays in a container, size-limited, decoded strictly.
 
-::
-
-    4 bytes  PFED
-    2 bytes  format version
-    4 bytes  length of the header
-    header   JSON object: kind, fields, arrays = [[name, type, shape], ...]
-    arrays   little-endian values, one after the other
-    32 bytes SHA-256 of everything before
-
-The same message has the same bytes everywhere, so its digest names a question for ever.
+The header has kind, fields and arrays = [[name, type, shape], ...]; the arrays follow it as little-endian values, one
+after the other. The same message has the same bytes everywhere, so its digest names a question for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,13 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_container, to_pieces
 
 LARGEST_MESSAGE = 1 << 28
-LARGEST_HEADER = 1 << 24
-_MAGIC = b"PFED"
-_VERSION = 1
-_START = struct.Struct("<4sHI")
-_DIGEST = 32
 _TYPES: dict[str, np.dtype[Any]] = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8"), "<u2": np.dtype("<u2")}
 _DEEPEST = 16
 
@@ -53,40 +40,30 @@ class Message:
 
     def encode(self, limit: int = LARGEST_MESSAGE) -> bytes:
         """Return the bytes of the message."""
-        layout, pieces = [], []
+        layout = []
+        body = []
         for name, array in self.arrays.items():
             kind = array.dtype.newbyteorder("<").str
             if kind not in _TYPES:
                 raise InvalidParameter(f"array {name!r} must be of int64, float64 or uint16, got {array.dtype}")
             layout.append([name, kind, list(array.shape)])
-            pieces.append(np.ascontiguousarray(array, _TYPES[kind]).tobytes())
+            body.append(np.ascontiguousarray(array, _TYPES[kind]).tobytes())
         content = {"kind": self.kind, "fields": dict(self.fields), "arrays": layout}
         header = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-        body = b"".join([_START.pack(_MAGIC, _VERSION, len(header)), header, *pieces])
-        if len(body) + _DIGEST > limit or len(header) > LARGEST_HEADER:
+        data = b"".join(to_pieces(MESSAGE, header, body))
+        if len(data) > limit or len(header) > MAX_MESSAGE_HEADER:
             raise InvalidParameter(f"a message must have at most {limit} bytes")
-        return body + hashlib.sha256(body).digest()
+        return data
 
     @classmethod
     def decode(cls, data: bytes, limit: int = LARGEST_MESSAGE) -> Message:
         """Read a message; raise InvalidBytes for anything that :meth:`encode` would not have written."""
         if len(data) > limit:
             raise InvalidBytes(f"a message must have at most {limit} bytes")
-        if len(data) < _START.size + _DIGEST:
-            raise InvalidBytes("the message is cut short")
-        magic, version, length = _START.unpack_from(data)
-        if magic != _MAGIC:
-            raise InvalidBytes("this is not a message of panstream")
-        if version != _VERSION:
-            raise InvalidBytes(f"message version {version} is not known; this release reads {_VERSION}")
-        body = memoryview(data)[:-_DIGEST]
-        if hashlib.sha256(body).digest() != data[-_DIGEST:]:
-            raise InvalidBytes("the message is damaged: its checksum does not match")
-        end = _START.size + length
-        if length > LARGEST_HEADER or end > len(body):
-            raise InvalidBytes("the header of the message is longer than the message")
-        header = _header(bytes(body[_START.size : end]))
+        header, body = read_container(data, MESSAGE, max_header=MAX_MESSAGE_HEADER)
+        _check_header(header)
         arrays: dict[str, NDArray[Any]] = {}
+        end = 0
         for name, kind, shape in header["arrays"]:
             size = math.prod(shape) * _TYPES[kind].itemsize
             if end + size > len(body):
@@ -156,12 +133,8 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _header(text: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
-        raise InvalidBytes("the header of the message is not valid JSON") from None
-    if not isinstance(header, dict) or set(header) != {"kind", "fields", "arrays"}:
+def _check_header(header: dict[str, Any]) -> None:
+    if header.keys() != {"kind", "fields", "arrays"}:
         raise InvalidBytes("the header of the message must have kind, fields and arrays")
     if not isinstance(header["kind"], str) or not isinstance(header["fields"], dict):
         raise InvalidBytes("kind must be a string and fields an object")
@@ -170,7 +143,6 @@ def _header(text: bytes) -> dict[str, Any]:
     names = [each[0] for each in header["arrays"]]
     if len(set(names)) != len(names):
         raise InvalidBytes("two arrays of the message have the same name")
-    return header
 
 
 def _is_layout(each: Any) -> bool:
@@ -184,14 +156,3 @@ def _is_layout(each: Any) -> bool:
         and len(each[2]) <= _DEEPEST
         and all(type(size) is int and 0 <= size <= LARGEST_MESSAGE for size in each[2])
     )
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found

@@ -59,6 +59,12 @@ def wipe_bytes(data: bytes) -> None:
         wipe_at(id(data) + _HEADER, len(data))
 
 
+def wipe_bytearray(data: bytearray) -> None:
+    """Overwrite a bytearray in place."""
+    if data:
+        wipe(np.frombuffer(data, np.uint8))
+
+
 def clear_registers() -> None:
     """Clear every register that a function may change, and the stack below this call, where earlier calls stored them.
 
