@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.secret_shared.party import Task
 from panstream.algorithms.secret_shared.running_sums import find_rule
-from panstream.errors import InvalidBytes, MachineError
+from panstream.errors import InvalidBytes, MachineError, translated
 from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_container, to_pieces
 
 
@@ -30,10 +30,11 @@ def pack(header: dict[str, Any], arrays: Sequence[NDArray[Any]] = ()) -> bytearr
 
 def unpack(data: bytearray) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Return the header, and the bytes behind it where they lie; whoever owns the message overwrites it."""
-    try:
-        header, body = read_container(data, MESSAGE, checksum=False, max_header=MAX_MESSAGE_HEADER)
-    except InvalidBytes as error:
-        raise MachineError(f"a message cannot be read ({error}): is the other side of the same release?") from None
+    header, body = translated(
+        lambda: read_container(data, MESSAGE, checksum=False, max_header=MAX_MESSAGE_HEADER),
+        InvalidBytes,
+        lambda error: MachineError(f"a message cannot be read ({error}): is the other side of the same release?"),
+    )
     return header, np.frombuffer(body, np.uint8)
 
 
