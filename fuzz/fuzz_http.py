@@ -5,19 +5,19 @@ import fuzzing
 with fuzzing.instrumented():
     import h11
 
-    from panstream.server.http.protocol import Parser
+    from panstream.server.http.request_parser import RequestParser
 
 
 def test_one_input(data: bytes) -> None:
     """The first byte says how long the pieces are."""
-    parser = Parser(h11.SERVER, 1 << 14)
+    parser = RequestParser(1 << 14)
     piece = 1 + (data[0] if data else 0)
     try:
         for start in range(1, len(data), piece):
-            parser.receive_data(data[start : start + piece])
+            parser.receive(data[start : start + piece])
             while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
-                if parser.their_state is h11.DONE:
-                    return
+                if parser.body_complete:
+                    parser.next_request()
     except h11.RemoteProtocolError:
         pass
     finally:

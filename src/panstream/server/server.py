@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import signal
 import socket
+import ssl
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +21,8 @@ import numpy as np
 from panstream.errors import InvalidParameter, MissingExtra, PanstreamError, translated
 
 try:
+    import h11  # noqa: F401
     import starlette  # noqa: F401
-    import uvicorn
 except ImportError:
     raise MissingExtra("the server", "server") from None
 
@@ -39,7 +41,7 @@ from panstream.server.errors import Refusal
 from panstream.server.http.app import application
 from panstream.server.http.connection_limiter import Door
 from panstream.server.http.file_descriptors import files_for_connections
-from panstream.server.http.protocol import Protocol, Shared
+from panstream.server.http.protocol import EventProtocol, ServerState
 from panstream.server.ingest.buffer_wiping import Sweeper
 from panstream.server.ingest.file_follower import Follower
 from panstream.server.ingest.jobs import FastPath
@@ -49,7 +51,9 @@ from panstream.server.website.beacon_buffer import Beacons
 
 OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release
 
-_GRACE = 20  # seconds for requests under way when the server stops
+_GRACE = 20.0  # seconds for requests under way when the server stops
+_TICK = 0.1  # seconds between looks at whether it should
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _WORDS = {
     "int": "1",
     "double": "1.0",
@@ -77,7 +81,7 @@ class Settings:
     format: str | None = None  # of those files
 
 
-class _Server(uvicorn.Server):
+class _Server:
     """A server that is ready to run. ``started`` is told its address."""
 
     def __init__(
@@ -85,6 +89,7 @@ class _Server(uvicorn.Server):
         service: Service,
         access: Access,
         settings: Settings,
+        tls: ssl.SSLContext | None,
         listening: socket.socket,
         started: Callable[[str], None],
     ) -> None:
@@ -101,26 +106,10 @@ class _Server(uvicorn.Server):
             if web.source == "beacon":
                 self._beacons = Beacons(web, gate, service.worker.submit, service.check_running, period)
                 pages += site.routes(self._beacons, limits.body_time)
-        super().__init__(
-            uvicorn.Config(
-                application(service, access, gate, pages),
-                loop="asyncio",
-                http=Protocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                timeout_graceful_shutdown=_GRACE,
-                h11_max_incomplete_event_size=limits.head,
-                ssl_certfile=settings.certificate,
-                ssl_keyfile=settings.private_key,
-            )
-        )
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
         fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
-        self._shared = Shared(limits, fast_path, self._beacons)
+        app = application(service, access, gate, pages)
+        self.state = ServerState(app, limits, fast_path, self._beacons)
         self.door = Door(limits, files=files_for_connections())
         if self.door.most < limits.connections:
             print(
@@ -129,10 +118,15 @@ class _Server(uvicorn.Server):
                 file=sys.stderr,
             )
         host, port = listening.getsockname()[:2]
-        scheme = "http" if settings.certificate is None else "https"
+        scheme = "http" if tls is None else "https"
         self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         self.worker = service.worker
-        self._service, self._listening, self._started = service, listening, started
+        self._service = service
+        self._tls = tls
+        self._listening = listening
+        self._started = started
+        self._stop_requested = False
+        self._skip_grace = False
         self.signal: int | None = None  # that stopped the server
 
     def run_until_stopped(self) -> None:
@@ -141,7 +135,7 @@ class _Server(uvicorn.Server):
         Raises PanstreamError if the engine's thread ended, which stops the server too.
         """
         with contextlib.closing(self._listening):
-            self.run([self._listening])
+            asyncio.run(self._serve())
         if self._follower is not None and self._follower.error is not None:
             raise self._follower.error
         if self.worker.dead:
@@ -149,27 +143,31 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Ask it to stop, from any thread."""
-        self.should_exit = True
+        self._stop_requested = True
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
+    async def _serve(self) -> None:
+        with self._signals_noted():
+            self._start()
+            while not self._stop_requested:
+                await asyncio.sleep(_TICK)
+            await self._shut_down()
+
+    def _start(self) -> None:
         _warm_up(self._service.config)
         self._service.start()
         Sweeper.start()
-        await super().startup([])
         if self._beacons is not None:
             self._beacons.start()
         if self._follower is not None:
             self._follower.start()
-        new = partial(Protocol, self.config, self.server_state, asyncio.get_running_loop(), self._shared)
-        self.door.open(self._listening, new, self.config.ssl)
+        self.door.open(self._listening, partial(EventProtocol, self.state, asyncio.get_running_loop()), self._tls)
         self._started(self.address)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def _shut_down(self) -> None:
         """End, after what is under way."""
         self._service.begin_stop()
         self.door.close()
-        await super().shutdown(sockets)
+        await self._finish_requests()
         if self._beacons is not None:
             self._beacons.stop()
         if self._follower is not None:
@@ -177,11 +175,34 @@ class _Server(uvicorn.Server):
         await self._service.stop()
         Sweeper.stop()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    async def _finish_requests(self) -> None:
+        for connection in list(self.state.connections):
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _GRACE
+        while (self.state.connections or self.state.tasks) and not self._skip_grace and loop.time() < deadline:
+            await asyncio.sleep(_TICK)
+        for task in self.state.tasks:
+            task.cancel()
+
+    @contextlib.contextmanager
+    def _signals_noted(self) -> Iterator[None]:
+        """Have signals stop the server; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Note a signal; the second one does not wait."""
-        self.signal = sig
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        self.signal = number
+        self._skip_grace = self._stop_requested
+        self._stop_requested = True
 
 
 def make_server(
@@ -199,8 +220,6 @@ def make_server(
             '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others '
             "of its batch count, which no claim covers"
         )
-    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
-    logging.getLogger("uvicorn").propagate = False
 
     def open_engine(publish: Callable[[Release], None]) -> Engine:
         if engine is not None:
@@ -212,23 +231,34 @@ def make_server(
 
     server: _Server
     access = Access.load(settings.tokens, settings.host)
-    _check_tls(settings)
+    tls = _tls_context(settings)
     listening = _listen(settings)
     try:
         service = Service(config, open_engine, ended=lambda: server.stop(), limits=settings.limits)
-        server = _Server(service, access, settings, listening, started)
+        server = _Server(service, access, settings, tls, listening, started)
     except BaseException:
         listening.close()
         raise
     return server
 
 
-def _check_tls(settings: Settings) -> None:
-    if (settings.certificate is None) != (settings.private_key is None):
+def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+    certificate, key = settings.certificate, settings.private_key
+    if (certificate is None) != (key is None):
         raise InvalidParameter("certificate and private key are given together")
-    for file in (settings.certificate, settings.private_key):
-        if file is not None and not file.is_file():
+    if certificate is None or key is None:
+        return None
+    for file in (certificate, key):
+        if not file.is_file():
             raise InvalidParameter(f"there is no file {file.name!r}")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:
+        raise InvalidParameter(
+            f"{certificate.name!r} and {key.name!r} must be a certificate chain and its key, in PEM: {error}"
+        ) from None
+    return context
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -211,7 +211,7 @@ def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured:
                 assert idle.recv(15) == b"HTTP/1.1 200 OK"
                 ask(server, tls, flooding, bad)
         assert statuses == [200] * 60
-        assert len(server.running.server_state.connections) <= LIMITS.connections
+        assert len(server.running.state.connections) <= LIMITS.connections
 
 
 @pytest.mark.slow

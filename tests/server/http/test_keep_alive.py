@@ -8,16 +8,14 @@ from itertools import product
 from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
 from panstream.server.auth import Gate, Limits
 from panstream.server.http.connection_limiter import Door, Guest
-from panstream.server.http.protocol import Protocol, Shared
+from panstream.server.http.protocol import KEEP_ALIVE, EventProtocol, ServerState
 from panstream.server.ingest.jobs import FastPath, Job, read_head
 from panstream.server.ingest.request_bodies import Body
 
-KEEP = 5.0
+KEEP = KEEP_ALIVE
 PATIENT = Limits(head_time=1000.0, body_time=1000.0, body_rate=0.01)
 FIRST = b"POST /fast HTTP/1.1\r\n"
 REQUESTS = {
@@ -110,12 +108,8 @@ class Connection:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
             await send({"type": "http.response.body", "body": b"ok"})
 
-        config = uvicorn.Config(
-            app, http=Protocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=int(KEEP)
-        )
-        config.load()
         guest = Guest(Door(limits), None, 0)  # type: ignore[arg-type]  # which the door does not count
-        self.protocol: Any = Protocol(config, ServerState(), loop, Shared(limits, HeldPath(self.held)), guest)
+        self.protocol: Any = EventProtocol(ServerState(app, limits, HeldPath(self.held)), loop, guest)
         self.protocol.connection_made(self.wire)
 
     def send(self, data: bytes) -> None:
@@ -163,6 +157,34 @@ def test_busy_connections_are_kept_and_idle_ones_closed(loop: Clockwork, kinds: 
             loop.wait(0.9 * KEEP)
             assert not connection.wire.closed, f"closed too soon after request {number + 1}"
     loop.wait(1.2 * KEEP)
+    assert connection.wire.closed
+
+
+def test_a_connection_that_is_idle_after_a_refused_body_is_closed(loop: Clockwork) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    connection = Connection(loop)
+    connection.protocol._state.app = refuse
+    connection.send(b"POST /long HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n")
+    assert connection.wire.written.startswith(b"HTTP/1.1 404 ")
+    loop.wait(2 * KEEP)
+    connection.send(b"late")
+    loop.wait(0.9 * KEEP)
+    assert not connection.wire.closed
+    loop.wait(0.3 * KEEP)
+    assert connection.wire.closed
+
+
+def test_a_head_that_begins_behind_a_request_has_a_time_limit(loop: Clockwork) -> None:
+    connection = Connection(loop, Limits(head_time=3 * KEEP))
+    connection.send(REQUESTS["get"] + REQUESTS["get"][:-1])
+    connection.answer()
+    loop.wait(2.8 * KEEP)
+    assert not connection.wire.closed
+    loop.wait(0.4 * KEEP)
+    assert b"HTTP/1.1 408 " in connection.wire.written
     assert connection.wire.closed
 
 
