@@ -335,6 +335,9 @@ def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
         make_server(config, Settings(host="0.0.0.0", port=0))
     with pytest.raises(InvalidParameter, match="given together"):
         make_server(config, Settings(port=0, certificate=tmp_path / "x"))
+    (tmp_path / "x").write_text("no certificate")
+    with pytest.raises(InvalidParameter, match=r"'x' and 'x' must be a certificate chain and its key"):
+        make_server(config, Settings(port=0, certificate=tmp_path / "x", private_key=tmp_path / "x"))
     (tmp_path / "tokens").write_text("gate ingest nothex\n")
     with pytest.raises(InvalidParameter, match="line 1"):
         make_server(config, Settings(port=0, tokens=tmp_path / "tokens"))
