@@ -20,7 +20,7 @@ from panstream.algorithms.turnstile import BlockCounter, LegendreCounter
 
 FIRST, NUMBERS = 12_000, 7_000  # customer numbers go from 12000 to 18999: public
 EPSILON, CROP, HEAVY = 2.0, 500, 1_000
-LEAST = -500  # nobody is taken to send back 500 more than was bought this year
+MIN_NET_WEIGHT = -500  # nobody is taken to send back 500 more than was bought this year
 
 
 def order_lines() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -43,7 +43,7 @@ def main() -> None:
         "customers whose net quantity is not 0": LegendreCounter(**known),
         f"sum of net quantities, each up to {CROP}": BlockCounter(**known, crop=CROP, largest=300_000),
         f"customers who hold {HEAVY:,} or more": HeavyHitterCount(
-            **known, threshold=HEAVY, largest=300_000, least=LEAST
+            **known, threshold=HEAVY, largest=300_000, min_net_weight=MIN_NET_WEIGHT
         ),
     }
     monitors = {name: counter.start() for name, counter in counters.items()}

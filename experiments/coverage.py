@@ -69,7 +69,7 @@ def main() -> int:
         for name, net in loads(threshold).items():
             least = int(net.min()) if net.min() < 0 else None
             counter = HeavyHitterCount(
-                universe=USERS, epsilon=2.0, threshold=threshold, least=least, largest=int(net.max())
+                universe=USERS, epsilon=2.0, threshold=threshold, min_net_weight=least, largest=int(net.max())
             )
             batch = counter.batch(np.arange(USERS), weight=net)
             shares.append(show(counter, batch, name, int((net >= threshold).sum()), runs))

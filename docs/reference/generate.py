@@ -49,7 +49,6 @@ EVERYWHERE = {
     "levels": "levels of a bitmap or tree; chosen for you by default.",
     "max_weight": "the largest weight of a row, of either sign.",
     "memory": "bytes that the state may take.",
-    "mixed": "whether ids pass a public mixer before the polynomial of `independence`.",
     "releases": "how many answers there will be.",
     "window": "ticks in a row in which a user's rows are protected together.",
 }

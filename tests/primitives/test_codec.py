@@ -130,7 +130,7 @@ def test_garbage_without_a_checksum_is_refused(data: bytes) -> None:
 def test_what_has_no_checksum_is_read_only_where_that_is_asked_for() -> None:
     bare = Monitor.from_bytes(GOOD).to_bytes(checked=False)
     assert bare == GOOD[:-32] + bytes(32)
-    for data in (bare, GOOD):  # stores of earlier releases have checksums
+    for data in (bare, GOOD):
         assert Monitor.from_bytes(data, checked=False).to_bytes() == GOOD
     with pytest.raises(InvalidBytes, match="checksum"):
         Monitor.from_bytes(bare)
@@ -144,10 +144,7 @@ def test_golden_file_of_version_1_is_read_for_ever() -> None:
     assert monitor.algorithm == OptBern(universe=100, epsilon=1.0, sample=40, releases=2, key=9)
     assert "".join(map(str, unpacked(monitor.state.bits, 40))) == "1100111101100110001100100010100101101100"
     assert monitor.state.released == 1
-    header, body = codec.read_header(data)
-    again, body_again = codec.read_header(monitor.to_bytes())
-    assert body_again == body
-    assert {key: again[key] for key in header} == {**header, "format": codec.FORMAT}
+    assert monitor.to_bytes() == data
 
 
 def test_your_own_algorithm_can_be_registered() -> None:

@@ -115,11 +115,12 @@ def test_windows_of_different_lengths_do_not_share_a_total() -> None:
         ledger.charge("again", Claim(epsilon=1.0, unit="user-window", window=86_400.0))
 
 
-def test_ledgers_without_windows_are_still_read() -> None:
-    old = {"limits": [], "entries": [["a", 1.0, 0.0, "user", "add-remove"], ["b", "inf", 0.0, "event", "add-remove"]]}
-    ledger = Ledger.from_json(old)
-    assert [(name, claim.epsilon, claim.window) for name, claim in ledger] == [("a", 1.0, None), ("b", math.inf, None)]
-    for damaged in ([["a"]], [["a", 1.0, 0.0, "person", "add-remove"]], [["a", 1.0, 0.0, "user", "swap"]], [[], 3]):
+def test_damaged_ledgers_are_refused() -> None:
+    whole = ["a", 1.0, 0.0, "user", "add-remove", None, None]
+    assert [name for name, _ in Ledger.from_json({"limits": [], "entries": [whole]})] == ["a"]
+    person = [*whole[:3], "person", *whole[4:]]
+    swap = [*whole[:4], "swap", *whole[5:]]
+    for damaged in ([["a"]], [whole[:-1]], [[*whole, 1.0]], [person], [swap], [[], 3]):
         with pytest.raises(InvalidBytes, match="not a ledger"):
             Ledger.from_json({"limits": [], "entries": damaged})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import BudgetExhausted
@@ -114,9 +114,9 @@ class Algorithm(Protocol[StateT]):
         return {declared.name: getattr(self, declared.name) for declared in fields(self) if declared.init}  # type: ignore[arg-type]
 
     @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return parameters as bytes hold them, with what an earlier release left out as it was meant then."""
-        return parameters
+    def from_parameters(cls, parameters: dict[str, Any]) -> Self:
+        """Rebuild the value whose ``parameters`` were stored."""
+        return cls(**parameters)
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ Pure data: looking a name up imports only the module it names.
 
 from __future__ import annotations
 
-__all__ = ["ALGORITHMS", "FORMER"]
+__all__ = ["ALGORITHMS"]
 
 ALGORITHMS: dict[str, str] = {
     # density: a known population
@@ -52,9 +52,4 @@ ALGORITHMS: dict[str, str] = {
     "LogarithmicMechanism": "panstream.papers.counters.logarithmic",
     "SimpleCounterI": "panstream.papers.counters.simple_counters",
     "SimpleCounterII": "panstream.papers.counters.simple_counters",
-}
-
-FORMER: dict[str, tuple[str, dict[str, object]]] = {
-    # names that only stored bytes know: what they are called now, and with which options
-    "UserBits": ("OptBern", {"count": True}),
 }

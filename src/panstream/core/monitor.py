@@ -194,7 +194,7 @@ class Monitor(Generic[StateT]):
         """Continue from what :meth:`to_bytes` wrote, with its id and its count of releases."""
         header, _ = codec.read_header(data, checked=checked)
         algorithm = built(header)
-        identity = codec.read_identity(data, header)
+        identity = codec.read_identity(header)
         state = codec.decode(data, algorithm.state_type, algorithm.layout(), checked=False)
         monitor = cls(algorithm, state=state, source=source)
         monitor._id, monitor._published = identity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, TypeVar
 
-from panstream.core.catalogue import ALGORITHMS, FORMER
+from panstream.core.catalogue import ALGORITHMS
 from panstream.errors import InvalidBytes, InvalidParameter
 
 AlgorithmT = TypeVar("AlgorithmT")
@@ -16,7 +16,7 @@ _REGISTERED: dict[str, type[Any]] = {}
 def register(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """Make your own algorithm known by its class name, for ``Monitor.from_bytes`` and the conformance suite."""
     name = algorithm.__name__
-    if name in ALGORITHMS or name in FORMER or _REGISTERED.get(name, algorithm) is not algorithm:
+    if name in ALGORITHMS or _REGISTERED.get(name, algorithm) is not algorithm:
         raise InvalidParameter(f"an algorithm named {name} is already registered")
     _REGISTERED[name] = algorithm
     return algorithm
@@ -34,10 +34,9 @@ def find(name: str) -> type[Any]:
 
 def built(header: dict[str, Any]) -> Any:
     """Return the algorithm that a header of stored bytes names, or raise InvalidBytes."""
-    name, meant = FORMER.get(header["algorithm"], (header["algorithm"], {}))
-    kind = find(name)
+    kind = find(header["algorithm"])
     try:
-        return kind(**kind.stored({**header["parameters"], **meant}))
+        return kind.from_parameters(header["parameters"])
     except (TypeError, InvalidParameter):
         refused = f"the parameters are not those of {header['algorithm']}"
     raise InvalidBytes(refused)

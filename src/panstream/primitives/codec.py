@@ -1,14 +1,13 @@
 """State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
 
 A :mod:`container <panstream.primitives.container>` whose header has the public parameters, the fields' shapes, the
-state's id and how often it has published. Format 1 had no id: there it is a hash of the bytes, which copies have in
-common. Arrays of bits are packed eight to a byte, row after row without a gap; everything else is little-endian.
+state's id and how often it has published. Arrays of bits are packed eight to a byte, row after row without a gap;
+everything else is little-endian.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import struct
 import sys
@@ -23,9 +22,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidBytes
 from panstream.primitives.container import STATE, read_container, to_pieces
 
-FORMAT = 2
-_READ = (1, 2)
-_DIGEST = 32
+FORMAT = 1
 _ID = 16
 _DTYPES = {"bits": np.uint8, "packed": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
 
@@ -133,18 +130,16 @@ def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], m
     """Return the header and the bytes of the fields, which are not looked at; ``checked`` compares the checksum."""
     header, body = read_container(data, STATE, checksum=checked, constants=True)
     version = header.get("format")
-    if version not in _READ:
-        raise InvalidBytes(f"format version {version!r} is not known; this release reads versions {_READ}")
+    if version != FORMAT:
+        raise InvalidBytes(f"format version {version!r} is not known; this release reads version {FORMAT}")
     if not isinstance(header.get("algorithm"), str) or not isinstance(header.get("parameters"), dict):
         raise InvalidBytes("the header names no algorithm")
     header["parameters"] = {key: _rich(value) for key, value in header["parameters"].items()}
     return header, body
 
 
-def read_identity(data: bytes, header: Mapping[str, Any]) -> Identity:
-    """Return the id of a state and how often it had published; bytes of format 1 are named by a hash of themselves."""
-    if header["format"] == 1:
-        return hashlib.sha256(data[:-_DIGEST]).digest()[:_ID], 0
+def read_identity(header: Mapping[str, Any]) -> Identity:
+    """Return the id of a state and how often it had published."""
     try:
         name, published = bytes.fromhex(header["id"]), int(header["published"], 16)
     except (KeyError, TypeError, ValueError):

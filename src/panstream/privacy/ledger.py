@@ -20,14 +20,7 @@ from panstream.privacy.rounding import multiple, total
 
 Kind = tuple[Unit, Adjacency]
 Charge = tuple[str, Claim]  # what was paid for, and how much
-_PAID = (
-    "epsilon",
-    "delta",
-    "unit",
-    "adjacency",
-    "window",
-    "event_epsilon",
-)  # as stored; once without the last two
+_PAID = ("epsilon", "delta", "unit", "adjacency", "window", "event_epsilon")  # as stored
 _TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
 
 # A change of one such unit is a change of one unit of each of these at most.
@@ -193,7 +186,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ledger:
-        """Read what :meth:`to_json` wrote, with or without the length of windows and the loss of single events."""
+        """Read what :meth:`to_json` wrote."""
         try:
             limits = {(unit, adjacency): float(limit) for unit, adjacency, limit in data["limits"]}
             entries = [_charge(*row) for row in data["entries"]]
@@ -248,9 +241,7 @@ def _windows(length: float | None, other: float | None) -> int | None:
 
 
 def _charge(name: str, *paid: Any) -> Charge:
-    if len(paid) > len(_PAID):
-        raise TypeError
-    given = dict(zip(_PAID, paid, strict=False))
+    given = dict(zip(_PAID, paid, strict=True))
     numbers = {key: float(given[key]) for key in given if key not in ("unit", "adjacency") and given[key] is not None}
     return name, Claim(**given | numbers)
 

@@ -92,12 +92,12 @@ def test_it_says_when_heavy_hitters_drown() -> None:
 
 
 def test_net_weights_below_zero_cost_readings_and_need_a_known_universe() -> None:
-    above, below = (plan("heavy hitters", threshold=4, largest=20, least=least) for least in (None, -9))
+    above, below = (plan("heavy hitters", threshold=4, largest=20, min_net_weight=least) for least in (None, -9))
     assert [row.name for row in below.rows] == ["HeavyHitterCount", "ProfileSketch"]
-    readings = HeavyHitterCount(universe=20_000, epsilon=1.0, threshold=4, least=-9, largest=20)
+    readings = HeavyHitterCount(universe=20_000, epsilon=1.0, threshold=4, min_net_weight=-9, largest=20)
     assert below.rows[0].error == error_of(readings) > 1.5 * above.rows[0].error
     with pytest.raises(InvalidParameter, match="universe must be given where net weights may end below 0"):
-        plan("heavy hitters", threshold=4, universe=None, total_weight=1000, least=-9)
+        plan("heavy hitters", threshold=4, universe=None, total_weight=1000, min_net_weight=-9)
 
 
 def test_table_and_json() -> None:

@@ -18,10 +18,15 @@ from tests.algorithms.turnstile.helpers import assert_covers, assert_unbiased, c
 N = 200
 
 
-def weight_of(net: Any, light: int, heavy: int) -> Any:
-    """What a user counts for in a state of format 1: the documented function of the net weight."""
-    width = heavy - light
-    return np.where(net >= 0, np.clip((net - light) / width, 0, 1), np.minimum(-net, width) / width)
+def upper_truth(counter: HeavyHitterCount, net: Any) -> float:
+    """What the upper count of a bracket estimates: it rises from ``light`` to the threshold."""
+    return float(np.clip((net - counter.light) / counter.width, 0, 1).sum())
+
+
+def upper_count(counter: HeavyHitterCount, released: tuple[int, ...]) -> Any:
+    """The estimate from which the upper end of a bracket is computed."""
+    upper = counter._unbiased(released[0], counter.readings)
+    return counter._linear().estimate(upper, claim=counter.claim(), name="upper", released=released)
 
 
 def means(counter: HeavyHitterCount, net: int) -> list[Fraction]:
@@ -36,38 +41,34 @@ def means(counter: HeavyHitterCount, net: int) -> list[Fraction]:
     return found
 
 
-@pytest.mark.parametrize(("threshold", "steps", "largest"), [(2, 2, 5), (6, 2, 15), (5, 2, 12), (6, 3, 12), (4, 1, 20)])
-def test_exact_mean_of_a_graded_count(threshold: int, steps: int, largest: int) -> None:
-    """Old states: the documented function of the net weight, as rationals, for every |a| up to the largest."""
-    counter = HeavyHitterCount(
-        universe=1, epsilon=1.2, threshold=threshold, steps=steps, largest=largest, least=0, graded=True
-    )
-    assert counter.heavy in range(threshold - steps + 1, threshold + 1)
-    for net in range(-largest, largest + 1):
-        counted = Fraction(float(weight_of(np.array(net), counter.light, counter.heavy))).limit_denominator(1000)
-        assert means(counter, net) == [counted]
-
-
-@pytest.mark.parametrize(("threshold", "least", "largest"), [(1, 0, 6), (2, 0, 9), (5, 0, 12), (4, -9, 12), (1, -3, 1)])
-def test_with_a_step_for_every_weight_the_mean_is_the_count_itself(threshold: int, least: int, largest: int) -> None:
+@pytest.mark.parametrize(
+    ("threshold", "min_net_weight", "largest"), [(1, 0, 6), (2, 0, 9), (5, 0, 12), (4, -9, 12), (1, -3, 1)]
+)
+def test_with_a_step_for_every_weight_the_mean_is_the_count_itself(
+    threshold: int, min_net_weight: int, largest: int
+) -> None:
     """Nobody counts from the lowest to just below the threshold, and everybody from it on: as rationals."""
-    counter = HeavyHitterCount(universe=1, epsilon=1.2, threshold=threshold, least=least, largest=largest)
+    counter = HeavyHitterCount(
+        universe=1, epsilon=1.2, threshold=threshold, min_net_weight=min_net_weight, largest=largest
+    )
     assert counter.steps == threshold
-    for net in range(least, largest + 1):
+    for net in range(min_net_weight, largest + 1):
         assert means(counter, net) == [int(net >= threshold)]
 
 
 @pytest.mark.parametrize(
-    ("threshold", "steps", "least", "largest"),
+    ("threshold", "steps", "min_net_weight", "largest"),
     [(6, 2, 0, 20), (7, 3, 0, 15), (5, 4, 0, 9), (6, 1, 0, 20), (8, 3, -5, 12)],
 )
 def test_a_bracket_lies_around_the_count_for_every_net_weight(
-    threshold: int, steps: int, least: int, largest: int
+    threshold: int, steps: int, min_net_weight: int, largest: int
 ) -> None:
-    counter = HeavyHitterCount(universe=1, epsilon=1.2, threshold=threshold, steps=steps, least=least, largest=largest)
+    counter = HeavyHitterCount(
+        universe=1, epsilon=1.2, threshold=threshold, steps=steps, min_net_weight=min_net_weight, largest=largest
+    )
     assert counter.bracketed
     width = counter.width
-    for net in range(least, largest + 1):
+    for net in range(min_net_weight, largest + 1):
         above, below = means(counter, net)
         assert above == min(max(Fraction(net - threshold, width) + 1, 0), 1)
         assert below == min(max(Fraction(net - threshold, width), 0), 1)
@@ -105,11 +106,11 @@ def test_intervals_cover_the_number_of_users_at_the_threshold(load: str, thresho
 def test_users_below_zero_are_not_heavy() -> None:
     """5,000 users at -9 are not counted, however the counter comes round, if it was said that they may be there."""
     net = np.where(np.arange(6000) < 5000, -9, 6)
-    counter = HeavyHitterCount(universe=6000, epsilon=math.inf, threshold=4, least=-9, largest=6)
+    counter = HeavyHitterCount(universe=6000, epsilon=math.inf, threshold=4, min_net_weight=-9, largest=6)
     monitor = counter.start()
     monitor.update(range(6000), weight=net)
     assert monitor.release().value == 1000
-    noisy = HeavyHitterCount(universe=6000, epsilon=4.0, threshold=4, least=-9, largest=6)
+    noisy = HeavyHitterCount(universe=6000, epsilon=4.0, threshold=4, min_net_weight=-9, largest=6)
     values, _, estimates = runs(noisy, np.arange(6000), net, repeat=100)
     assert_unbiased(values, 1000)
     assert_covers(estimates, 1000)
@@ -121,18 +122,19 @@ def test_rows_below_zero_are_refused_unless_it_was_said_how_far_down_they_lead()
     with pytest.raises(InvalidBatch, match="row 1: weight must be between 0 and 2147483647"):
         monitor.update([1, 2], weight=[5, -1])
     assert monitor.to_bytes() == before
-    HeavyHitterCount(universe=10, epsilon=1.0, threshold=4, least=0).start().update([1, 2], weight=[5, -1])
+    HeavyHitterCount(universe=10, epsilon=1.0, threshold=4, min_net_weight=0).start().update([1, 2], weight=[5, -1])
 
 
 @pytest.mark.parametrize("steps", [2, 4])
-def test_a_graded_count_is_unbiased_on_streams_with_deletes(steps: int) -> None:
+def test_the_upper_count_is_unbiased_on_streams_with_deletes(steps: int) -> None:
     rng = np.random.default_rng(9)
     net = rng.geometric(0.003, 4000) * (rng.random(4000) < 0.6)
-    counter = HeavyHitterCount(
-        universe=4000, epsilon=1.0, threshold=500, steps=steps, largest=5000, least=0, graded=True
-    )
-    values, errors, estimates = runs(counter, *churn(net, rng), repeat=N)
-    truth = float(weight_of(net, counter.light, counter.heavy).sum())
+    counter = HeavyHitterCount(universe=4000, epsilon=1.0, threshold=500, steps=steps, largest=5000, min_net_weight=0)
+    _, _, brackets = runs(counter, *churn(net, rng), repeat=N)
+    estimates = [upper_count(counter, bracket.released) for bracket in brackets]
+    values = np.array([estimate.unbiased for estimate in estimates])
+    errors = np.array([estimate.standard_error for estimate in estimates])
+    truth = upper_truth(counter, net)
     assert_unbiased(values, truth)
     assert_covers(estimates, truth)
     assert values.std() == pytest.approx(errors.mean(), rel=0.2)
@@ -150,8 +152,6 @@ def test_what_an_answer_is_called_and_how_it_is_shown() -> None:
     assert bracket.to_json()["value"] is None is bracket.to_json()["standard_error"]
     assert bracket.to_json()["interval"] == [low, high]
     assert f"<b>between {low:.4g} and {high:.4g} (95%)</b>" in bracket._repr_html_()
-    graded = HeavyHitterCount(universe=50, epsilon=2.0, threshold=70, least=0, graded=True, steps=2)._decode((40,))
-    assert graded.name == "users, in proportion from 35 to 70"
     hashed = HeavyHitterCount(buckets=50, epsilon=2.0, threshold=7)._decode((25,))
     assert hashed.name == "heavy buckets (at least 7)"
 
@@ -175,7 +175,7 @@ def test_reading_variance_by_brute_force(prime: int, steps: int) -> None:
 
 
 def test_without_noise_it_is_exact() -> None:
-    counter = HeavyHitterCount(universe=6, epsilon=math.inf, threshold=10, least=-40, largest=40)
+    counter = HeavyHitterCount(universe=6, epsilon=math.inf, threshold=10, min_net_weight=-40, largest=40)
     net = np.array([40, 10, 9, 5, 0, -40])
     monitor = counter.start()
     monitor.update(range(6), weight=net)
@@ -183,9 +183,6 @@ def test_without_noise_it_is_exact() -> None:
     monitor = replace(counter, steps=2).start()
     monitor.update(range(6), weight=net)
     assert monitor.release().interval() == pytest.approx((1 - 1 / 10, 2 + 4 / 5 + 1 / 10))  # a step is a fifth
-    monitor = replace(counter, steps=2, least=0, graded=True).start()
-    monitor.update(range(6), weight=net)
-    assert monitor.release().value == pytest.approx(weight_of(net, 5, 10).sum())
 
 
 def test_share_of_a_public_total() -> None:
@@ -204,15 +201,15 @@ def test_collision_bias_is_a_bound() -> None:
     rng = np.random.default_rng(6)
     for light in (True, False):
         net = np.full(400, 40) if light else rng.permutation(np.r_[np.full(60, 200), np.full(300, 10)])
-        graded: dict[str, Any] = {"threshold": 100, "largest": 10_000, "steps": 2, "least": 0, "graded": True}
-        counter = HeavyHitterCount(buckets=2000, epsilon=math.inf, total_weight=int(net.sum()), **graded)
-        truth = float(weight_of(net, counter.light, counter.heavy).sum())
+        bounds: dict[str, Any] = {"threshold": 100, "largest": 10_000, "steps": 2, "min_net_weight": 0}
+        counter = HeavyHitterCount(buckets=2000, epsilon=math.inf, total_weight=int(net.sum()), **bounds)
+        truth = upper_truth(counter, net)
         errors = []
         for key in range(80):
-            keyed = HeavyHitterCount(buckets=2000, epsilon=math.inf, key=key, **graded)
+            keyed = HeavyHitterCount(buckets=2000, epsilon=math.inf, key=key, **bounds)
             monitor = keyed.start()
             monitor.update(np.arange(net.size), weight=net)
-            errors.append(monitor.release().unbiased - truth)
+            errors.append(upper_count(keyed, monitor.release().released).unbiased - truth)
         assert abs(np.mean(errors)) <= counter.collision_bias() + 4 * np.std(errors) / math.sqrt(80)
         assert np.mean(errors) != 0
     assert keyed.collision_bias() == math.inf
@@ -224,8 +221,8 @@ def test_collision_bias_is_a_bound() -> None:
     [
         ({"threshold": 0}, "threshold must be"),
         ({"threshold": 3, "steps": 4}, "steps must be in 1..3"),
-        ({"threshold": 10, "least": 1}, "least must be 0 or below"),
-        ({"threshold": 4, "least": -5000}, "5004 readings"),
+        ({"threshold": 10, "min_net_weight": 1}, "min_net_weight must be 0 or below"),
+        ({"threshold": 4, "min_net_weight": -5000}, "5004 readings"),
         ({"threshold": 10, "steps": 0}, "steps must be"),
         ({"threshold": 10, "largest": 0}, "largest must be"),
         ({"threshold": 10, "total_weight": 0}, "total_weight must be"),
@@ -301,5 +298,5 @@ def test_no_more_can_be_heavy_than_share_the_public_total() -> None:
             assert 0.0 <= low <= high <= 20.0
             covered += low <= heavy <= high
         assert covered >= 86
-    free = HeavyHitterCount(epsilon=1.0, buckets=1024, threshold=100, least=-50, total_weight=2000)
+    free = HeavyHitterCount(epsilon=1.0, buckets=1024, threshold=100, min_net_weight=-50, total_weight=2000)
     assert free.start().release().support == (0.0, 1024.0)  # weights below 0 leave room for more

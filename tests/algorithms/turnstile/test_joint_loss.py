@@ -27,10 +27,9 @@ SMALL = (
     [LegendreCounter(universe=1, epsilon=1.0, prime=p) for p in (7, 11, 19, 23, 31)]
     + [LegendreCounter(universe=1, epsilon=2.0, prime=3)]
     + [BlockCounter(universe=1, epsilon=0.7, crop=t, largest=(p - 1) * t) for p, t in ((3, 2), (7, 2), (7, 3), (11, 2))]
-    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, least=0, largest=r) for r in (5, 9)]
-    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=6, steps=3, least=0, largest=6, graded=True)]
-    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, least=0, largest=r) for r in (18, 34)]
-    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=1, least=-1, largest=8)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, min_net_weight=0, largest=r) for r in (5, 9)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, min_net_weight=0, largest=r) for r in (18, 34)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=1, min_net_weight=-1, largest=8)]
     + [ProfileSketch(universe=1, epsilon=1.0, largest=1)]
 )
 
@@ -167,7 +166,7 @@ class HalfNoise(HeavyHitterCount):
 
 @pytest.mark.slow
 def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
-    options: dict[str, Any] = {"epsilon": 1.5, "threshold": 4, "steps": 2, "least": 0, "largest": 18}
+    options: dict[str, Any] = {"epsilon": 1.5, "threshold": 4, "steps": 2, "min_net_weight": 0, "largest": 18}
     streams = worlds([None, None, release()], weights(0, 1, -5))
     control, caught = HeavyHitterCount(universe=1, **options), HalfNoise(universe=1, **options)
     assert control.sensitivity == 3

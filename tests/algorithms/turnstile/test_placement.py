@@ -1,7 +1,6 @@
 """The map from ids to cells: samples, buckets, levels, families; and how full an open universe gets."""
 
 import math
-import secrets
 from functools import partial
 from typing import Any
 
@@ -15,9 +14,7 @@ from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter, _Occupancy
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
-from panstream.core.replay_guard import ID_BYTES
 from panstream.errors import InvalidParameter
-from panstream.primitives.codec import encode
 from panstream.primitives.hashing import KWise, cells_of, derive, hash_integers, permute
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import SeededSource
@@ -26,7 +23,7 @@ from tests.statistical import assert_fits, assert_mean
 
 def placement(**given: Any) -> Placement:
     nothing: dict[str, Any] = dict.fromkeys(("universe", "sample", "buckets", "independence"))
-    return Placement(**{**nothing, "levels": 1, "mixed": True, "key": 5, **given})
+    return Placement(**{**nothing, "levels": 1, "key": 5, **given})
 
 
 def located(place: Placement, ids: Any, multipliers: int = 0) -> tuple[list[int], list[int]]:
@@ -55,13 +52,11 @@ def test_buckets_are_the_cells_of_the_hash() -> None:
     assert located(placement(buckets=1000, levels=7), ids)[0] == expected.tolist()
 
 
-@pytest.mark.parametrize("mixed", [True, False])
-def test_family_places_by_its_polynomial(mixed: bool) -> None:
-    """Bucket and level come from different bits of one value of the k-wise family, at ids or at the mixer's words."""
+def test_family_places_by_its_polynomial() -> None:
+    """Bucket and level come from different bits of one value of the k-wise family, at the mixer's words."""
     ids = np.arange(500)
-    words, values = ids.astype(np.uint64), np.empty(500, np.uint64)
-    if mixed:
-        hash_integers(ids, derive(0, "placement"), words)
+    words, values = np.empty(500, np.uint64), np.empty(500, np.uint64)
+    hash_integers(ids, derive(0, "placement"), words)
     points = np.array([word % MERSENNE for word in words.tolist()], np.uint64)
     KWise.from_key(3, 5, "cells").values(points, values)
     expected = []
@@ -69,7 +64,7 @@ def test_family_places_by_its_polynomial(mixed: bool) -> None:
         low = value & ((1 << 29) - 1)
         level = min((low & -low).bit_length() - 1 if low else 32, 6)
         expected.append(level * 1000 + ((value >> 29) * 1000 >> 32))
-    assert located(placement(buckets=1000, levels=7, independence=3, mixed=mixed), ids)[0] == expected
+    assert located(placement(buckets=1000, levels=7, independence=3), ids)[0] == expected
 
 
 @pytest.mark.parametrize("step", [1, 1000, 1 << 20])
@@ -153,23 +148,3 @@ def test_families_that_say_nothing_about_occupancy_are_refused(independence: int
     # Only the expected number of pairs that meet is used here, which pairs alone decide.
     HeavyHitterCount(buckets=100, epsilon=1.0, threshold=4, independence=independence)
     ProfileSketch(buckets=100, epsilon=1.0, largest=4, independence=independence)
-    with pytest.raises(InvalidParameter, match="mixed= needs"):
-        LegendreCounter(buckets=100, epsilon=1.0, mixed=False)
-
-
-@pytest.mark.parametrize("independence", [None, 2, 5])
-def test_a_state_from_before_mixing_goes_on_with_the_cells_it_has(independence: int | None) -> None:
-    """Bytes without ``mixed`` are those of format 1: deletes must find the counters that inserts moved."""
-    old = {"buckets": 64, "epsilon": math.inf, "independence": independence, "key": 3}
-    monitor = LegendreCounter(**old, mixed=independence is None).start()
-    monitor.update(range(40))
-    parameters = monitor.algorithm.parameters()
-    del parameters["mixed"]
-    identity = (secrets.token_bytes(ID_BYTES), 0)  # another state for each of the tests, in whatever order they run
-    data = encode("LegendreCounter", parameters, monitor.state, monitor.algorithm.layout(), identity=identity)
-    again = Monitor[Any].from_bytes(data)
-    assert again.algorithm == monitor.algorithm
-    again.update(range(40), weight=-1)
-    assert not again.state.counters.any()
-    assert (again.release().interval() == (0.0, math.inf)) == (independence == 2)
-    assert Monitor[Any].from_bytes(again.to_bytes()).algorithm == monitor.algorithm

@@ -204,7 +204,9 @@ def weights(kind: Any, *values: int, window: tuple[int, int], **more: Any) -> Ca
 
 @sabotage("sensitivity 1 instead of 2 (heavy hitters)")
 def _() -> Case:
-    return weights(altered(HeavyHitterCount, noisier(2.0)), 0, 1, 5, window=(-1, 3), threshold=2, least=0, largest=5)
+    return weights(
+        altered(HeavyHitterCount, noisier(2.0)), 0, 1, 5, window=(-1, 3), threshold=2, min_net_weight=0, largest=5
+    )
 
 
 @sabotage("sensitivity 1 instead of 2 (histogram of residues)")

@@ -44,15 +44,14 @@ CHANGES = {
     "buckets",
     "bounded",
     "most_events",
-    "least",
-    "graded",
+    "min_net_weight",
 }
 # Options that are public sizes or only change the answer; a new one belongs here or above.
 SAME = {
     "universe", "epsilon", "key", "count", "level", "crop", "threshold", "slack", "vertices", "levels", "expected",
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
-    "quantile", "branching", "depth", "radices", "mixed", "method", "start_rate", "rows_of_cells",
+    "quantile", "branching", "depth", "radices", "method", "start_rate", "rows_of_cells",
     "longest", "step", "width", "row_width", "rows", "domain", "hash",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.

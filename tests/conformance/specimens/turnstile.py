@@ -31,7 +31,7 @@ def turnstile_specimens() -> list[Specimen]:
     """Return one specimen for every algorithm and option that changes its claim."""
     legendre = LegendreCounter(universe=_USERS, epsilon=2.0, max_weight=100)
     block = BlockCounter(universe=_USERS, epsilon=2.0, crop=2, max_weight=100, largest=1000)
-    heavy = HeavyHitterCount(universe=_USERS, epsilon=2.0, threshold=2, least=0, max_weight=100, largest=1000)
+    heavy = HeavyHitterCount(universe=_USERS, epsilon=2.0, threshold=2, min_net_weight=0, max_weight=100, largest=1000)
     profile = ProfileSketch(universe=_USERS, epsilon=2.0, largest=11, max_weight=100)
     variants: dict[str, tuple[Any, float]] = {
         "LegendreCounter": (legendre, 200.0),

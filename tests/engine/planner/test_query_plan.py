@@ -101,7 +101,7 @@ def test_heavy_hitters_below_zero_must_be_declared() -> None:
     with pytest.raises(ConfigError, match="needs lower, the lowest net weight"):
         plan_all(config(heavy, weight="w"))
     (plan,) = plan_all(config({**heavy, "lower": -9, "upper": 40}, weight="w"))
-    assert (plan.algorithm.least, plan.algorithm.largest, plan.algorithm.readings) == (-9, 40, 14)
+    assert (plan.algorithm.min_net_weight, plan.algorithm.largest, plan.algorithm.readings) == (-9, 40, 14)
     (plan,) = plan_all(config(heavy))
     assert plan.algorithm.min_weight == 0
     assert "read at every weight" in plan.why

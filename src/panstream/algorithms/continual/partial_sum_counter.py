@@ -132,22 +132,6 @@ class SlotCounter(Ticker[TickState]):
         _ = self.grid
         Ticker.__post_init__(self)
 
-    @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return parameters with a resolution in place of the binary places that earlier bytes have."""
-        kept = dict(parameters)
-        places = kept.pop("fraction_bits", 0)
-        if not (isinstance(places, int) and 0 <= places <= 40):
-            raise InvalidParameter("fraction_bits must be in 0..40")
-        if places:  # bounds were rounded to the steps, too
-            steps = 2.0**places
-            try:
-                kept |= {name: round(kept[name] * steps) / steps for name in {"lower", "upper"} & kept.keys()}
-            except (ValueError, OverflowError):
-                raise InvalidParameter("lower and upper must be finite") from None
-            kept["resolution"] = 1.0 / steps
-        return kept
-
     @property
     @abstractmethod
     def memberships(self) -> int:

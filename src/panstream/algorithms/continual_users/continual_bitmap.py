@@ -64,11 +64,6 @@ class ContinualBitmap(OnesTicker):
     table: Bitmap = field(init=False, repr=False, compare=False)
     coarse: LevelMoments = field(init=False, repr=False, compare=False)  # of an answer halfway
 
-    @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return stored parameters as those of a bitmap."""
-        return Bitmap.stored(parameters)
-
     def __post_init__(self) -> None:
         OnesTicker.__post_init__(self)
         object.__setattr__(self, "table", self._bitmap(self.way.epsilon_state))

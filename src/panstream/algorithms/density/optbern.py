@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,15 +58,6 @@ class OptBern(Presence):
     def law(self) -> BitLaw:
         """Return the symmetric pair at the optimal split."""
         return self._optimal()
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what
-        they were.
-        """
-        found = Presence.parameters(self)
-        if not self.count:
-            del found["count"]
-        return found
 
     def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
         density = Presence._decode(self, released, sizes, phases)

@@ -68,11 +68,6 @@ class CellCounter(CoinCells):
     shards: int = 1
     owned: int | tuple[int, ...] | None = None
 
-    @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return stored parameters; states that name no hash function of strings were filled by SipHash."""
-        return {"hash": "siphash", **parameters}
-
     def check(self) -> None:
         """Raise InvalidParameter unless the shared parameters keep their rules."""
         check_hash(self.hash)

@@ -88,7 +88,7 @@ def turnstile_plan(
     crop: int | None = None,
     threshold: int | None = None,
     total_weight: int | None = None,
-    least: int | None = None,
+    min_net_weight: int | None = None,
     releases: int = 1,
     adjacency: Adjacency = "add-remove",
     beta: float = 0.05,
@@ -97,7 +97,7 @@ def turnstile_plan(
 
     ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop``
     belongs to cropped sums; ``threshold``, ``total_weight`` (a public bound on the sum of all weights) and
-    ``least`` (the lowest net weight that a user may end with; None if no row takes away) to heavy hitters.
+    ``min_net_weight`` (the lowest net weight that a user may end with; None if no row takes away) to heavy hitters.
 
     >>> plan = turnstile_plan("cropped sum", epsilon=1.0, users=20_000, universe=20_000, crop=16, largest=160)
     >>> plan.rows[0].name, plan.rows[0].useful
@@ -116,12 +116,13 @@ def turnstile_plan(
         if threshold is None:
             raise InvalidParameter("threshold must be given for heavy hitters")
         answer = float(users if total_weight is None else min(users, total_weight // threshold))
-        if universe is None and (least or 0) < 0:
+        if universe is None and (min_net_weight or 0) < 0:
             raise InvalidParameter(
-                f"universe must be given where net weights may end below 0, got least={least}: in a shared bucket they "
+                "universe must be given where net weights may end below 0, got "
+                f"min_net_weight={min_net_weight}: in a shared bucket they "
                 "would cancel others"
             )
-        rows = _heavy(common, universe, (least, largest), threshold, total_weight, answer, beta)
+        rows = _heavy(common, universe, (min_net_weight, largest), threshold, total_weight, answer, beta)
     else:
         raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
     ordered = sorted(rows, key=lambda row: row.error + row.bias)
@@ -182,17 +183,19 @@ def _heavy(
     def note(row: _Row, otherwise: str) -> _Row:
         return replace(row, note=otherwise if row.error + row.bias < answer else drowned)
 
-    least, largest = between
+    min_net_weight, largest = between
     if universe is not None:
-        counter = HeavyHitterCount(universe=universe, threshold=threshold, least=least, largest=largest, **common)
+        counter = HeavyHitterCount(
+            universe=universe, threshold=threshold, min_net_weight=min_net_weight, largest=largest, **common
+        )
         yield note(_row(counter, f"universe={universe}, prime={counter.prime}", beta), _reach(counter))
-        furthest = max(largest, -(least or 0))
+        furthest = max(largest, -(min_net_weight or 0))
         if furthest <= _PROFILE_LARGEST:
             yield note(
                 _profile(common, universe, furthest, Statistic.heavy_hitters(threshold), beta),
                 "a point at any threshold",
             )
-    if total_weight is not None and (least or 0) >= 0:
+    if total_weight is not None and (min_net_weight or 0) >= 0:
         best = min(
             (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),
             key=lambda row: row.error + row.bias,
@@ -205,7 +208,7 @@ def _reach(counter: HeavyHitterCount) -> str:
     """Return what kind of answer a heavy-hitter count gives."""
     if not counter.bracketed:
         return "a step for every weight: a point"
-    near = f"those from {counter.light + 1} to {counter.heavy + counter.width - 1}"
+    near = f"those from {counter.light + 1} to {counter.threshold + counter.width - 1}"
     return f"an interval without a point, wider by the number of {near}"
 
 

@@ -59,8 +59,7 @@ class SharedStatistic(Protocol):
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters that rebuild this value."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
-        return {name: value for name, value in found.items() if name != "noisy" or value}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return what one machine keeps of it: bytes that are uniform by themselves."""

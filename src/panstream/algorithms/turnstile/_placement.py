@@ -50,7 +50,6 @@ class Placement:
     buckets: int | None
     levels: int
     independence: int | None
-    mixed: bool
     key: int
 
     def check(self) -> None:
@@ -70,25 +69,18 @@ class Placement:
             checks.integer(1, MAX_LEVELS if self.independence is None else _WISE_LEVELS, levels=self.levels)
             if self.independence is not None:
                 checks.integer(2, 1024, independence=self.independence)
-        if not self.mixed and self.independence is None:
-            raise InvalidParameter("mixed= needs independence=")
         if self.cells >= _MAX_CELLS:
             raise InvalidParameter(f"there must be fewer than 2**32 counters, got {self.cells}; use sample=")
         check_key(self.key)
 
     def check_inverted(self) -> None:
         """Raise InvalidParameter where the family says too little about the number of occupied buckets to invert it."""
-        if self.mixed and not self.invertible:
+        if self.independence is not None and self.independence < 4:
             raise InvalidParameter(
                 f"independence must be at least 4 where the number of occupied buckets is inverted, got "
                 f"independence={self.independence}: it fixes only how many pairs meet, not how many buckets are "
                 "occupied"
             )
-
-    @property
-    def invertible(self) -> bool:
-        """Return whether the number of occupied buckets tells the number of users, whatever ids they have."""
-        return self.independence is None or self.independence >= 4
 
     @property
     def open(self) -> bool:
@@ -171,10 +163,7 @@ class Placement:
         """
         if isinstance(part, Integers):
             values = part.values[start : start + size]
-            if self.mixed:
-                hash_integers(values, self.key if self.independence is None else _MIXER, out)
-            else:  # as in states of format 1
-                out[:] = values.view(np.uint64)
+            hash_integers(values, self.key if self.independence is None else _MIXER, out)
         elif not isinstance(part, Dictionary):
             hash_strings(part.offsets[start : start + size + 1], part.data, self.key, out, hash="siphash")
 

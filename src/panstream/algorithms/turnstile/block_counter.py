@@ -44,7 +44,7 @@ class BlockCounter(ModularCounter):
         with weights of one sign the sum is too
             small by at most the factor x/(-ln(1-x)), x = (sum read)/(buckets·crop), which the interval allows for. With
             levels, the first one with x below 1/8 is read. Weights of both signs may cancel within a bucket.
-        independence (at least 4), mixed, max_weight, releases, adjacency, key: as everywhere.
+        independence (at least 4), max_weight, releases, adjacency, key: as everywhere.
 
     Example
         >>> counter = BlockCounter(universe=20_000, epsilon=2.0, crop=4, largest=24).start()
@@ -104,8 +104,6 @@ class BlockCounter(ModularCounter):
 
         def rule(level: float) -> tuple[float, float]:
             low, high = linear.interval(unbiased, level)
-            if not self.placement.invertible:
-                return 0.0, math.inf
             return low, high * self.collision_factor(high * float(self._shares[first]))
 
         return Estimate.clipped(

@@ -52,16 +52,15 @@ class HeavyHitterCount(ModularCounter):
         noise larger. largest: bound on every user's net weight; beyond it the counter may come round, and a heavy user
         is no longer counted.
             A smaller bound gives a smaller prime and less noise. Privacy does not depend on it.
-        least: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on are taken,
-        so that
+        min_net_weight: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on
+        are taken, so that
             nobody can fall below 0; give 0 if deletions never exceed what was added. Every L below 0 costs one more
-            reading. A user who ends below ``least`` - L counts as heavy, and this cannot be detected.
-        graded: count users between threshold - L and threshold in proportion, L rounded down, as states of format 1
-        did. total_weight: public bound on the sum of all weights, for ``collision_bias``. universe, sample: ids 0..U-1;
-        or buckets: ids of any kind. independence, mixed, max_weight, releases, adjacency, key: as everywhere.
+            reading. A user who ends below ``min_net_weight`` - L counts as heavy, and this cannot be detected.
+        total_weight: public bound on the sum of all weights, for ``collision_bias``. universe, sample: ids 0..U-1; or
+        buckets: ids of any kind. independence, max_weight, releases, adjacency, key: as everywhere.
 
     Example
-        >>> counter = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=5, least=0, largest=500).start()
+        >>> counter = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=5, min_net_weight=0, largest=500).start()
         >>> counter.update(range(4_000), weight=400)
         >>> counter.update(range(1_000), weight=-399)
         >>> abs(counter.release().value - 3_000) < 2000
@@ -78,8 +77,7 @@ class HeavyHitterCount(ModularCounter):
     threshold: int
     steps: int | None = None
     largest: int = 1 << 40
-    least: int | None = None
-    graded: bool = False
+    min_net_weight: int | None = None
     total_weight: int | None = None
 
     @classmethod
@@ -93,14 +91,6 @@ class HeavyHitterCount(ModularCounter):
         options = {"adjacency": "replace", "largest": total_weight, **rest}
         return cls(threshold=-(-total_weight // k), total_weight=total_weight, **options)
 
-    @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return stored parameters; what was stored before there were brackets is graded and takes weights of
-        either sign.
-        """
-        old = {} if "graded" in parameters else {"graded": True, "least": 0}
-        return {**super(HeavyHitterCount, cls).stored(parameters), **old}
-
     def _check(self) -> None:
         checks.within(1, MAX_MODULUS // 8, threshold=self.threshold)
         if self.steps is None:
@@ -109,12 +99,12 @@ class HeavyHitterCount(ModularCounter):
         if not 1 <= self._steps <= min(64, self.threshold):
             raise InvalidParameter(f"steps must be in 1..{min(64, self.threshold)}, got steps={self.steps}")
         checks.within(1, MAX_MODULUS // 8, largest=self.largest)
-        if self.least is not None and self.least > 0:
-            raise InvalidParameter(f"least must be 0 or below, got least={self.least}")
+        if self.min_net_weight is not None and self.min_net_weight > 0:
+            raise InvalidParameter(f"min_net_weight must be 0 or below, got min_net_weight={self.min_net_weight}")
         if self.readings > _MAX_READINGS:
             raise InvalidParameter(
-                f"least={self.least} would take {self.readings} readings of every counter, and {_MAX_READINGS} are the "
-                "most: give fewer steps, or use ProfileSketch"
+                f"min_net_weight={self.min_net_weight} would take {self.readings} readings of every counter, and "
+                f"{_MAX_READINGS} are the most: give fewer steps, or use ProfileSketch"
             )
         if self.total_weight is not None:
             checks.at_least(1, total_weight=self.total_weight)
@@ -129,43 +119,34 @@ class HeavyHitterCount(ModularCounter):
     @property
     def min_weight(self) -> int:
         """Return 0 unless it was said how far below 0 a user may end."""
-        return 0 if self.least is None else -self.max_weight
+        return 0 if self.min_net_weight is None else -self.max_weight
 
     @property
     def width(self) -> int:
         """Return L, a ``steps``-th of the threshold."""
-        return self.threshold // self._steps if self.graded else -(-self.threshold // self._steps)
+        return -(-self.threshold // self._steps)
 
     @property
     def light(self) -> int:
         """Return the net weight up to which a user does not count."""
-        return self.heavy - self.width
-
-    @property
-    def heavy(self) -> int:
-        """Return the net weight from which a user counts fully: the threshold; if graded, up to ``steps`` - 1 below
-        it.
-        """
-        return self._steps * self.width if self.graded else self.threshold
+        return self.threshold - self.width
 
     @property
     def readings(self) -> int:
-        """Return how many blocks are read: those of ``light``, ``light`` - L and so on until ``least`` is covered."""
-        return -(-(self.heavy - (self.least or 0)) // self.width)
+        """Return how many blocks are read: those of ``light``, ``light`` - L and so on down to ``min_net_weight``."""
+        return -(-(self.threshold - (self.min_net_weight or 0)) // self.width)
 
     @property
     def bracketed(self) -> bool:
         """Return whether a release brackets the count: a block is wider than one weight, and the next one is read
         as well.
         """
-        return self.width > 1 and not self.graded
+        return self.width > 1
 
     @property
     def prime(self) -> int:
         """Return the smallest p for which no net weight up to ``largest`` comes round to a block that is read."""
-        if self.graded:
-            return prime_at_least(max(-(-self.largest // self.width) + self._steps, 2 * self._steps + 3))
-        above = -(-max(self.largest - self.heavy, 0) // self.width)
+        above = -(-max(self.largest - self.threshold, 0) // self.width)
         return prime_at_least(above + self.readings + 1)
 
     @property
@@ -187,22 +168,20 @@ class HeavyHitterCount(ModularCounter):
     def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         self._read(counters, self.light, self.readings, counts[:1])
         if self.bracketed:
-            self._read(counters, self.heavy, 1, counts[1:])
+            self._read(counters, self.threshold, 1, counts[1:])
 
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         upper = self._unbiased(released[0], self.readings)
         linear = self._linear()
-        who = "buckets" if self.placement.open else "users"
+        name = f"heavy {'buckets' if self.placement.open else 'users'} (at least {self.threshold})"
         if not self.bracketed:
-            graded = f"{who}, in proportion from {self.light} to {self.heavy}"
-            name = graded if self.width > 1 else f"heavy {who} (at least {self.threshold})"
             return linear.estimate(upper, claim=self.claim(), name=name, released=released)
         lower, below = self._unbiased(released[0] + released[1], self.readings + 1), self._linear(both=True)
         return Estimate(
             value=math.nan,
             standard_error=math.nan,
             claim=self.claim(),
-            name=f"heavy {who} (at least {self.threshold})",
+            name=name,
             support=linear.support,
             released=released,
             rule=lambda level: (below.interval(lower, level)[0], linear.interval(upper, level)[1]),
@@ -247,9 +226,9 @@ class HeavyHitterCount(ModularCounter):
     def _most_heavy(self) -> float:
         """Return how many can be heavy: all, or as many as share the public total weight where none is negative."""
         users = self.cells if self.placement.open else self.placement.population
-        if self.total_weight is None or (self.least or 0) < 0:
+        if self.total_weight is None or (self.min_net_weight or 0) < 0:
             return float(users)
-        return float(min(users, self.total_weight // self.heavy))
+        return float(min(users, self.total_weight // self.threshold))
 
     def collision_bias(self, total_weight: int | None = None) -> float:
         """Return a bound on the expected error from loads that share a bucket, up or down, for weights that end ≥ 0.

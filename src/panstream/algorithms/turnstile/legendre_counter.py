@@ -49,8 +49,7 @@ class LegendreCounter(ModularCounter):
             share a bucket do not cancel out. One level is right for up to about 2·buckets users; each further one
             doubles that.
         independence: use a k-wise independent family, k at least 4, after a fixed public bijection, instead of the
-        keyed mixer. mixed: False only for states of format 1, whose families saw ids as they are: runs of ids then
-        spoil the count. max_weight: a single |weight| above it is refused. prime: the modulus. A net weight that is a
+        keyed mixer. max_weight: a single |weight| above it is refused. prime: the modulus. A net weight that is a
         multiple of it counts as zero, whatever happened; with the default this takes
             2**30 updates of the largest weight. Privacy does not depend on it.
         releases, adjacency, key: as everywhere.
@@ -135,7 +134,7 @@ class LegendreCounter(ModularCounter):
             claim=self.claim(),
             name="distinct users",
             released=released,
-            rule=lambda level: occupancy.interval(released, level) if self.placement.invertible else (0.0, math.inf),
+            rule=lambda level: occupancy.interval(released, level),
         )
 
     def error(self, *, beta: float) -> float:

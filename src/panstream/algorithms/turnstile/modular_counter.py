@@ -125,7 +125,6 @@ class ModularCounter(Divisible[_CounterState]):
     buckets: int | None = None
     levels: int = 1
     independence: int | None = None
-    mixed: bool = True
     max_weight: int = (1 << 31) - 1
     releases: int = 1
     adjacency: Adjacency = "add-remove"
@@ -139,11 +138,6 @@ class ModularCounter(Divisible[_CounterState]):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
         self.placement.check()
         self._check()
-
-    @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return stored parameters; families of format 1 saw ids as they are, and go on with the cells they have."""
-        return {"mixed": parameters.get("independence") is None, **parameters}
 
     @property
     def min_weight(self) -> int:

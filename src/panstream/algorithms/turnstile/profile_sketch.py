@@ -56,7 +56,7 @@ class ProfileSketch(ModularCounter):
         announced: how many announced intrusions to pay for in advance, up to 7.
         universe, sample: ids 0..U-1; or buckets: ids of any kind, users who share a bucket being added up
             (``collision_bias``).
-        independence, mixed, max_weight, releases, adjacency, key: as everywhere.
+        independence, max_weight, releases, adjacency, key: as everywhere.
 
     Example
         >>> from panstream.algorithms.turnstile.statistic import Statistic

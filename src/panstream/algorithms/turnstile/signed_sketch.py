@@ -166,9 +166,7 @@ class SignedSketch(Algorithm[SketchState]):
     @property
     def _placement(self) -> Placement:
         # Two places for a counter, one for each sign: a value of one 4-wise family fixes counter and sign together.
-        return Placement(
-            universe=None, sample=None, buckets=2 * self.width, levels=1, independence=4, mixed=True, key=self.key
-        )
+        return Placement(universe=None, sample=None, buckets=2 * self.width, levels=1, independence=4, key=self.key)
 
     @abstractmethod
     def _best(self, noise: Noise) -> float:

@@ -95,7 +95,9 @@ def _turnstile(
     crop: Annotated[int | None, typer.Option(help="Most that counts per user, for a cropped sum.")] = None,
     threshold: Annotated[int | None, typer.Option(help="Weight of a heavy hitter.")] = None,
     total_weight: Annotated[int | None, typer.Option(help="Public bound on the sum of all weights.")] = None,
-    least: Annotated[int | None, typer.Option(help="Lowest net weight, where heavy hitters may fall below 0.")] = None,
+    min_net_weight: Annotated[
+        int | None, typer.Option(help="Lowest net weight, where heavy hitters may fall below 0.")
+    ] = None,
     beta: Annotated[float, typer.Option(help="Probability that the error is larger.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
@@ -112,7 +114,7 @@ def _turnstile(
             crop=crop,
             threshold=threshold,
             total_weight=total_weight,
-            least=least,
+            min_net_weight=min_net_weight,
             beta=beta,
         )
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())

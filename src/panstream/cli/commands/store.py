@@ -73,7 +73,7 @@ def recover(
             parts = store.load() or {}
             meta = Kept.meta(parts)
             # The rows that are lost were applied until now at the latest: a copy may have shown them.
-            meta["applied"] = max(math.ceil(time.time()), meta.get("applied") or 0)
+            meta["applied"] = max(math.ceil(time.time()), meta["applied"] or 0)
             store.commit({**parts, "meta": json.dumps(meta).encode()})
         typer.echo("The previous state was restored.")
 
@@ -164,8 +164,7 @@ def _public(meta: dict[str, Any]) -> dict[str, Any]:
 def _check_unseen(meta: dict[str, Any]) -> None:
     """Refuse a second look at a state that could not be refreshed after the first."""
     for name, query in meta["queries"].items():
-        # An earlier release did not note which states it had refreshed.
-        if query.get("exposed", meta["intrusions"]):
+        if query["exposed"]:
             raise BudgetExhausted(
                 f"the state of {name!r} was seen in an announced intrusion and could not be refreshed: its claim "
                 "covers one intrusion, and a second one has no finite price"
@@ -207,9 +206,9 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
         length = query["declared"].get("window")
         states.append(Refreshed(query=name, verdict=verdict, window=length and iso(int(window) * length)))
         if exposed:
-            query["exposed"] = [*query.get("exposed", []), [int(window), int(group)]]
+            query["exposed"] = [*query["exposed"], [int(window), int(group)]]
             continue
-        refreshed = dict(query.get("refreshed", []))
+        refreshed = dict(query["refreshed"])
         if now not in refreshed.setdefault(int(window), []):  # the groups of a window are refreshed together
             refreshed[int(window)].append(now)
         query["refreshed"] = list(refreshed.items())

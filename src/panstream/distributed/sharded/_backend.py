@@ -101,8 +101,8 @@ class ClusterBackend(LocalBackend):
             return super().restore(query, slot, data)
         if "step" not in (name for name, *_ in header["fields"]):
             raise StoreError(
-                f"query {query!r} was stored with its tables at the coordinator, by a version that did not deal them "
-                "out: let that version answer it, or start it in a new directory"
+                f"the state of query {query!r} was stored by a single process, without shards: run it without workers, "
+                "or start it in a new directory"
             )
         record = Elsewhere.from_bytes(data)
         self.least = self._committed = max(self.least, record.step)

@@ -23,7 +23,7 @@ from panstream.core.estimate import Estimate
 from panstream.core.shardable import is_divided
 from panstream.distributed.sharded._backend import ClusterBackend, deal_out_anew, note_shards
 from panstream.distributed.sharded._links import Link
-from panstream.distributed.sharded._shard import Origin, query_of, reached, sequence_of
+from panstream.distributed.sharded._shard import Origin, query_of, reached
 from panstream.distributed.sharded._worker_reading import Totals
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import plan_all
@@ -107,11 +107,7 @@ class ClusterEngine(Engine):
         self.link.close()
 
     def _restored(self) -> None:
-        """Take over positions that an earlier release stored, and compare the shards' with ours."""
-        if self._kept.old_numbers:
-            for producer, number in self._kept.seen.items():
-                self._kept.seen[producer] = sequence_of(number) if number else 0
-            self._kept.old_numbers = False
+        """Compare the shards' positions with ours."""
         self._divided.caught_up(self._reached())
         if self._divided.step > self._divided.least:  # shards may have rows that came after our last commit
             self.exposure.note_applied()

@@ -23,7 +23,7 @@ from panstream.errors import StoreDamaged, StoreError
 from panstream.primitives.memory.secret_memory import settle
 from panstream.primitives.noise import Source
 
-_FORMAT = 2
+_FORMAT = 1
 
 Origin = tuple[str, int, float | None]
 """A batch: its producer, its number, and, if it goes on in another step, the time of its next row."""
@@ -36,17 +36,6 @@ def reached(origin: Origin) -> tuple[int, float]:
     """Return how far a producer came by a batch: larger is later."""
     _, sequence, time = origin
     return sequence, math.inf if time is None else time
-
-
-def sequence_of(position: int) -> int:
-    """Return a batch's number from a position of format 1: number · 2**32 + 2**32 - 1, or + rows of the batch."""
-    sequence, rows = divmod(position, 1 << 32)
-    if rows != (1 << 32) - 1:
-        raise StoreError(
-            "the store was left in the middle of a batch by an earlier release: start it once with that, and let its "
-            "producers send the batch again"
-        )
-    return sequence
 
 
 def query_of(name: str) -> str:
@@ -229,13 +218,10 @@ class Shard:
             meta = json.loads(parts.pop("meta"))
             found = (meta["number"], meta["shards"])
             self.step = meta["step"]
-            if meta["format"] == 1:
-                self._read_first_format(meta["seen"])
-            elif meta["format"] == _FORMAT:
-                self.recent = {origin[0]: (step, tuple(origin)) for step, origin in meta["recent"]}
-                self.absorbed = dict.fromkeys(meta["absorbed"])
-            else:
+            if meta["format"] != _FORMAT:
                 raise ValueError
+            self.recent = {origin[0]: (step, tuple(origin)) for step, origin in meta["recent"]}
+            self.absorbed = dict.fromkeys(meta["absorbed"])
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged(damaged) from None
         if found != (self.number, self.shards):
@@ -247,14 +233,6 @@ class Shard:
                 self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
             else:
                 self._parked[name] = data
-
-    def _read_first_format(self, seen: Mapping[str, int]) -> None:
-        """Take over positions from a store in which partitions had 0, and batches numbers with 32 more bits."""
-        for producer, number in seen.items():
-            if number == 0:
-                self.absorbed[producer] = None
-            else:
-                self.recent[producer] = (self.step, (producer, sequence_of(number), None))
 
     def _commit(self, step: int) -> None:
         self.step = step

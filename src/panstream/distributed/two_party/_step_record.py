@@ -13,7 +13,7 @@ from panstream.algorithms.secret_shared.party import Share
 from panstream.algorithms.secret_shared.running_sums import find_rule
 from panstream.errors import StoreDamaged
 
-_FORMAT = 2
+_FORMAT = 1
 
 Answers = dict[str, list[tuple[int, list[int], int]]]
 """By state: of every answer that the front end may ask for again its number, the numbers opened, and the step."""
@@ -71,12 +71,9 @@ def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held,
         prepared = {number: rule.ring.from_bytes(parts[f"{name} {number}/{state}"]) for number in numbers}
         kinds[state], shares[state] = kind, Share(rule, cells, released, prepared)
     origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
-    answers = {state: _entries(each) for state, each in meta["answers"].items()}
-    known = frozenset(meta.get("known", ()))
+    answers = {
+        state: [(number, opened, step) for number, opened, step in entries]
+        for state, entries in meta["answers"].items()
+    }
+    known = frozenset(meta["known"])
     return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known), shares
-
-
-def _entries(stored: Any) -> list[tuple[int, list[int], int]]:
-    """Return a state's answers; an earlier release kept the last one only."""
-    entries = [stored] if stored and isinstance(stored[0], int) else stored
-    return [(number, opened, step) for number, opened, step in entries]

@@ -49,11 +49,11 @@ def _announced(query: QueryConfig, stream: StreamConfig, common: dict[str, Any])
         raise InvalidParameter(f"announced needs universe, a number of users, where users have counters: {price}")
     if "largest" not in bounds:
         raise InvalidParameter(f"announced needs upper, the largest net weight that a user may end with: {price}")
-    if stream.weight is not None and "least" not in bounds:
+    if stream.weight is not None and "min_net_weight" not in bounds:
         raise InvalidParameter(f"announced needs lower, the lowest net weight that a user may end with: {price}")
-    least = bounds.get("least", 0)
+    min_net_weight = bounds.get("min_net_weight", 0)
     sketch = ProfileSketch(
-        **common, largest=max(bounds["largest"], -least), signed=least < 0, announced=query.announced
+        **common, largest=max(bounds["largest"], -min_net_weight), signed=min_net_weight < 0, announced=query.announced
     )
     factor = refresh_factor(sketch.law.epsilon_state, sketch.prime) if math.isfinite(sketch.epsilon) else 1.0
     return sketch, (
@@ -64,7 +64,7 @@ def _announced(query: QueryConfig, stream: StreamConfig, common: dict[str, Any])
 
 def _net_weights(query: QueryConfig) -> dict[str, Any]:
     """Return the declared bounds of a user's net weight."""
-    bounds = {"least": query.lower, "largest": query.upper}
+    bounds = {"min_net_weight": query.lower, "largest": query.upper}
     for name, bound in zip(("lower", "upper"), bounds.values(), strict=True):
         if bound is not None and bound != int(bound):
             raise InvalidParameter(f"{name} must be a whole number, a bound of net weights, got {name}={bound:g}")
@@ -78,7 +78,7 @@ def _heavy(counter: HeavyHitterCount) -> tuple[HeavyHitterCount, str]:
     if counter.bracketed:
         why = (
             f"a block counter per user, read in steps of {counter.width}: an interval without a point, wider by the "
-            f"number of users from {counter.light + 1} to {counter.heavy + counter.width - 1}"
+            f"number of users from {counter.light + 1} to {counter.threshold + counter.width - 1}"
         )
     if counter.placement.open:
         why += (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from panstream.engine.config.config import Config, QueryConfig
@@ -17,7 +16,7 @@ from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.storage.release_log import Release, ReleaseLog
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
-from panstream.privacy.ledger import Charge, Kind, Ledger
+from panstream.privacy.ledger import Kind, Ledger
 
 _FORMAT = 1
 
@@ -65,7 +64,6 @@ class Kept:
     begun: tuple[str, int, float | None] | None = (
         None  # of a cluster: producer, number and next time of a batch cut short
     )
-    old_numbers: bool = False  # of a cluster: whether an earlier release counted rows in ``seen``
     _declarations: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the queries, which stay as they are
 
     @classmethod
@@ -112,10 +110,9 @@ class Kept:
         if meta["stream"] != config.stream.name:
             raise ConfigError(f"the store belongs to stream {meta['stream']!r}, not to {config.stream.name!r}")
         on = meta["with_states"]
-        known = meta.get("producers") if on else None  # which stores of the first release do not have
         return cls(
             stream=meta["stream"],
-            ledger=Ledger(limits, _with_windows(Ledger.from_json(meta["ledger"]), meta["queries"])),
+            ledger=Ledger(limits, Ledger.from_json(meta["ledger"])),
             seen=meta["seen"] if on else {},
             drawn=[
                 Release(
@@ -124,18 +121,17 @@ class Kept:
                     time=t,
                     record=r,
                     table=parts.get(f"table/{n}/{q}", b""),
-                    unread=[q, n] in meta.get("unread", []),
+                    unread=[q, n] in meta["unread"],
                 )
                 for q, n, t, r in meta["drawn"]
             ],
             intrusions=meta["intrusions"],
-            applied=meta.get("applied") if on else None,
+            applied=meta["applied"] if on else None,
             newest=meta["newest"] if on else None,
             dirty=meta["dirty"] if on else True,
-            begun=tuple(meta["begun"]) if on and meta.get("begun") else None,
-            old_numbers="begun" not in meta,
-            producers=Producers() if known is None else Producers.from_json(known),
-            intakes=meta.get("intakes", ["calls", "files"]),  # of earlier releases: whichever
+            begun=tuple(meta["begun"]) if on and meta["begun"] else None,
+            producers=Producers.from_json(meta["producers"]) if on else Producers(),
+            intakes=meta["intakes"],
         )
 
     @staticmethod
@@ -209,16 +205,6 @@ class Kept:
         }
 
 
-def _with_windows(entries: Iterable[Charge], queries: Mapping[str, Any]) -> Iterator[Charge]:
-    """Give charges per user-window the length of their query's windows, which older stores did not write down."""
-    for name, claim in entries:
-        query = queries.get(re.sub(r" \(start \d+\)$", "", name))
-        if claim.unit == "user-window" and claim.window is None and query is not None:
-            yield name, replace(claim, window=query["declared"].get("window"))
-        else:
-            yield name, claim
-
-
 def _restore_query(
     query: RunningQuery, config: Config, meta: dict[str, Any] | None, parts: Mapping[str, bytes]
 ) -> None:
@@ -227,8 +213,7 @@ def _restore_query(
         return
     name = query.plan.config.name
     now = _declared(query.plan.config, config)
-    declared = {"hash": "siphash", **meta["declared"]}  # which earlier releases did not write down
-    for key, value in declared.items():
+    for key, value in meta["declared"].items():
         # Without a stored state the query starts afresh, under whatever the claim now depends on.
         if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
             raise _changed(name, key)
@@ -246,9 +231,9 @@ def _restore_query(
                 raise _changed(name, "its algorithm")
             query.monitors[window, group] = monitor
     query.made, query.before, query.starts = meta["made"], meta["before"], meta["starts"]
-    query.exposed = {(int(window), int(group)) for window, group in meta.get("exposed", ())}
-    query.started = {int(window): int(moment) for window, moment in meta.get("started", ())}
-    query.refreshed = {int(window): list(moments) for window, moments in meta.get("refreshed", ())}
+    query.exposed = {(int(window), int(group)) for window, group in meta["exposed"]}
+    query.started = {int(window): int(moment) for window, moment in meta["started"]}
+    query.refreshed = {int(window): list(moments) for window, moments in meta["refreshed"]}
     query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
     if query.schedule is not None:
         query.schedule.step = meta["step"]
@@ -258,10 +243,10 @@ def _coverage(meta: dict[str, Any] | None, now: str, *, begun: bool) -> Coverage
     """Return which rows a query can have seen: one that is new, or whose state was not kept, those from now on."""
     if meta is None or not meta["kept"]:
         return Coverage(since=now if begun else None)
-    gaps = [(begin, end) for begin, end in meta.get("gaps", ())]
+    gaps = [(begin, end) for begin, end in meta["gaps"]]
     if "removed" in meta:
         gaps.append((meta["removed"], now))
-    return Coverage(since=meta.get("since"), gaps=tuple(gaps))
+    return Coverage(since=meta["since"], gaps=tuple(gaps))
 
 
 def _check_log(

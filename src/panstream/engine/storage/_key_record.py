@@ -22,18 +22,17 @@ from panstream.errors import StoreDamaged, StoreTorn
 from panstream.primitives.noise.entropy import system_entropy
 
 BLOCK = 4096
-_MAGIC, _WRAPPED = b"PANKEY03", b"PANKEYO3"
-_MAGIC_2, _WRAPPED_2 = b"PANKEY02", b"PANKEYO2"  # ciphertext without marks, and no end
+_MAGIC = b"PANKEY01"
+_WRAPPED = b"PANKEYO1"
 _END = b"KEYENDS."  # written last in the block, so that a key without it was cut short
 _FIELDS = struct.Struct("<8sQ32sQQ")  # magic, generation, key, place, size
 _DIGEST = 32
 _PLAIN = _FIELDS.size + _DIGEST
 _SEALED = len(_WRAPPED) + _PLAIN + 28
-_LABEL = b"panstream key 2"
+_LABEL = b"panstream key 1"
 _SECTOR, _MARK = 512, 16
 _ROOM = _SECTOR - _MARK
 _PIECE = 1 << 16  # sectors that are read and written at a time
-_UNMARKED_PIECE = 1 << 25  # bytes that are read at a time: one call of the system gives at most 2 GiB
 
 _Bytes = NDArray[np.uint8]
 _NO_KEY: _Bytes = np.empty(0, np.uint8)
@@ -41,16 +40,13 @@ _NO_KEY: _Bytes = np.empty(0, np.uint8)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Record:
-    """One key and what it opens. ``slot`` is which of the two blocks holds it; ``marked``, whether sectors have
-    marks.
-    """
+    """One key and what it opens. ``slot`` is which of the two blocks holds it."""
 
     generation: int
     slot: int
     key: _Bytes = field(repr=False)
     place: int = 0
     size: int = 0
-    marked: bool = True
 
     @classmethod
     def after(cls, current: Record | None) -> Record:
@@ -68,10 +64,10 @@ class Record:
         """
         if not any(data[: len(_MAGIC)]):
             return None
-        wrapped = data.startswith((_WRAPPED, _WRAPPED_2))
+        wrapped = data.startswith(_WRAPPED)
         if wrapped and operator is None:
             raise StoreDamaged("this store was sealed with an operator's key: supply it")
-        if not wrapped and operator is not None and data.startswith((_MAGIC, _MAGIC_2)):
+        if not wrapped and operator is not None and data.startswith(_MAGIC):
             raise StoreDamaged("this store was made without an operator's key: open it without one")
         whole = _END in (data[_PLAIN : _PLAIN + len(_END)], data[_SEALED : _SEALED + len(_END)])
         try:
@@ -98,7 +94,7 @@ class Record:
     @property
     def end(self) -> int:
         """Return where the ciphertext ends in the file."""
-        return self.place + (_stored_size(self.size) if self.marked else self.size)
+        return self.place + _stored_size(self.size)
 
     def without_key(self) -> Record:
         """Return what may be remembered."""
@@ -120,10 +116,6 @@ class Record:
 
     def ciphertext(self, read: Callable[[int, int], bytes]) -> Iterator[memoryview]:
         """Yield the ciphertext piece by piece; ``read`` returns bytes at a place of the file."""
-        if not self.marked:
-            for at in range(0, self.size, _UNMARKED_PIECE):
-                yield memoryview(read(self.place + at, min(_UNMARKED_PIECE, self.size - at)))
-            return
         for offset, length, size in self._pieces():
             stored = _rows(read(self.place + offset, length))
             yield np.ascontiguousarray(stored[:, :_ROOM]).reshape(-1)[:size].data
@@ -132,8 +124,9 @@ class Record:
         """Return whether sectors that do not open were left by a crash: some of another commit, or empty, and none
         damaged.
         """
-        mark, missing = self._mark(), not self.marked
-        for offset, length, _ in self._pieces() if self.marked else ():
+        mark = self._mark()
+        missing = False
+        for offset, length, _ in self._pieces():
             stored = _rows(read(self.place + offset, length))
             others = stored[(stored[:, _ROOM:] != mark).any(axis=1)]
             missing = missing or bool(others.size)
@@ -157,13 +150,13 @@ class Record:
 def _record(plain: bytes, slot: int) -> Record:
     if len(plain) < _PLAIN or not plain.startswith(_MAGIC[:6]):
         raise StoreDamaged("the key is foreign or cut short")
-    if not plain.startswith((_MAGIC, _MAGIC_2)):
+    if not plain.startswith(_MAGIC):
         raise StoreDamaged("the key has a version that this release does not know")
     if sha256(plain[: _FIELDS.size]).digest() != plain[_FIELDS.size : _PLAIN]:
         raise StoreDamaged("the key is damaged")
-    magic, generation, key, place, size = _FIELDS.unpack_from(plain)
+    _, generation, key, place, size = _FIELDS.unpack_from(plain)
     secret = np.frombuffer(bytearray(key), np.uint8)
-    return Record(generation=generation, slot=slot, key=secret, place=place, size=size, marked=magic == _MAGIC)
+    return Record(generation=generation, slot=slot, key=secret, place=place, size=size)
 
 
 def _stored_size(size: int) -> int:

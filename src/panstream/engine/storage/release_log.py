@@ -195,6 +195,4 @@ class ReleaseLog:
         for query, number, time, record in self._connection.execute(
             f"SELECT query, number, time, record FROM releases {where}", values
         ):
-            fields = json.loads(record)
-            fields.setdefault("unclipped", fields.get("value"))  # which earlier logs do not have
-            yield Release(query=query, number=number, time=time, record=fields)
+            yield Release(query=query, number=number, time=time, record=json.loads(record))

@@ -57,7 +57,6 @@ _PREVIOUS = (
     "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers "
     "could be drawn twice: look for the cause, and go back to it with panstream recover"
 )
-_OLD_LAYOUT = "this directory was written by an earlier release with another layout: use a new one"
 
 
 class SnapshotStore:
@@ -234,8 +233,6 @@ class SnapshotStore:
 
     def _open(self, accept_previous: bool) -> None:
         """Find the newest whole state, and overwrite what a crash left of others."""
-        if self._disk.exists(self._directory / "key"):
-            raise StoreDamaged(_OLD_LAYOUT)
         with self._explained():
             self._disk.remove(self._path.with_suffix(".new"))
             if not self._disk.exists(self._path):

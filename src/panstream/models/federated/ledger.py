@@ -14,7 +14,7 @@ from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, St
 from panstream.primitives import validation as checks
 from panstream.privacy.holder_loss import Loss
 
-_VERSION = 2
+_VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (

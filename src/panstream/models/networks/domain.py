@@ -25,10 +25,9 @@ from panstream.primitives.toml_config import read_file
 LARGEST_TABLE = 1 << 27  # cells; a gigabyte of counts
 _LARGEST_SIZE = 1 << 16
 _FORMAT = "panstream-domain"
-_VERSION, _WITH_MORE = 1, 2  # the second for bins with atoms, a tail or dates
+_VERSION = 1
 _MISSING = "missing"
 _INFINITIES = {"-inf": -math.inf, "inf": math.inf}
-_MORE = ("atoms", "tail", "dates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,19 +146,15 @@ class Domain:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the domain as dictionaries, lists, strings and numbers."""
-        attributes = [_plain(each) for each in self.attributes]
-        more = any(key in each for each in attributes for key in _MORE)
-        return {"format": _FORMAT, "version": _WITH_MORE if more else _VERSION, "attributes": attributes}
+        return {"format": _FORMAT, "version": _VERSION, "attributes": [_plain(each) for each in self.attributes]}
 
     @classmethod
     def from_plain(cls, plain: Any) -> Domain:
         """Read what :meth:`to_plain` wrote, or raise InvalidBytes."""
         if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
             raise InvalidBytes("this is not a domain of panstream")
-        if plain.get("version") not in (_VERSION, _WITH_MORE):
-            raise InvalidBytes(
-                f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION} and {_WITH_MORE}"
-            )
+        if plain.get("version") != _VERSION:
+            raise InvalidBytes(f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION}")
         try:
             return _of(tuple(_rich(each) for each in plain["attributes"]))
         except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:

@@ -1,8 +1,7 @@
 """A network as a file: JSON with a version and a checksum, and BIF for other programs.
 
-The JSON keeps everything, every probability to its last bit; a mixture has its weights where a network has parents
-(version 2). ``about`` may carry public notes, such as the privacy
-claim that the network was learned under.
+The JSON keeps everything, every probability to its last bit; a mixture has its weights where a network has parents.
+``about`` may carry public notes, such as the privacy claim that the network was learned under.
 
 BIF is the interchange format that pgmpy, bnlearn and others read. Names and categories in it are single words, so
 everything but letters, digits and ``_`` becomes ``_`` (with a number where two names would meet). The originals stand
@@ -30,20 +29,22 @@ from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
 
 _FORMAT = "panstream-network"
-_VERSION, _WITH_WEIGHTS, _WITH_FOREST = 1, 2, 3
+_VERSION = 1
 _LARGEST_TEXT = 1 << 30
 
 
 def to_json(network: BayesianNetwork | Mixture, about: Mapping[str, Any] | None = None) -> str:
     """Return the network as JSON text; ``about`` holds public notes of plain values."""
-    version, shape = _VERSION, {} if isinstance(network, Mixture) else _plain(network)
-    if isinstance(network, Mixture):
-        version, shape = _WITH_WEIGHTS, {"weights": network.weights.tolist(), "tables": _flat(network.tables)}
+    shape: dict[str, Any]
+    if not isinstance(network, Mixture):
+        shape = _plain(network)
+    else:
+        shape = {"weights": network.weights.tolist(), "tables": _flat(network.tables)}
         if network.forest is not None:
-            version, shape = _WITH_FOREST, {**shape, "forest": _plain(network.forest)}
+            shape["forest"] = _plain(network.forest)
     content: dict[str, Any] = {
         "format": _FORMAT,
-        "version": version,
+        "version": _VERSION,
         "about": dict(about or {}),
         "domain": network.domain.to_plain(),
         **shape,
@@ -70,7 +71,7 @@ def from_json(text: str | bytes) -> BayesianNetwork | Mixture:
     content = _content(text)
     domain = Domain.from_plain(content.get("domain"))
     try:
-        return (_network if content["version"] == _VERSION else _mixture)(domain, content)
+        return (_mixture if "weights" in content else _network)(domain, content)
     except (ValueError, OverflowError) as error:  # InvalidParameter is a ValueError
         raise InvalidBytes(f"the network is damaged: {error}") from None
 
@@ -94,11 +95,11 @@ def _mixture(domain: Domain, content: dict[str, Any]) -> Mixture:
     if not _lists(content.get("tables"), len(domain), (int, float)):
         raise InvalidBytes("the network must have one table per attribute")
     forest: Any = content.get("forest")
-    if (content["version"] == _WITH_FOREST) != isinstance(forest, dict):
-        raise InvalidBytes("a mixture must have a forest from version 3 on, and none before")
+    if forest is not None and not isinstance(forest, dict):
+        raise InvalidBytes("the forest of a mixture must be a mapping")
     arrays = zip(content["tables"], domain.sizes, strict=True)
     tables = tuple(np.array(flat, np.float64).reshape(len(weights), size) for flat, size in arrays)
-    return Mixture(domain, np.array(weights, np.float64), tables, forest and _network(domain, forest))
+    return Mixture(domain, np.array(weights, np.float64), tables, None if forest is None else _network(domain, forest))
 
 
 def read_about(text: str | bytes) -> dict[str, Any]:
@@ -132,10 +133,8 @@ def _content(text: str | bytes) -> dict[str, Any]:
         raise InvalidBytes("the network is not valid JSON") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise InvalidBytes("this is not a network of panstream")
-    if content.get("version") not in (_VERSION, _WITH_WEIGHTS, _WITH_FOREST):
-        raise InvalidBytes(
-            f"network version {content.get('version')!r} is not known; this release reads {_VERSION} to {_WITH_FOREST}"
-        )
+    if content.get("version") != _VERSION:
+        raise InvalidBytes(f"network version {content.get('version')!r} is not known; this release reads {_VERSION}")
     if content.pop("sha256", None) != _digest(content):
         raise InvalidBytes("the checksum does not match: the network is damaged or was edited")
     return content

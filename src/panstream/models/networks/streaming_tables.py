@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,10 +109,12 @@ class StreamingTables(Tree):
         return Tree.parameters(self) | {"domain": self.domain.to_json()}
 
     @classmethod
-    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters with the domain read."""
-        given = parameters.get("domain")
-        return {**parameters, "domain": Domain.from_json(given) if isinstance(given, str) else given}
+    def from_parameters(cls, parameters: dict[str, Any]) -> Self:
+        """Rebuild the value whose ``parameters`` were stored; the domain is JSON there."""
+        domain = parameters.get("domain")
+        if not isinstance(domain, str):
+            raise InvalidParameter("domain must be the JSON text of a domain")
+        return cls(**{**parameters, "domain": Domain.from_json(domain)})
 
     @property
     def width(self) -> int:

@@ -76,7 +76,11 @@ def _released_twice_and_replaced() -> Iterator[Case]:
     """Yield options that the other counters share."""
     kinds: list[tuple[Any, dict[str, Any], list[tuple[int, int]]]] = [
         (BlockCounter, {"crop": 2, "largest": 4}, [(1, 0), (1, 2), (3, 0), (3, 2)]),
-        (HeavyHitterCount, {"threshold": 2, "least": 0, "largest": 5}, [(a, b) for a in range(3) for b in range(1, 5)]),
+        (
+            HeavyHitterCount,
+            {"threshold": 2, "min_net_weight": 0, "largest": 5},
+            [(a, b) for a in range(3) for b in range(1, 5)],
+        ),
         (ProfileSketch, {"largest": 1}, [(1, 1), (0, 1), (1, 2)]),
     ]
     for kind, more, pairs in kinds:
@@ -175,11 +179,10 @@ def _moments() -> Iterator[Case]:
 
 def _counters() -> Iterator[Case]:
     """Yield the other counters."""
-    heavy = partial(HeavyHitterCount, universe=1, epsilon=1.5, least=0)
+    heavy = partial(HeavyHitterCount, universe=1, epsilon=1.5, min_net_weight=0)
     yield _case("", BlockCounter(universe=1, epsilon=0.7, crop=2, largest=12))
     yield _case("", heavy(threshold=2, largest=5))
     yield _case("bracket", heavy(threshold=4, steps=2, largest=18), window=(-1, 3))
-    yield _case("graded", heavy(threshold=4, steps=2, largest=6, graded=True))
     yield _case("", ProfileSketch(universe=1, epsilon=1.0, largest=1))
     announced: list[Step | None] = [None, refresh(), None, None, release()]
     seen = Scenario(worlds(announced, _weights(0, 1)), looks=(None, 3, 4, 5))
