@@ -111,8 +111,8 @@ def extremes(all_values: NDArray[np.float64], runs: int) -> float:
         true += (
             all_values.min() < least.value
             and all_values.max() >= most.value
-            and (all_values < least.value - step).sum() <= (least.beyond or 0)
-            and (all_values >= most.value + step).sum() <= (most.beyond or 0)
+            and (all_values < least.value - step).sum() <= (least.at_most_beyond or 0)
+            and (all_values >= most.value + step).sum() <= (most.at_most_beyond or 0)
         )
     return true / runs
 

@@ -72,11 +72,11 @@ def state(algorithm: FrequentItems, stream: Stream, seed: int) -> Monitor:
     return monitor
 
 
-def accuracy(name: str, stream: Stream, longest: int, runs: int) -> None:
-    question = TopItems(1.0, delta=1e-6, longest=longest, expected=float(sum(stream.values())))
+def accuracy(name: str, stream: Stream, max_item_bytes: int, runs: int) -> None:
+    question = TopItems(1.0, delta=1e-6, max_item_bytes=max_item_bytes, expected=float(sum(stream.values())))
     order = sorted(stream, key=lambda key: -stream[key])
-    heavy = [key for key in order if stream[key] >= question.listed_from and len(key.encode()) <= longest]
-    three = [key for key in heavy if stream[key] >= 3 * question.listed_from]
+    heavy = [key for key in order if stream[key] >= question.listing_threshold and len(key.encode()) <= max_item_bytes]
+    three = [key for key in heavy if stream[key] >= 3 * question.listing_threshold]
     top = wrong = joint = found = triple = 0
     slowest, named = 0.0, []
     for run in range(runs):
@@ -93,7 +93,8 @@ def accuracy(name: str, stream: Stream, longest: int, runs: int) -> None:
         triple += sum(key in listed for key in three)
         named.append(len(listed))
     print(
-        f"{name:<16} X {question.listed_from:4.0f}  top 20 {top / 20 / runs:.3f}  named {np.mean(named):.0f}  wrong a "
+        f"{name:<16} X {question.listing_threshold:4.0f}  top 20 {top / 20 / runs:.3f}  named {np.mean(named):.0f}  "
+        "wrong a "
         f"run {wrong / runs:.2f}  lists that hold together {joint}/{runs}  at least X {found}/{len(heavy) * runs}  at "
         f"least 3X {triple}/{len(three) * runs}  release and decoding at most {slowest:.1f} s",
         flush=True,
@@ -134,10 +135,10 @@ def settings(runs: int) -> None:
         ("codes", 1.05, 300_000, 12),
         ("paths", 1.05, 3_000_000, 48),
     ]
-    for (kind, power, events, longest), run in product(kinds, range(runs)):
+    for (kind, power, events, max_item_bytes), run in product(kinds, range(runs)):
         rng = np.random.default_rng(100 + run)
         stream = zipf(simulated(kind, 30_000, rng), events, power, rng)
-        algorithm = TopItems(1.0, delta=1e-6, longest=longest, expected=events, key=run).algorithm
+        algorithm = TopItems(1.0, delta=1e-6, max_item_bytes=max_item_bytes, expected=events, key=run).algorithm
         held = state(algorithm, stream, run).state
         algorithm._add_noise(held.levels, held.rows, SeededSource(run + 1))
         level, row = (float(np.sqrt(2 * law.variance)) for law in algorithm.laws)
@@ -148,7 +149,7 @@ def settings(runs: int) -> None:
             begun = time.process_time()
             names = {name.decode() for name, _ in decode(tables, effort).names}
             result[2] = max(result[2], time.process_time() - begun)
-            result[0] += sum(count >= algorithm.listed_from and key not in names for key, count in stream.items())
+            result[0] += sum(count >= algorithm.listing_threshold and key not in names for key, count in stream.items())
             result[1] += len(names)
     for effort, (missed, named, slowest) in results.items():
         print(f"{effort}: missed {missed}, named {named}, slowest {slowest:.1f} s")
@@ -172,8 +173,8 @@ def main() -> None:
             opened = gzip.open if path.endswith(".gz") else open
             with opened(Path(path), "rt", encoding="utf-8", errors="replace") as file:
                 stream = dict(Counter(line.rstrip("\n") for line in file if line.strip()))
-            longest = min(max(len(key.encode()) for key in stream), 64)
-            accuracy(name, stream, longest, runs)
+            max_item_bytes = min(max(len(key.encode()) for key in stream), 64)
+            accuracy(name, stream, max_item_bytes, runs)
         names = urls(100_000, rng)
         for events in (100_000, 1_000_000):
             accuracy(f"Zipf {events:.0e}", zipf(names, events, 1.1, rng), 64, runs)

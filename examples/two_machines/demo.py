@@ -31,7 +31,7 @@ columns = {{ user = "int" }}
 user = "user"
 machines = ["https://127.0.0.1:{a}", "https://127.0.0.1:{b}"]
 
-[machines]
+[two_party]
 names = ["a", "b"]
 certificate = "certificates/front.pem"
 key = "certificates/front.key"
@@ -55,11 +55,11 @@ def free_port() -> int:
         return int(made.getsockname()[1])
 
 
-def share(folder: Path, name: str, ports: dict[str, int]) -> subprocess.Popen[str]:
+def start_party(folder: Path, name: str, ports: dict[str, int]) -> subprocess.Popen[str]:
     """Start machine a or b, and wait until it answers."""
     files, other = folder / "certificates", "b" if name == "a" else "a"
     command = [
-        *(sys.executable, "-m", "panstream.cli", "share", str(folder / name), "--stream", "visits", "--as", name),
+        *(sys.executable, "-m", "panstream.cli", "party", str(folder / name), "--stream", "visits", "--as", name),
         *("--front", "front", "--peer-name", other, "--listen", f"127.0.0.1:{ports[name]}"),
         *("--certificate", str(files / f"{name}.pem"), "--key", str(files / f"{name}.key")),
         *("--authority", str(files / "authority.pem"), "--blind", f"{int(1000 * BLIND)} ms"),
@@ -105,7 +105,7 @@ def main() -> None:
         (folder / "visits.csv").write_text("user\n" + "".join(f"{user}\n" for user in HERE))
         print("One host is one machine: nothing is promised here.")
         try:
-            running += [share(folder, "b", ports), share(folder, "a", ports)]
+            running += [start_party(folder, "b", ports), start_party(folder, "a", ports)]
             command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "visits.csv"]
             subprocess.run(command, cwd=folder, check=True)
             visits: list[tuple[str, int, np.ndarray]] = []

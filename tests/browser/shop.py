@@ -34,7 +34,7 @@ NAMES = """
 [stream]
 name = "shop"
 time = "at"
-ahead = "any"
+max_ahead = "any"
 columns = { at = "timestamp", page = "string" }
 
 [[query]]
@@ -43,7 +43,7 @@ sql = "SELECT page, COUNT(*) FROM shop GROUP BY page ORDER BY COUNT(*) DESC LIMI
 epsilon = 4.0
 delta = 1e-6
 window = "1 day"
-longest = 16
+max_item_bytes = 16
 """
 
 

@@ -133,7 +133,7 @@ def _flat(said: Any) -> str:
 def test_a_total_that_goes_on_is_told_per_time(shop: Serving, visit: Open) -> None:
     page = visit(shop, question("page views in all", "day"))
     live(page)
-    totals = {each["until"]: each for each in published(shop, "page views in all")}
+    totals = {each["end"]: each for each in published(shop, "page views in all")}
     last = max(totals)
     before = f"2026-03-{int(last[8:10]) - 1:02}{last[10:]}"
     said = card(page, "page views in all").locator(".rate").inner_text()
@@ -169,7 +169,7 @@ COMPARED = """async ([kind, runs, half]) => {
   const ends = runs.map((values) => {
     const releases = values.map((value, i) => ({
       number: i + 1, value, level: 0.95, interval: [value - half, value + half], time: day(i + 2),
-      ...(kind === "window" ? { window: [day(i + 1), day(i + 2)] } : { until: day(i + 2) }),
+      ...(kind === "window" ? { window: [day(i + 1), day(i + 2)] } : { end: day(i + 2) }),
     }));
     const found = comparison(query, kind === "growth", releases, "day", Date.parse(day(4)) / 1000);
     level = found.level;

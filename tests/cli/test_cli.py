@@ -171,8 +171,8 @@ def test_plan_distinct_says_which_and_why() -> None:
 def test_plan_names_says_from_how_many_events_on() -> None:
     ask = ["plan", "names", "--epsilon", "1", "--delta", "1e-6"]
     assert "at least 234.2 events" in RUNNER.invoke(app_module.app, ask).output
-    plan = json.loads(RUNNER.invoke(app_module.app, [*ask, "--longest", "8", "--json"]).output)
-    assert 80 < plan["listed_from"] < 90 and plan["claim"]["delta"] == 1e-6
+    plan = json.loads(RUNNER.invoke(app_module.app, [*ask, "--max-item-bytes", "8", "--json"]).output)
+    assert 80 < plan["listing_threshold"] < 90 and plan["claim"]["delta"] == 1e-6
     assert RUNNER.invoke(app_module.app, [*ask, "--memory", "1"]).exit_code == 2
 
 

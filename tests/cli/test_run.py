@@ -100,7 +100,7 @@ def test_json_answers_are_near_the_truth(here: Path) -> None:
     for answer in found.values():
         assert {"name", "value", "standard_error", "interval", "epsilon", "claim"} <= set(answer)
         assert answer["interval"][0] <= answer["value"] <= answer["interval"][1]
-        assert answer["claim"]["places"] == ["memory", "disk"]
+        assert answer["claim"]["locations"] == ["memory", "disk"]
 
 
 def test_a_second_run_reads_nothing_anew_and_draws_nothing(here: Path) -> None:

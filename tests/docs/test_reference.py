@@ -12,7 +12,7 @@ from panstream.cli import common as outcome
 from panstream.cli.app import app
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig, read_config
 from panstream.engine.config.sink import SinkConfig
-from panstream.engine.config.two_party import MachinesConfig
+from panstream.engine.config.two_party import TwoPartyConfig
 from panstream.engine.config.website import WebConfig
 from panstream.engine.sql.parser import Aggregate
 
@@ -23,7 +23,7 @@ COMMANDS = (REFERENCE / "commands.md").read_text()
 
 
 # Fields that are no keys of [store].
-ELSEWHERE = {"stream", "queries", "statements", "lookups", "sink", "machines", "web"}
+ELSEWHERE = {"stream", "queries", "statements", "lookups", "sink", "two_party", "web"}
 
 
 def section(text: str, title: str) -> str:
@@ -46,7 +46,7 @@ def keys(title: str) -> set[str]:
         ),
         ("[store]", {field.name for field in fields(Config)} - ELSEWHERE),
         ("[sink]", {field.name for field in fields(SinkConfig)}),
-        ("[machines]", {field.name for field in fields(MachinesConfig)} | {"cells"}),
+        ("[two_party]", {field.name for field in fields(TwoPartyConfig)} | {"cells"}),
         ("[web]", {field.name for field in fields(WebConfig)}),
     ],
 )

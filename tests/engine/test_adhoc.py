@@ -106,7 +106,7 @@ def test_groups_and_days_have_their_rows(tmp_path: Path, exact: None) -> None:
     assert [(row["ok"], row["estimate"]) for row in grouped] == [(True, 45), (False, 15)]
     for name in ("visits.csv", "unsorted.csv"):
         daily = query(tmp_path / name, "SELECT COUNT(*) FROM v", epsilon=1.0, window="1 day")
-        assert [(row["from"][:10], row["estimate"]) for row in daily] == [(f"2024-01-0{d}", 20) for d in (1, 2, 3)]
+        assert [(row["start"][:10], row["estimate"]) for row in daily] == [(f"2024-01-0{d}", 20) for d in (1, 2, 3)]
 
 
 def test_an_input_without_rows_is_answered_like_any_other(tmp_path: Path) -> None:

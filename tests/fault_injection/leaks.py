@@ -160,7 +160,7 @@ def _in_the_log_of_releases(publish: Any, log: Any, release: Any) -> bool:
 @_leak("label of a release", "panstream.engine.runtime.engine", "record")
 def _in_a_label(record: Any, *args: Any) -> Any:
     release = record(*args)
-    release.record["until"] = f"2026-01-01T00:00:{_hits:02}Z"
+    release.record["end"] = f"2026-01-01T00:00:{_hits:02}Z"
     return release
 
 

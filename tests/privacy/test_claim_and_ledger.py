@@ -19,7 +19,7 @@ def test_claim_is_json_and_text() -> None:
         unit="user",
         parts={"state": 0.9, "output": 0.1},
         intrusions=Intrusions(announced=2),
-        places=("memory", "disk"),
+        locations=("memory", "disk"),
         horizon=100,
         public=("batch sizes",),
     )

@@ -72,7 +72,7 @@ STRONG = Claim(
     unit="event",
     intrusions=Intrusions(unannounced=1, announced=-1, per_phase=True),
     inputs="adaptive",
-    places=("memory", "disk"),
+    locations=("memory", "disk"),
     horizon=None,
     note="strong",
     public=("a",),
@@ -82,7 +82,7 @@ WEAK = Claim(
     epsilon=0.5,
     unit="event",
     intrusions=Intrusions(unannounced=0, announced=3),
-    places=("memory",),
+    locations=("memory",),
     horizon=24,
     note="not pan-private: the state holds the exact sum",
     public=("b",),
@@ -97,7 +97,7 @@ def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: 
     assert found.intrusions == Intrusions(unannounced=0, announced=3, per_phase=False)
     assert found.inputs == "fixed"
     assert compose([STRONG, STRONG]).inputs == "adaptive"
-    assert found.places == ("memory",)
+    assert found.locations == ("memory",)
     assert found.horizon == 24
     assert set(found.note.split("; ")) == {"strong", WEAK.note}
     assert set(found.public) == {"a", "b"}
@@ -112,9 +112,9 @@ def test_a_tree_that_is_not_pan_private_stays_so_in_company() -> None:
 
 
 def test_claims_about_different_places_cover_none() -> None:
-    memory, disk = (replace(CLAIM, places=(place,)) for place in ("memory", "disk"))
+    memory, disk = (replace(CLAIM, locations=(place,)) for place in ("memory", "disk"))
     both = sequential([memory, disk])
-    assert both.places == ()
+    assert both.locations == ()
     assert str(both.intrusions) == "none"
     assert dict(both.rows())["intrusions"] == "none (nowhere)"
 

@@ -16,7 +16,7 @@ name = "top"
 sql = "SELECT page, COUNT(*) FROM visits GROUP BY page ORDER BY COUNT(*) DESC LIMIT 1"
 epsilon = 8.0
 delta = 1e-6
-longest = 8
+max_item_bytes = 8
 memory = 400000
 
 [store]

@@ -42,7 +42,7 @@ class TwoMachines(History):
         files = {"certificate": "f.pem", "key": "f.key", "authority": "authority.pem"}
         store = {"directory": str(self.root / "state")}
         machines = {"names": ["a", "b"], **files}
-        return read_config({"stream": stream, "query": query, "machines": machines, "store": store})
+        return read_config({"stream": stream, "query": query, "two_party": machines, "store": store})
 
     def opened(self) -> Engine:
         config = self.config

@@ -227,13 +227,13 @@ class TopItems(AutoAlgorithm):
         releases lose ``epsilon`` and ``delta`` together.
 
     Parameters
-        epsilon, delta: total loss. With ``delta=0`` names must be about ``longest``/8 times as frequent to be listed.
-        longest: longest name in bytes, 64 by default; a shorter limit finds less frequent names.
+        epsilon, delta: total loss. With ``delta=0`` names must be ``max_item_bytes``/8 times as frequent to be listed.
+        max_item_bytes: longest name in bytes, 64 by default; a shorter limit finds less frequent names.
         expected: about how many events there are per answer. memory: bytes that the tables may take, 48 MiB by default.
         releases, contributions, key: as for the algorithm.
 
     Example
-        >>> question = TopItems(1.0, delta=1e-6, longest=24, expected=100_000)
+        >>> question = TopItems(1.0, delta=1e-6, max_item_bytes=24, expected=100_000)
         >>> monitor = question.start()
         >>> monitor.update(["/"] * 5_000 + ["/about"] * 2_000)
         >>> [item.name for item in monitor.release().top(2)]
@@ -243,7 +243,7 @@ class TopItems(AutoAlgorithm):
     epsilon: float
     _: KW_ONLY
     delta: float = 0.0
-    longest: int = 64
+    max_item_bytes: int = 64
     expected: float = _EVENTS
     memory: int = _NAMES_MEMORY
     releases: int = 1
@@ -260,7 +260,7 @@ class TopItems(AutoAlgorithm):
         smallest = FrequentItems(
             epsilon=self.epsilon,
             delta=self.delta,
-            longest=self.longest,
+            max_item_bytes=self.max_item_bytes,
             step=4 if self.delta else 8,
             width=_WIDTHS[0],
             row_width=_ROW_WIDTHS[0],
@@ -268,7 +268,7 @@ class TopItems(AutoAlgorithm):
             contributions=self.contributions,
             key=self.key,
         )
-        heavy = self.expected / smallest.listed_from
+        heavy = self.expected / smallest.listing_threshold
         width = _power(CELLS_PER_NAME * min(heavy, MOST_NAMES), *_WIDTHS[1:])
         row_width = _power(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
         while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
@@ -283,7 +283,7 @@ class TopItems(AutoAlgorithm):
         return replace(smallest, width=width, row_width=max(row_width, _ROW_WIDTHS[0]))
 
     @property
-    def listed_from(self) -> float:
+    def listing_threshold(self) -> float:
         """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
         return self.algorithm.listed_among(self.expected)
 
@@ -296,17 +296,19 @@ class TopItems(AutoAlgorithm):
         size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
         counted = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
         lines = [
-            f"Names with at least {figure(self.listed_from)} events are listed with 95%; a listed count has a standard "
-            f"error of about {figure(counted)}.",
+            f"Names with at least {figure(self.listing_threshold)} events are listed with 95%; a listed count has a "
+            f"standard error of about {figure(counted)}.",
             f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
             f"({size:,} bytes), {noise} noise.",
             f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
             f"{figure(2 * (self.contributions or 1) / self.epsilon)}, and none is missed.",
         ]
-        if self.listed_from > algorithm.listed_from * 1.001:
-            lines.append(f"With more memory names would be listed from {figure(algorithm.listed_from)} events on.")
-        if self.longest > 16:
-            lines.append("A smaller longest= finds lighter names.")
+        if self.listing_threshold > algorithm.listing_threshold * 1.001:
+            lines.append(
+                f"With more memory names would be listed from {figure(algorithm.listing_threshold)} events on."
+            )
+        if self.max_item_bytes > 16:
+            lines.append("A smaller max_item_bytes= finds lighter names.")
         return "\n".join(lines)
 
 

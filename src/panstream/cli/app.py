@@ -14,12 +14,12 @@ from panstream.cli.commands.explain import check, explain
 from panstream.cli.commands.federate import federate, holder, holder_key
 from panstream.cli.commands.figures import figures
 from panstream.cli.commands.init import init
+from panstream.cli.commands.party import party
 from panstream.cli.commands.published import ask, merge
 from panstream.cli.commands.query import query
 from panstream.cli.commands.run import run
 from panstream.cli.commands.send import send
 from panstream.cli.commands.serve import serve, token, worker
-from panstream.cli.commands.share import share
 from panstream.cli.commands.statement import statement
 from panstream.cli.commands.store import inspect, intrusion, recover
 from panstream.cli.commands.web import web
@@ -47,7 +47,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # in the order of --help, each in
     inspect: "Print what is public about a store or a state.",
     recover: "Restore the state before a damaged one.",
     worker: "Run a cluster worker.",
-    share: "Hold one of two shares of a stream's cells.",
+    party: "Hold one of two shares of a stream's cells.",
     holder: "Keep a table and answer an analyst over HTTPS.",
     holder_key: "Create a holder's signing key for secure sums.",
     federate: "Learn one network from multiple data owners.",

@@ -12,7 +12,7 @@ from panstream.primitives.fast_import import load
 from panstream.primitives.interrupts import INTERRUPTS
 
 _ABORTED = (1, 130)  # typer's exit codes after Ctrl-C, whichever signal it was
-_HARDENED = ("query", "run", "serve", "share", "web", "worker")
+_HARDENED = ("party", "query", "run", "serve", "web", "worker")
 _LOADED = {  # what commands need that start large rooms
     **dict.fromkeys((*_HARDENED, "check", "explain", "statement"), "panstream.engine.runtime.ingest"),
     **dict.fromkeys(("federate", "holder"), "panstream.models.federated.https"),

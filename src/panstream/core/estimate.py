@@ -25,9 +25,10 @@ class Estimate:
     ``value`` lies within the values that are possible by public bounds (``support``); ``unbiased`` is the same number
     before it was moved there. Add up, average or compare ``unclipped`` numbers: clipped ones are biased at the bounds.
     Where only an interval is known, ``value`` and ``standard_error`` are NaN
-    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies, ``beyond`` how
-    many at most lie beyond the next edge, and ``said`` tells both in words. ``released`` are the noisy integers that
-    everything else, intervals included, was computed from: nothing more of the state has left.
+    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies,
+    ``at_most_beyond`` how many at most lie beyond the next edge, and ``description`` tells both in words. ``released``
+    are the noisy integers that everything else, intervals included, was computed from: nothing more of the state has
+    left.
     """
 
     value: float
@@ -37,8 +38,8 @@ class Estimate:
     unbiased: float = math.nan
     support: tuple[float, float] = (-math.inf, math.inf)
     released: tuple[int, ...] = ()
-    beyond: int | None = None
-    said: str = ""
+    at_most_beyond: int | None = None
+    text: str = ""
     rule: IntervalRule | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -102,11 +103,11 @@ class Estimate:
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null.
 
-        Where there is more to say than a number with an interval, ``statement`` says it.
+        Where there is more to say than a number with an interval, ``description`` says it.
         """
         claim = self.claim.to_json()
-        words = {} if self.statement is None else {"statement": self.statement}
-        rank = {} if self.beyond is None else {"beyond": self.beyond}
+        words = {} if self.description is None else {"description": self.description}
+        rank = {} if self.at_most_beyond is None else {"at_most_beyond": self.at_most_beyond}
         return {
             "name": self.name,
             "value": _finite(self.value),
@@ -126,12 +127,12 @@ class Estimate:
         return math.isnan(self.value) and math.isnan(self.standard_error)
 
     @property
-    def statement(self) -> str | None:
+    def description(self) -> str | None:
         """Return what is known in words, where it is not a number with an interval around it."""
         if self.only_interval:
             low, high = self.interval()
             return f"between {figure(low)} and {figure(high)} (95%)"
-        return self.said or None
+        return self.text or None
 
     def __float__(self) -> float:
         return self.value
@@ -139,8 +140,8 @@ class Estimate:
     def __str__(self) -> str:
         low, high = self.interval()
         loss = f"epsilon {self.claim.epsilon:.4g}" if self.claim.is_private else "no privacy"
-        if self.statement is not None:
-            return f"{self.name}: {self.statement.removesuffix(')')}; {loss})"
+        if self.description is not None:
+            return f"{self.name}: {self.description.removesuffix(')')}; {loss})"
         figures = f"{figure(self.value)} ± {figure(self.standard_error)}"
         return f"{self.name} {figures} (95%: {figure(low)} to {figure(high)}; {loss})"
 
@@ -152,7 +153,11 @@ class Estimate:
             ("standard error", figure(self.standard_error)),
         ]
         rows = [
-            *(point if self.statement is None else [(html.escape(self.name), f"<b>{html.escape(self.statement)}</b>")]),
+            *(
+                point
+                if self.description is None
+                else [(html.escape(self.name), f"<b>{html.escape(self.description)}</b>")]
+            ),
             *((name, html.escape(text)) for name, text in self.claim.rows()),
         ]
         cells = "".join(f"<tr><th style='text-align:left'>{n}</th><td>{t}</td></tr>" for n, t in rows)

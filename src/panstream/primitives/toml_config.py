@@ -75,7 +75,8 @@ class Section:
         self.place, self.values = place, values
         for key in values:
             if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
+                with_word = sorted(name for name in known if key in name.split("_"))  # "ahead" for "max_ahead"
+                near = with_word or difflib.get_close_matches(key, known, 1)
                 raise ConfigError(f"{place}: unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
 
     def has(self, key: str) -> bool:

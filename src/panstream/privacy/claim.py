@@ -14,7 +14,7 @@ from panstream.privacy.rounding import share, up
 
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
 Adjacency = Literal["add-remove", "replace"]
-Place = Literal["memory", "disk"]
+Location = Literal["memory", "disk"]
 Inputs = Literal["adaptive", "fixed"]
 
 
@@ -123,8 +123,8 @@ class Claim:
 
     Parameters
         epsilon, delta: the total loss. unit: what one change of the input is. adjacency: see above.
-        parts: how epsilon is split. intrusions: how many copies of the state are covered. places: which copies, memory
-            or disk.
+        parts: how epsilon is split. intrusions: how many copies of the state are covered. locations: which copies,
+            memory or disk.
         inputs: "adaptive" if rows, and the moment of an intrusion, may be chosen after seeing earlier answers and what
             an intruder saw; "fixed" if the promise is for data that do not depend on them (docs/proofs/adaptive.md).
         releases: how many answers are covered. horizon: how many ticks. public: facts that are not protected.
@@ -141,7 +141,7 @@ class Claim:
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
     intrusions: Intrusions = Intrusions()
     inputs: Inputs = "fixed"
-    places: tuple[Place, ...] = ("memory",)
+    locations: tuple[Location, ...] = ("memory",)
     releases: int = 1
     horizon: int | None = None
     public: tuple[str, ...] = ()
@@ -197,9 +197,9 @@ class Claim:
 
     def without_memory(self, reason: str) -> Self:
         """Return the claim with no copy of memory covered."""
-        places = tuple(place for place in self.places if place != "memory")
-        intrusions = self.intrusions if places else Intrusions(unannounced=0)
-        return replace(self, places=places, intrusions=intrusions, note=_with_text(self.note, reason))
+        locations = tuple(location for location in self.locations if location != "memory")
+        intrusions = self.intrusions if locations else Intrusions(unannounced=0)
+        return replace(self, locations=locations, intrusions=intrusions, note=_with_text(self.note, reason))
 
     def without_privacy(self, reason: str) -> Self:
         """Return the claim with epsilon = inf, for runs on a source that is not secure."""
@@ -222,7 +222,7 @@ class Claim:
                 **({"freezes": True} if self.intrusions.freezes else {}),
             },
             "inputs": self.inputs,
-            "places": list(self.places),
+            "locations": list(self.locations),
             "releases": self.releases if self.releases >= 0 else "any",
             "horizon": self.horizon,
             "public": list(self.public),
@@ -245,7 +245,7 @@ class Claim:
         rows.append(("protects", f"one {self.protects} ({self.adjacency})"))
         if self.event_epsilon is not None and self.is_private:
             rows.append(("one event", f"loses {self.event_epsilon:.6g}"))
-        rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.places) or 'nowhere'})"))
+        rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.locations) or 'nowhere'})"))
         if self.assumption:
             rows.append(("assumption", self.assumption))
         rows.append(("inputs", _SAID[self.inputs]))

@@ -1,6 +1,6 @@
 """Adding up losses. The number of times something happens is multiplied in exactly one place: ``repeated``.
 
-A composed claim promises the weaker of each thing: the fewest intrusions, the places that all name, the shortest
+A composed claim promises the weaker of each thing: the fewest intrusions, the locations that all name, the shortest
 horizon. What has no theorem is refused.
 """
 
@@ -161,8 +161,8 @@ def _composed(
         named = ", ".join(sorted({f"{claim.protects} ({claim.adjacency})" for claim in claims}))
         raise InvalidParameter(f"claims about different units cannot be added up, got {named}")
     first = claims[0]
-    places = tuple(place for place in first.places if all(place in claim.places for claim in claims))
-    intrusions = Intrusions(unannounced=0) if not places else _weaker([claim.intrusions for claim in claims])
+    locations = tuple(location for location in first.locations if all(location in claim.locations for claim in claims))
+    intrusions = Intrusions(unannounced=0) if not locations else _weaker([claim.intrusions for claim in claims])
     horizons = [claim.horizon for claim in claims if claim.horizon is not None]
     return Claim(
         epsilon=epsilon,
@@ -173,7 +173,7 @@ def _composed(
         parts=parts,
         intrusions=intrusions,
         inputs="adaptive" if all(claim.inputs == "adaptive" for claim in claims) else "fixed",
-        places=places,
+        locations=locations,
         releases=-1 if any(claim.releases < 0 for claim in claims) else sum(claim.releases for claim in claims),
         horizon=min(horizons, default=None),
         public=tuple(dict.fromkeys(fact for claim in claims for fact in claim.public)),

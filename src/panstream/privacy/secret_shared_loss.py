@@ -36,7 +36,7 @@ def shared_claim(epsilon: float, unit: Unit, releases: int, public: str) -> Clai
         intrusions=Intrusions(unannounced=-1, machines=2),
         assumption=ASSUMPTION,
         inputs="adaptive",
-        places=("memory", "disk"),
+        locations=("memory", "disk"),
         releases=releases,
         public=(public, _STEPS),
         note="" if epsilon < float("inf") else "no noise: for tests only",
@@ -53,6 +53,6 @@ def noisy_claim(one: Claim) -> Claim:
         one,
         intrusions=Intrusions(unannounced=-1, machines=2, together=1),
         assumption=ASSUMPTION,
-        places=("memory", "disk"),
+        locations=("memory", "disk"),
         public=(*one.public, _STEPS),
     )

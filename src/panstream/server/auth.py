@@ -161,7 +161,7 @@ class Limits:
     rows: int = 1_000_000  # of one body
     memory: int = 256 << 20  # of all bodies at a time; of one token, half of what others leave
     rate: float = 2_000.0  # requests a second of one token; bursts of twice as many
-    at_once: int = 64  # requests of one token under way
+    max_concurrent: int = 64  # requests of one token under way
     connections: int = 512  # of all together
     address_connections: int = 256  # from one address, or IPv6 network of 64 bits
     handshake_time: float = 5.0
@@ -179,10 +179,10 @@ class Limits:
 
         Those that wait for a missing one take up at most half of the token's requests: it can always be received.
 
-        >>> Limits().window, Limits(at_once=8).window, Limits(at_once=1).window
+        >>> Limits().window, Limits(max_concurrent=8).window, Limits(max_concurrent=1).window
         (32, 4, 1)
         """
-        return max(1, min(self.out_of_order, self.at_once // 2))
+        return max(1, min(self.out_of_order, self.max_concurrent // 2))
 
     def patience(self, received: int) -> float:
         """Return how long a body may take of which so many bytes have come.
@@ -227,7 +227,7 @@ class Gate:
         burst, now, use = 2.0 * self.limits.rate, self.clock(), self._use(name)
         use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
         use.at = now
-        if use.allowance < 1.0 or use.under_way >= self.limits.at_once:
+        if use.allowance < 1.0 or use.under_way >= self.limits.max_concurrent:
             raise Refusal("rate_limited", retry_after=1)
         use.allowance -= 1.0
         use.under_way += 1

@@ -90,7 +90,7 @@ def test_the_outermost_edge_is_one_that_noise_alone_does_not_explain(highest: bo
         after = edges[edges.index(edge) + 1]
         found = histogram._extreme(nodes, highest, variance, level)
         assert (found.edge, found.next_edge) == (edge, after)
-        assert found.beyond == (0 if after == edges[-1] else math.floor(counts[after] + reach[after] + 1e-6))
+        assert found.at_most_beyond == (0 if after == edges[-1] else math.floor(counts[after] + reach[after] + 1e-6))
 
 
 @pytest.mark.parametrize("horizon", [5, None])
@@ -113,7 +113,7 @@ def test_quantiles_are_exact_up_to_a_cell_without_noise(horizon: int | None) -> 
     least, most = (histogram.at(monitor.state, quantile) for quantile in (0.0, 1.0))
     assert least.value - cell <= clipped.min() < least.value
     assert most.value <= clipped.max() <= most.value + cell
-    assert (least.beyond, most.beyond) == (0, 0)
+    assert (least.at_most_beyond, most.at_most_beyond) == (0, 0)
     counts = histogram.counts(monitor.state)
     assert counts == pytest.approx(np.histogram(clipped, bins=256, range=(0, 64))[0], abs=1e-9)
 
@@ -189,7 +189,10 @@ def test_what_is_said_of_minimum_and_maximum_is_true(shape: str) -> None:
         monitor.tick()
         least, most = (histogram.at(monitor.state, quantile) for quantile in (0.0, 1.0))
         held = (values < least.value).any() or least.value == 100.0, (values >= most.value).any()
-        ranks = (values < least.value - step).sum() <= least.beyond, (values >= most.value + step).sum() <= most.beyond
+        ranks = (
+            (values < least.value - step).sum() <= least.at_most_beyond,
+            (values >= most.value + step).sum() <= most.at_most_beyond,
+        )
         ends = least.interval()[0] <= values.min() <= least.interval()[1], most.interval()[1] == 100.0
         true += all((*held, *ranks, *ends))
     assert true >= 87
@@ -218,12 +221,12 @@ def test_an_extreme_is_said_in_ranks() -> None:
     assert math.isnan(highest.standard_error)
     assert highest.interval() == (71.09375, 100.0)
     told = highest.to_json()
-    assert (told["value"], told["standard_error"], told["beyond"]) == (71.09375, None, 0)
-    assert told["statement"] == "at least 71.09; at most 0 of about 8,000 values lie above 71.49 (95%)"
+    assert (told["value"], told["standard_error"], told["at_most_beyond"]) == (71.09375, None, 0)
+    assert told["description"] == "at least 71.09; at most 0 of about 8,000 values lie above 71.49 (95%)"
     lowest = histogram.at(monitor.state, 0.0)
     assert str(lowest).startswith("minimum: at most 50.4; at most 0 of about 8,000 values lie below 50 (95%")
     assert lowest.value == 50.390625
-    assert "beyond" not in histogram.at(monitor.state, 0.5).to_json()
+    assert "at_most_beyond" not in histogram.at(monitor.state, 0.5).to_json()
     ends = Monitor(histogram)
     ends.update([100.0] * 50)
     assert str(ends.tick()).startswith("maximum: at least 99.6 (95%")

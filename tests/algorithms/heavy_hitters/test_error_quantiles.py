@@ -68,7 +68,7 @@ def test_the_chance_of_a_larger_loss_is_exact(
 
 def test_the_chance_of_a_larger_loss_is_told_in_the_claim() -> None:
     """Close to that of a normal loss: at (1, 1e-6) twenty times delta."""
-    sketch = FrequentItems(epsilon=1.0, delta=1e-6, longest=8, step=8, width=256, row_width=16)
+    sketch = FrequentItems(epsilon=1.0, delta=1e-6, max_item_bytes=8, step=8, width=256, row_width=16)
     level, row = sketch.laws
     mu = math.sqrt(sketch.levels / level.variance + sketch.rows / row.variance)
     normal = stats.norm.sf(1 / mu - mu / 2) + stats.norm.sf(1 / mu + mu / 2)

@@ -18,8 +18,8 @@ from panstream.errors import BudgetExhausted, InvalidParameter, MergeRefused
 from panstream.primitives.noise import SeededSource
 from tests.statistical import ALPHA, assert_rate
 
-EXACT = FrequentItems(epsilon=math.inf, longest=16, width=4096, row_width=1 << 13)
-NOISY = FrequentItems(epsilon=1.0, delta=1e-6, longest=12, width=4096, row_width=1 << 13)
+EXACT = FrequentItems(epsilon=math.inf, max_item_bytes=16, width=4096, row_width=1 << 13)
+NOISY = FrequentItems(epsilon=1.0, delta=1e-6, max_item_bytes=12, width=4096, row_width=1 << 13)
 
 
 def listed(answer: ItemEstimates) -> dict[str, float]:
@@ -92,7 +92,7 @@ def test_long_names_are_cut_at_a_character_and_say_so() -> None:
 
 def test_integers_are_spelled_in_decimal() -> None:
     values = [0, -7, 12345, -(1 << 63), (1 << 63) - 1]
-    answer = released(replace(EXACT, longest=20), np.repeat(np.array(values), [3, 4, 5, 6, 7]))
+    answer = released(replace(EXACT, max_item_bytes=20), np.repeat(np.array(values), [3, 4, 5, 6, 7]))
     assert listed(answer) == {str(value): count for value, count in zip(values, [3, 4, 5, 6, 7], strict=True)}
     assert answer.count(-7).value == 4
 
@@ -120,8 +120,8 @@ def test_names_are_found_under_noise_and_intervals_hold_together() -> None:
         joint += all(item.interval[0] <= counts.get(item.name, 0) <= item.interval[1] for item in answer.items)
         wrong += sum(item.name not in counts for item in answer.items)
         names = {item.name for item in answer.items}
-        missed += sum(count >= answer.listed_from and name not in names for name, count in counts.items())
-    heavy = sum(count >= NOISY.listed_from for count in counts.values())
+        missed += sum(count >= answer.listing_threshold and name not in names for name, count in counts.items())
+    heavy = sum(count >= NOISY.listing_threshold for count in counts.values())
     from scipy import stats
 
     assert stats.binom.cdf(joint, runs, 0.93) > ALPHA, f"{joint} of {runs} lists held together"
@@ -171,15 +171,15 @@ def test_sites_merge_and_refreshes_are_known() -> None:
     assert isinstance(answer, ItemEstimates)
     assert [item.name for item in answer.items] == ["both"]
     assert abs(answer.items[0].count - 4000) < 8 * answer.items[0].standard_error
-    assert answer.listed_from == pytest.approx(NOISY.listed_from * math.sqrt(2))
+    assert answer.listing_threshold == pytest.approx(NOISY.listing_threshold * math.sqrt(2))
     with pytest.raises(MergeRefused):
         NOISY.start().merge(replace(NOISY, key=1).start())
 
 
 @pytest.mark.parametrize(
     "bad",
-    [{"step": 3}, {"width": 100}, {"width": 8}, {"row_width": 3}, {"longest": 0}, {"delta": 1.0}, {"delta": 1e-13},
-     {"epsilon": 0.0}, {"contributions": 0}, {"releases": 0}, {"key": -1}],
+    [{"step": 3}, {"width": 100}, {"width": 8}, {"row_width": 3}, {"max_item_bytes": 0}, {"delta": 1.0},
+     {"delta": 1e-13}, {"epsilon": 0.0}, {"contributions": 0}, {"releases": 0}, {"key": -1}],
 )  # fmt: skip
 def test_parameters_are_checked(bad: dict[str, float]) -> None:
     with pytest.raises(InvalidParameter, match=next(iter(bad))):
@@ -189,13 +189,13 @@ def test_parameters_are_checked(bad: dict[str, float]) -> None:
 def test_the_front_door_sizes_and_explains() -> None:
     question = TopItems(1.0, delta=1e-6)
     assert question.algorithm == FrequentItems(epsilon=1.0, delta=1e-6, width=1 << 16)
-    assert f"at least {question.listed_from:.1f} events" in question.why()
+    assert f"at least {question.listing_threshold:.1f} events" in question.why()
     assert TopItems(1.0).algorithm.step == 8
     small = TopItems(1.0, delta=1e-6, memory=4 << 20)
-    assert small.listed_from > question.listed_from and "With more memory" in small.why()
+    assert small.listing_threshold > question.listing_threshold and "With more memory" in small.why()
     busy = Monitor(small.algorithm, source=SeededSource(1))
     busy.update([f"{i % 5000}" for i in range(1_000_000)])
-    assert busy.release().listed_from == small.listed_from  # type: ignore[attr-defined]
+    assert busy.release().listing_threshold == small.listing_threshold  # type: ignore[attr-defined]
     with pytest.raises(InvalidParameter, match="memory must be at least"):
         TopItems(1.0, memory=1000)
     with pytest.raises(InvalidParameter, match="expected"):
@@ -205,13 +205,15 @@ def test_the_front_door_sizes_and_explains() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     names=st.lists(st.binary(max_size=20), min_size=1, max_size=40),
-    longest=st.integers(1, 12),
+    max_item_bytes=st.integers(1, 12),
     step=st.sampled_from([4, 8]),
     width=st.sampled_from([256, 4096]),
 )
-def test_any_bytes_move_the_cells_of_their_prefixes(names: list[bytes], longest: int, step: int, width: int) -> None:
+def test_any_bytes_move_the_cells_of_their_prefixes(
+    names: list[bytes], max_item_bytes: int, step: int, width: int
+) -> None:
     """The sum over single names, each of which moves a cell by one on every level that it reaches, and in every row."""
-    algorithm = FrequentItems(epsilon=math.inf, longest=longest, step=step, width=width, row_width=64)
+    algorithm = FrequentItems(epsilon=math.inf, max_item_bytes=max_item_bytes, step=step, width=width, row_width=64)
     with SeededSource(1) as source:
         whole = algorithm.begin(source)
         algorithm.update(whole, algorithm.batch(names + names[:3]), source)
@@ -219,9 +221,11 @@ def test_any_bytes_move_the_cells_of_their_prefixes(names: list[bytes], longest:
         for name in names + names[:3]:
             one = algorithm.begin(source)
             algorithm.update(one, algorithm.batch([name]), source)
-            kept = len(name) if len(name) <= longest else int((np.abs(one.levels).sum(1) > 0).sum()) * step // 8
-            assert longest - 3 <= kept or kept == len(name)
-            assert np.abs(one.levels).sum(1).tolist() == [1] * (kept * 8 // step) + [0] * ((longest - kept) * 8 // step)
+            kept = len(name) if len(name) <= max_item_bytes else int((np.abs(one.levels).sum(1) > 0).sum()) * step // 8
+            assert max_item_bytes - 3 <= kept or kept == len(name)
+            assert np.abs(one.levels).sum(1).tolist() == [1] * (kept * 8 // step) + [0] * (
+                (max_item_bytes - kept) * 8 // step
+            )
             assert np.abs(one.rows).sum(1).tolist() == [1] * algorithm.rows
             levels += one.levels
             rows += one.rows

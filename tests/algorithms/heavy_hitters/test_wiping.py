@@ -19,7 +19,7 @@ from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 names, size = 500, 32
 held = np.zeros(names * size, np.uint8)
 offsets = np.arange(0, names * size + 1, size, dtype=np.int32)
-monitor = FrequentItems(epsilon=1.0, delta=1e-6, longest=48, width=1 << 10, row_width=1 << 10).start()
+monitor = FrequentItems(epsilon=1.0, delta=1e-6, max_item_bytes=48, width=1 << 10, row_width=1 << 10).start()
 fill(held)
 def column():
     return pa.StringArray.from_buffers(names, pa.py_buffer(offsets), pa.py_buffer(held))

@@ -52,7 +52,7 @@ SAME = {
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
     "quantile", "branching", "depth", "radices", "method", "start_rate", "rows_of_cells",
-    "longest", "step", "width", "row_width", "rows", "domain", "hash",
+    "max_item_bytes", "step", "width", "row_width", "rows", "domain", "hash",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {

@@ -22,7 +22,7 @@ def frequent_specimens() -> list[Specimen]:
         {"names": [1.5]},
         {"names": f"x{CANARY}"},
     )
-    base = FrequentItems(epsilon=4.0, longest=4, width=64, row_width=64, rows=3)
+    base = FrequentItems(epsilon=4.0, max_item_bytes=4, width=64, row_width=64, rows=3)
     variants = {
         "FrequentItems": base,
         "FrequentItems, Gaussian, two lives of users": replace(base, delta=1e-6, releases=2, contributions=2),

@@ -38,7 +38,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "mean": question("mean", "SELECT AVG(value) FROM s", lower=0, upper=8),
     "hourly": question("hourly", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, window="1 hour"),
     "running": question("running", "SELECT COUNT(*) FROM s", every="1 hour", horizon=100),
-    "names": question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000),
+    "names": question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", max_item_bytes=2, memory=300_000),
     "often": question("often", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="2 hours", horizon=20),
 }
 

@@ -68,7 +68,7 @@ def test_a_configuration_over_a_frame(client: Client, lake: Path) -> None:
 
 def test_names_of_a_lake(client: Client, lake: Path) -> None:
     asked = "SELECT substr(page, 1, 7) AS start, COUNT(*) FROM s GROUP BY start"
-    names = question("names", asked, longest=8, memory=1_000_000)
+    names = question("names", asked, max_item_bytes=8, memory=1_000_000)
     found = panstream.distributed.sharded.run(stream(names), dd.read_parquet(lake), client=client, zero_noise=True)  # type: ignore[arg-type]
     with Engine(stream(names), zero_noise=True) as engine:  # type: ignore[arg-type]
         feed(engine, [str(lake)])
@@ -94,7 +94,7 @@ def test_partitions_are_stretches_of_row_groups(lake: Path) -> None:
 def test_where_states_are_is_explained() -> None:
     distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS)
     total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
-    names = question("names", "SELECT page, COUNT(*) FROM s GROUP BY page", longest=32)
+    names = question("names", "SELECT page, COUNT(*) FROM s GROUP BY page", max_item_bytes=32)
     plans = plan_all(stream(distinct, total, names))  # type: ignore[arg-type]
     found = places(plans, 4)
     text = "\n".join(entry["why"] for entry in found)

@@ -41,7 +41,7 @@ name = "names"
 sql = "SELECT page, COUNT(*) FROM s GROUP BY page"
 epsilon = 1.0
 delta = 1e-6
-longest = 32
+max_item_bytes = 32
 memory = 1_000_000
 [[query]]
 name = "rows"

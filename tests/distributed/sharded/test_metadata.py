@@ -40,7 +40,9 @@ QUERIES: dict[str, dict[str, Any]] = {
         groups={"region": ["a", "b", "c"]},
     ),
     "cropped": question("cropped", "SELECT CROPPED_SUM(user, w, 3) FROM s WHERE w > 0", universe=USERS),
-    "named": question("named", "SELECT name, COUNT(*) FROM s WHERE w > 0 GROUP BY name", longest=4, memory=300_000),
+    "named": question(
+        "named", "SELECT name, COUNT(*) FROM s WHERE w > 0 GROUP BY name", max_item_bytes=4, memory=300_000
+    ),
     "count": question("count", "SELECT COUNT(*) FROM s WHERE w > 0"),
     "hourly": question("hourly", "SELECT COUNT(DISTINCT user) FROM s WHERE w > 0", universe=USERS, window="1 hour"),
     "often": question(

@@ -26,7 +26,7 @@ from panstream.primitives.noise import SeededSource, Source
 from tests.algorithms.continual.linear_view import cheapest_move
 from tests.engine.runtime.streams import config, question
 
-EXACT = FrequentItems(epsilon=math.inf, longest=9, width=1 << 12, row_width=1 << 12, rows=3)
+EXACT = FrequentItems(epsilon=math.inf, max_item_bytes=9, width=1 << 12, row_width=1 << 12, rows=3)
 ODD = ["", "süd", "a name of more than nine bytes", "東西南北", "nine byte", "nine bytes", "a\0b", "a\0b\0", "/x", "/x"]
 
 
@@ -77,7 +77,7 @@ def test_without_noise_the_tables_are_equal_bit_for_bit(shards: int, step: int) 
 @settings(max_examples=30, deadline=None)
 @given(names=st.lists(st.text(max_size=12), max_size=30), shards=st.integers(1, 15), rows=st.integers(1, 4))
 def test_any_names_move_the_same_cells(names: list[str], shards: int, rows: int) -> None:
-    algorithm = replace(EXACT, longest=5, rows=rows)
+    algorithm = replace(EXACT, max_item_bytes=5, rows=rows)
     assert same(divided(algorithm, [names], shards)[0], whole(algorithm, [names]))
 
 
@@ -95,7 +95,7 @@ def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_shard_without_tables_takes_part_like_any_other(delta: float) -> None:
-    algorithm = FrequentItems(epsilon=1.0, delta=delta, longest=4, width=256, row_width=256, rows=2)
+    algorithm = FrequentItems(epsilon=1.0, delta=delta, max_item_bytes=4, width=256, row_width=256, rows=2)
     division = TableDivision(algorithm, 7)
     with Source() as source:
         part = division.fresh(6, source)
@@ -129,9 +129,9 @@ def test_sizes_do_not_depend_on_names(rows: int) -> None:
 
 
 NAMES = {
-    "all": question("all", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=4, memory=1_000_000),
+    "all": question("all", "SELECT region, COUNT(*) FROM s GROUP BY region", max_item_bytes=4, memory=1_000_000),
     "hourly": question(
-        "hourly", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=4, memory=1_000_000, window="1 hour"
+        "hourly", "SELECT region, COUNT(*) FROM s GROUP BY region", max_item_bytes=4, memory=1_000_000, window="1 hour"
     ),
 }
 
@@ -220,7 +220,7 @@ def test_tables_are_with_the_shards_and_a_call_made_twice_counts_once(tmp_path: 
 
 def test_tables_travel_with_release_noise_only(tmp_path: Path) -> None:
     """What a shard shows differs from what it holds, cell by cell, by one draw of the law, and is another each time."""
-    algorithm = FrequentItems(epsilon=1.0, delta=1e-6, longest=4, width=1 << 10, row_width=1 << 10)
+    algorithm = FrequentItems(epsilon=1.0, delta=1e-6, max_item_bytes=4, width=1 << 10, row_width=1 << 10)
     link = LocalLink(2)
     link.open({"q": algorithm}, tmp_path)
     link.send([Call(n, "apply", (1, 0, [], [([], ["0/0/q"], [])])) for n in range(2)])

@@ -35,7 +35,7 @@ QUERIES = (
     question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS),
     question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1, every=5, horizon=1_000_000),
-    question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000),
+    question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", max_item_bytes=2, memory=300_000),
 )
 
 

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
 
-from panstream.cli.commands.share import share
+from panstream.cli.commands.party import party
 from panstream.primitives.certificates import Authority
 from tests.distributed.two_party.front_child import main as front
 from tests.ports import free_port
@@ -21,7 +21,7 @@ FORKS.set_forkserver_preload(
         *(
             f"panstream.{name}"
             for name in (
-                "cli.commands.share",
+                "cli.commands.party",
                 "distributed.two_party.https",
                 "distributed.two_party.session",
                 "primitives.kernels.algorithms.secret_shares",
@@ -43,7 +43,7 @@ columns = {{ user = "int" }}
 user = "user"
 machines = ["https://127.0.0.1:{a}", "https://127.0.0.1:{b}"]
 
-[machines]
+[two_party]
 names = ["a", "b"]
 certificate = "certificates/front.pem"
 key = "certificates/front.key"
@@ -100,7 +100,7 @@ class Processes:
         folder, other = self.directory / "certificates", "b" if name == "a" else "a"
         made = self.start(
             name,
-            share,
+            party,
             directory=self.directory / name,
             stream=self.stream,
             role=name,

@@ -57,7 +57,7 @@ def asked(directory: Path, what: str, given: dict[str, Any]) -> dict[str, Any]:
     by = f" GROUP BY {more.pop('by')}" if "by" in more else ""
     stream = {**whole["stream"], "columns": {"user": "int", "value": "double", "w": "int"}, **weight}
     query = {"name": "q", "sql": f"SELECT {what} FROM s{by}", "epsilon": 1.0, **more}
-    return {**whole, "stream": stream, "machines": {**whole["machines"], **cells}, "query": [query]}
+    return {**whole, "stream": stream, "two_party": {**whole["two_party"], **cells}, "query": [query]}
 
 
 @pytest.mark.parametrize(("what", "given", "statistic"), OFFERED)

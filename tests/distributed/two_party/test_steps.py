@@ -39,7 +39,7 @@ def settings(directory: Path, **changes: Any) -> dict[str, Any]:
     files = {"certificate": "f.pem", "key": "f.key", "authority": "authority.pem"}
     machines = {"names": ["a", "b"], **files}
     store = {"directory": str(directory / "front")}
-    return {"stream": stream, "query": query, "machines": machines, "store": store, **changes}
+    return {"stream": stream, "query": query, "two_party": machines, "store": store, **changes}
 
 
 def batch(number: int) -> Rows:
@@ -248,7 +248,7 @@ def test_refused_configurations(tmp_path: Path) -> None:
     for part, changes, reason in (
         ("stream", {"machines": ["https://a"]}, "two different addresses"),
         ("stream", {"machines": ["https://a", "https://a"]}, "two different addresses"),
-        ("machines", {"names": ["a", "a"]}, "two different names"),
+        ("two_party", {"names": ["a", "a"]}, "two different names"),
         ("store", {"durability": "none"}, "durability"),
     ):
         with pytest.raises(ConfigError, match=reason):

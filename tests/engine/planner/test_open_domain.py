@@ -34,7 +34,7 @@ from panstream.server.service import release_json
 
 COLUMNS = {"at": "int", "page": "string", "code": "int", "who": "string", "w": "int"}
 TOP = "SELECT page, COUNT(*) FROM s GROUP BY page ORDER BY COUNT(*) DESC LIMIT 2"
-SMALL = {"epsilon": 8.0, "delta": 1e-6, "longest": 8, "memory": 400_000, "expected": 10_000}
+SMALL = {"epsilon": 8.0, "delta": 1e-6, "max_item_bytes": 8, "memory": 400_000, "expected": 10_000}
 DAY = 86_400
 WRONG = 4  # names that nobody sent: a list has .05 of them at most on average, so many once in four million lists
 
@@ -190,7 +190,7 @@ NASTY = ["\x1b[2J", "=cmd|'calc'", "<script>x</script>", "\u202egpj.exe", "$\\fr
 def test_names_do_nothing_where_they_are_shown() -> None:
     table = pa.table({"page": NASTY * 2000})
     found = query(
-        table, 'SELECT page AS "-p\x1b", COUNT(*) FROM s GROUP BY page ORDER BY 2', **{**SMALL, "longest": 24}
+        table, 'SELECT page AS "-p\x1b", COUNT(*) FROM s GROUP BY page ORDER BY 2', **{**SMALL, "max_item_bytes": 24}
     )
     assert {row["-p\x1b"] for row in found} >= set(NASTY), "rows, JSON and Parquet hold the exact names"
     assert {row["-p\x1b"] for row in json.loads(json.dumps(found.to_dict()))["answers"]} >= set(NASTY)
@@ -225,9 +225,9 @@ def test_names_do_nothing_in_files_of_answers(tmp_path: Path) -> None:
         ({"announced": 1}, "any number of announced intrusions"),
         ({"contributions": 2}, "a user column"),
         ({"delta": 2.0}, "delta must be in"),
-        ({"longest": 0}, "longest must be in 1..1024"),
+        ({"max_item_bytes": 0}, "max_item_bytes must be in 1..1024"),
         ({"memory": 10}, "memory must be at least"),
-        ({"groups": {"page": ["/a"]}}, "delta and longest are for GROUP BY a key whose values are not listed"),
+        ({"groups": {"page": ["/a"]}}, "delta and max_item_bytes are for GROUP BY a key whose values are not listed"),
         ({"stream": {"weight": "w"}}, "signed weights"),
     ],
 )
@@ -245,11 +245,11 @@ def test_a_user_of_several_rows_is_protected_where_that_is_declared() -> None:
 
 
 def test_explain_tells_from_where_names_are_listed_and_what_listing_would_give() -> None:
-    pure = config(delta=0.0, epsilon=1.0, longest=64, memory=1 << 25)
+    pure = config(delta=0.0, epsilon=1.0, max_item_bytes=64, memory=1 << 25)
     text, told = explain(pure).text(), explain(pure).to_json()
     (plan,) = plan_all(pure)
-    assert told["queries"][0]["listed_from"] == plan.algorithm.listed_from
-    assert f"those with at least {int(plan.algorithm.listed_from) + 1:,} events are listed with 95%" in text
+    assert told["queries"][0]["listing_threshold"] == plan.algorithm.listing_threshold
+    assert f"those with at least {int(plan.algorithm.listing_threshold) + 1:,} events are listed with 95%" in text
     assert "with delta = 1e-06, those with at least 2" in text
     assert "with groups = { page = [...] } every listed key is answered, and off by up to 4.45" in text
     assert not any("fewer events" in line for line in text.splitlines())

@@ -243,9 +243,9 @@ def test_together_they_must_fit_the_budget() -> None:
 
 
 def test_places_follow_the_durability(tmp_path: Any) -> None:
-    assert plan_all(config(COUNT, directory=tmp_path))[0].claim.places == ("memory", "disk")
-    assert plan_all(config(COUNT, directory=tmp_path, durability="interval"))[0].claim.places == ("memory",)
-    assert plan_all(config(COUNT))[0].claim.places == ("memory",)
+    assert plan_all(config(COUNT, directory=tmp_path))[0].claim.locations == ("memory", "disk")
+    assert plan_all(config(COUNT, directory=tmp_path, durability="interval"))[0].claim.locations == ("memory",)
+    assert plan_all(config(COUNT))[0].claim.locations == ("memory",)
 
 
 def test_zero_noise_says_so() -> None:
@@ -359,8 +359,11 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "density": ("SELECT DENSITY(user) FROM s", {"universe": 100, "releases": 100}),
     "cropped": ("SELECT CROPPED_SUM(user, w, 50) FROM s", {"universe": 100}),
     "heavy": ("SELECT HEAVY_HITTERS(user, w, 4) FROM s", {"universe": 100, "max_weight": 100}),
-    "names": ("SELECT name, COUNT(*) FROM s GROUP BY name", {"longest": 2, "memory": 300_000}),
-    "names, delta": ("SELECT name, COUNT(*) FROM s GROUP BY name", {"longest": 2, "memory": 300_000, "delta": 1e-6}),
+    "names": ("SELECT name, COUNT(*) FROM s GROUP BY name", {"max_item_bytes": 2, "memory": 300_000}),
+    "names, delta": (
+        "SELECT name, COUNT(*) FROM s GROUP BY name",
+        {"max_item_bytes": 2, "memory": 300_000, "delta": 1e-6},
+    ),
 }
 
 

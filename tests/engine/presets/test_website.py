@@ -85,7 +85,7 @@ def test_two_machines_are_asked_what_they_can_answer() -> None:
     asked = {each.question.name for each in proposal.asked}
     assert {"visitors per day", "page views per day", "devices"} <= asked
     assert "pages" in dict(proposal.left_out)
-    assert read_config(proposal.config()).machines is not None
+    assert read_config(proposal.config()).two_party is not None
 
 
 def test_what_is_listed_is_counted_in_groups() -> None:
@@ -108,7 +108,7 @@ def test_a_log_is_counted_as_it_reads(tmp_path: Path) -> None:
     site = Site(site="example.org", source="log", sections=("blog", "shop"), campaigns=("may",))
     config = propose(site).config()
     config["store"] = {}
-    config["stream"]["ahead"] = "any"
+    config["stream"]["max_ahead"] = "any"
     wanted = {"page views per day", "sections", "campaigns", "devices", "errors per hour"}
     config["query"] = [query for query in config["query"] if query["name"] in wanted]
     (tmp_path / "access.log").write_text(LOG)

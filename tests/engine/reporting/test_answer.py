@@ -156,20 +156,23 @@ def test_what_is_said_of_an_extreme_and_of_a_bracket(table: pa.Table, tmp_path: 
         write(engine, tmp_path / "out.parquet")
     assert highest["standard_error"] is None
     assert highest["interval"] == [highest["value"], 64.0]
-    assert highest["statement"].startswith("at least ")
-    assert isinstance(highest["beyond"], int)
+    assert highest["description"].startswith("at least ")
+    assert isinstance(highest["at_most_beyond"], int)
     assert heavy["value"] is None is heavy["standard_error"]
     low, high = heavy["interval"]
-    assert heavy["statement"].startswith("between ")
+    assert heavy["description"].startswith("between ")
     if math.isinf(epsilon):
         net = ask(table, 'SELECT count(*) FROM (SELECT sum(age) AS n FROM s GROUP BY "user") WHERE n >= 150')[0][0]
         assert low <= net <= high
         assert 63.5 <= highest["value"] <= 64.0
     assert "between" in table_text
-    assert f"highest: {highest['statement']}" in " ".join(table_text.split())
+    assert f"highest: {highest['description']}" in " ".join(table_text.split())
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
-    assert [row["statement"] for row in rows] == [each["statement"] for each in (highest, heavy)]
-    assert pyarrow.parquet.read_table(tmp_path / "out.parquet")["beyond"].to_pylist() == [highest["beyond"], None]
+    assert [row["description"] for row in rows] == [each["description"] for each in (highest, heavy)]
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet")["at_most_beyond"].to_pylist() == [
+        highest["at_most_beyond"],
+        None,
+    ]
 
 
 def test_users_questions(table: pa.Table, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed
 from panstream.errors import InvalidParameter, MergeRefused
 
-SMALL = {"epsilon": 8.0, "delta": 1e-6, "longest": 8, "memory": 400_000, "expected": 10_000}
+SMALL = {"epsilon": 8.0, "delta": 1e-6, "max_item_bytes": 8, "memory": 400_000, "expected": 10_000}
 DAY = 86_400
 
 
@@ -58,9 +58,12 @@ def test_sites_add_up_and_rarer_names_are_found_in_their_sum(tmp_path: Path) -> 
     found = merge([one, two])
     assert_right(found, a=3000, b=700, c=900)
     alone = json.loads(_printed("merge", str(one), str(two), "--json"))
-    assert alone["listed_from"] == found.listed_from and [part["number"] for part in alone["parts"]] == [1, 1]
-    own = found.parts[0][1].record["listed_from"]
-    assert own < found.listed_from <= 2 * own
+    assert alone["listing_threshold"] == found.listing_threshold and [part["number"] for part in alone["parts"]] == [
+        1,
+        1,
+    ]
+    own = found.parts[0][1].record["listing_threshold"]
+    assert own < found.listing_threshold <= 2 * own
 
 
 def test_windows_of_a_site_add_up_where_their_tables_are_kept(tmp_path: Path) -> None:
@@ -93,7 +96,7 @@ def test_an_answer_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"longest": 9}, "the same longest, expected and memory"),
+        ({"max_item_bytes": 9}, "the same max_item_bytes, expected and memory"),
         ({"key": 5}, "the same key"),
         ({"delta": 0.0, "memory": 400_000}, "the same size|all have a delta or none"),
         ({"column": "title"}, "different keys: page, title"),

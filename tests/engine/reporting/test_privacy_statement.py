@@ -147,7 +147,7 @@ def test_two_machines_have_a_page_that_says_what_both_show(cells: str, together:
     config = read_config(
         {
             "stream": {"name": "s", "columns": {"who": "int"}, "user": "who", "machines": ["https://a", "https://b"]},
-            "machines": {
+            "two_party": {
                 "names": ["a", "b"],
                 "certificate": "f.pem",
                 "key": "f.key",
@@ -167,7 +167,7 @@ def test_two_machines_have_a_page_that_says_what_both_show(cells: str, together:
 
 
 def test_a_delta_is_told_with_the_chance_that_the_bounds_hold() -> None:
-    names = {"sql": "SELECT who, COUNT(*) FROM s GROUP BY who ORDER BY COUNT(*) DESC LIMIT 5", "longest": 8}
+    names = {"sql": "SELECT who, COUNT(*) FROM s GROUP BY who ORDER BY COUNT(*) DESC LIMIT 5", "max_item_bytes": 8}
     config = small({**names, "delta": 1e-6})
     (plan,) = explain(config).plans
     text = words(page_of(config)).replace("\N{NO-BREAK SPACE}", " ")

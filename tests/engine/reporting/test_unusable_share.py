@@ -55,7 +55,7 @@ def test_every_row_is_in_one_counter(
 ) -> None:
     """So one row more moves one counter by one, whatever it holds and wherever it stands."""
     folder = tmp_path_factory.mktemp("rows")
-    asked = with_share(config(MEAN, DISTINCT, time="at", ahead="any"), 0.05)
+    asked = with_share(config(MEAN, DISTINCT, time="at", max_ahead="any"), 0.05)
     counts, share = counted(asked, [LINES[line] for line in lines], folder)
     good = sum(GOOD[line] for line in lines)
     assert counts == [good, len(lines) - good]

@@ -33,9 +33,9 @@ STREAM: dict[str, Any] = {
     "weight": "w",
     "time": "at",
     "lateness": 5.0,
-    "ahead": None,
-    "max_jump": 7.0,
-    "max_gap": 7.0,
+    "max_ahead": None,
+    "max_clock_jump": 7.0,
+    "max_clock_gap": 7.0,
     "on_bad_row": "stop",
     "delimiter": ";",
     "decimal": ",",
@@ -60,7 +60,7 @@ STORE: dict[str, list[Any]] = {
     "step": [0.0, 7.0],
 }
 # A store belongs to one directory; questions are compared key by key; the others are not about states.
-ELSEWHERE = {"stream", "queries", "statements", "lookups", "directory", "machines", "sink", "web"}
+ELSEWHERE = {"stream", "queries", "statements", "lookups", "directory", "two_party", "sink", "web"}
 
 CHANGES = [
     *(("stream", key, value) for key, value in STREAM.items()),

@@ -204,7 +204,7 @@ def test_an_answer_counts_exactly_the_rows_that_its_label_names(
 ) -> None:
     """Row i is worth 2**i, so that a sum tells which rows are in it.
 
-    An answer counts the rows that came before the stream's time reached ``until``, in a window only those of the
+    An answer counts the rows that came before the stream's time reached ``end``, in a window only those of the
     window; the last of a window those that came before the stream's time, less the lateness, reached its end.
     """
     times = [time for batch in batches for time in batch]
@@ -220,7 +220,7 @@ def test_an_answer_counts_exactly_the_rows_that_its_label_names(
         records = [release.record for release in engine.log.history("q")]
     assert records
     for record in records:
-        until = seconds_of(record["until"])
+        until = seconds_of(record["end"])
         start, end = map(seconds_of, record.get("window", ["1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"]))
         waits = lateness if until == end else 0
         before = [i for i, time in enumerate(times) if newest[i] - waits < until and start <= time < end]
@@ -238,7 +238,7 @@ def test_windows_with_ticks_inside() -> None:
         times = np.array([11.0, 13.0, 16.0, 21.0, 39.0, 41.0])
         engine.apply(rows(["t"], count=6, times=times, values=np.ones(6)))
         engine.finish()
-        found = [(r.record["until"][14:19], r.record["value"]) for r in engine.log.history("t")]
+        found = [(r.record["end"][14:19], r.record["value"]) for r in engine.log.history("t")]
         assert found == [
             ("00:15", pytest.approx(2)),
             ("00:20", pytest.approx(3)),
@@ -296,7 +296,7 @@ def test_times_that_a_query_does_not_select_still_move_the_clock() -> None:
 
 @pytest.mark.parametrize(("ahead", "skipped"), [(60, [1, 2, 3]), (None, [2, 3]), ("any", [3])])
 def test_rows_from_the_future_are_bad_rows(ahead: Any, skipped: list[int]) -> None:
-    settings = {} if ahead is None else {"ahead": ahead}
+    settings = {} if ahead is None else {"max_ahead": ahead}
     with exact(COUNT, time="at", clock=Clock(100.0), **settings) as engine:
         assert engine.apply(rows(["count"], count=4, times=[90, 200, 4000, math.nan])).skipped.tolist() == skipped
         engine.finish()
@@ -517,7 +517,7 @@ def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
 
 
 def test_names_that_nobody_listed_are_refreshed_after_an_announced_intrusion() -> None:
-    names = question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000)
+    names = question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", max_item_bytes=2, memory=300_000)
     with Engine(config(names)) as engine:
         assert [str(state) for state in engine.announce_intrusion(JUST_NOW)] == ["names: refreshed, covered"]
 
@@ -583,7 +583,7 @@ def test_claims_and_records(tmp_path: Path) -> None:
         (release,) = engine.log.history()
         assert json.loads(json.dumps(release.record, allow_nan=False)) == release.record
         assert release.record["epsilon"] == 1.0
-        assert release.record["claim"]["places"] == ["memory", "disk"]
+        assert release.record["claim"]["locations"] == ["memory", "disk"]
         assert "the number and the times of batches" in release.record["claim"]["public"]
         low, high = release.record["interval"]
         assert low < release.record["value"] < high
@@ -591,7 +591,7 @@ def test_claims_and_records(tmp_path: Path) -> None:
         engine.finish()
         (release,) = engine.log.history()
         assert release.record["epsilon"] == "inf"
-        assert release.record["claim"]["places"] == ["memory"]
+        assert release.record["claim"]["locations"] == ["memory"]
 
 
 def test_no_data_is_null_and_not_a_number() -> None:

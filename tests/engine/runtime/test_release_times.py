@@ -66,7 +66,7 @@ def schedule(path: Path, **stream: Any) -> tuple[Any, ...]:
         fed = feed(engine, [str(path)])
         engine.finish()
     shown = [
-        (each.query, each.number, each.time, each.record.get("window"), each.record.get("until"), each.record["claim"])
+        (each.query, each.number, each.time, each.record.get("window"), each.record.get("end"), each.record["claim"])
         for each in seen
     ]
     return sorted(shown, key=lambda each: each[:2]), fed.rows, fed.late

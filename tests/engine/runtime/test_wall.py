@@ -157,7 +157,7 @@ def batch(count: int) -> Rows:
 
 def slots(engine: Engine, name: str) -> list[tuple[str, str]]:
     found = [release.record for release in engine.log.history(name)]
-    return [(record.get("window", [""])[0], record["until"]) for record in found]
+    return [(record.get("window", [""])[0], record["end"]) for record in found]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -234,7 +234,7 @@ def test_a_window_closed_by_the_end_of_input_is_answered_once(tmp_path: Path) ->
 
 
 def test_the_end_of_late_rows_skips_no_window() -> None:
-    with Machine().open(question("w", "SELECT COUNT(*) FROM s", window=10), time="at", ahead="any") as engine:
+    with Machine().open(question("w", "SELECT COUNT(*) FROM s", window=10), time="at", max_ahead="any") as engine:
         for times in ([5.0], [5.0], [5.0], [15.0]):
             engine.apply(rows(["w"], count=1, times=times))
             engine.finish()

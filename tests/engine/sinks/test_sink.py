@@ -138,7 +138,7 @@ name = "popular"
 sql = "SELECT page, COUNT(*) FROM shop GROUP BY page"
 epsilon = 4.0
 delta = 1e-6
-longest = 8
+max_item_bytes = 8
 [store]
 directory = "state"
 [sink]

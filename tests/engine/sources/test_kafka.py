@@ -530,13 +530,13 @@ def test_claims_of_kafka_depend_on_producers_without_gzip() -> None:
         engine.declare("kafka")
         (plan,) = engine.plans
         assert plan.claim.assumption == "no Kafka producer compresses with gzip"
-        assert plan.claim.places == ("memory",) and "gzip" not in str(plan.claim.public)
+        assert plan.claim.locations == ("memory",) and "gzip" not in str(plan.claim.public)
         engine.declare("kafka")
         assert engine.plans[0].claim.assumption == plan.claim.assumption
     with Engine(settings) as engine:
         engine.declare("kafka with gzip")
         claim = engine.plans[0].claim
-        assert (claim.places, claim.intrusions.unannounced, claim.assumption) == ((), 0, "")
+        assert (claim.locations, claim.intrusions.unannounced, claim.assumption) == ((), 0, "")
         assert "512 bytes" in claim.note and claim.is_private
 
 

@@ -20,7 +20,7 @@ from panstream.server.ingest.jobs import Outcome, read_head
 from tests.server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()
-LIMITS = Limits(body=200_000, head=4_000, at_once=4)
+LIMITS = Limits(body=200_000, head=4_000, max_concurrent=4)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_refusals_on_the_fast_path_keep_the_connection(live: Live) -> None:
 def test_a_body_that_does_not_come(tmp_path: Path) -> None:
     """It is refused after a while, its sender may go on to send it, and places and memory are free again."""
     with served(write_config(tmp_path), replace(LIMITS, body_time=0.5)) as hasty:
-        for _ in range(LIMITS.at_once + 1):
+        for _ in range(LIMITS.max_concurrent + 1):
             answer = hasty.raw(request(lines(2), length=5_000), end=False)
             assert answer.startswith(b"HTTP/1.1 408 ")
             assert b"connection: close" in answer
@@ -159,7 +159,7 @@ def test_a_body_that_does_not_come(tmp_path: Path) -> None:
 
 
 def test_a_sender_that_goes_away(live: Live) -> None:
-    for _ in range(LIMITS.at_once + 1):
+    for _ in range(LIMITS.max_concurrent + 1):
         with socket.create_connection((live.host, live.port), timeout=30) as connection:
             connection.sendall(request(lines(2), length=5_000))
     with contextlib.closing(socket.create_connection((live.host, live.port), timeout=30)) as connection:
@@ -172,7 +172,7 @@ def test_a_sender_that_goes_away(live: Live) -> None:
 
 
 def test_more_than_may_be_under_way_is_refused(tmp_path: Path) -> None:
-    with served(write_config(tmp_path), Limits(at_once=1)) as server:
+    with served(write_config(tmp_path), Limits(max_concurrent=1)) as server:
         with socket.create_connection((server.host, server.port), timeout=30) as connection:
             connection.sendall(request(lines(2), length=5_000))
             for _ in range(200):

@@ -106,7 +106,7 @@ def test_a_batch_whose_predecessor_never_comes_is_refused_in_time_and_taken_late
 
 
 def test_the_buffer_is_bounded_and_what_is_missing_is_always_taken() -> None:
-    limits = Limits(out_of_order=8, at_once=8, memory=1 << 20)
+    limits = Limits(out_of_order=8, max_concurrent=8, memory=1 << 20)
     assert limits.window == 4
     buffer, table = ReorderBuffer(limits), Table(ONE, OTHER)
     too_far = buffer.arrange([held(6)], table)  # type: ignore[arg-type]

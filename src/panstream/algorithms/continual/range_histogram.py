@@ -26,11 +26,11 @@ _ONE_SIGMA = 0.6827
 
 @dataclass(frozen=True, slots=True)
 class _Extreme:
-    """Some value lies beyond ``edge``, and at most ``beyond`` values beyond ``next_edge``, which is one further out."""
+    """Some value lies beyond ``edge``, and at most ``at_most_beyond`` beyond ``next_edge``, which is one step out."""
 
     edge: int
     next_edge: int
-    beyond: int
+    at_most_beyond: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ class RangeHistogram(Tree):
         lower, upper: range of a value.
         quantile: which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in ranks, since no private
             answer can find a lone value: the outermost edge beyond which there is a value (``value``), and how many at
-            most lie beyond the next one (``beyond``), both with 95% together. There is no standard error; the interval
-            reaches to the end of the range.
+            most lie beyond the next one (``at_most_beyond``), both with 95% together. There is no standard error; the
+            interval reaches to the end of the range.
         branching, depth: the tree over the range; 16 and 2 make 256 cells.
         outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one
             value would decide whether all others of its batch count.
@@ -173,8 +173,8 @@ class RangeHistogram(Tree):
             claim=self.claim(),
             name=_name(quantile) if known else f"{_name(quantile)} (no data)",
             support=(self.lower, self.upper),
-            beyond=None if extreme is None else extreme.beyond,
-            said="" if extreme is None else self._said(extreme, quantile == 1.0, total[:-1]),
+            at_most_beyond=None if extreme is None else extreme.at_most_beyond,
+            text="" if extreme is None else self._said(extreme, quantile == 1.0, total[:-1]),
             rule=rule,
         )
 
@@ -186,7 +186,7 @@ class RangeHistogram(Tree):
         if 0 < extreme.next_edge < self.cells:
             everyone = figure(float(f"{self._below(nodes)[-1]:.2g}"))
             end = f"{'above' if highest else 'below'} {_rounded(after, up=highest)}"
-            words += f"; at most {extreme.beyond:,} of about {everyone} values lie {end}"
+            words += f"; at most {extreme.at_most_beyond:,} of about {everyone} values lie {end}"
         return f"{words} (95%)"
 
     def counts(self, state: TreeState) -> NDArray[np.float64]:

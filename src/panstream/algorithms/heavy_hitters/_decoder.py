@@ -91,7 +91,7 @@ def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
 
     tables = rest.tables
     hashes = np.empty(len(names), np.uint64)
-    hash_names(*padded(list(names), tables.longest), tables.longest, tables.bits, tables.seed, hashes)
+    hash_names(*padded(list(names), tables.max_item_bytes), tables.max_item_bytes, tables.bits, tables.seed, hashes)
     values = np.array(list(names.values()), np.float64)
     scale = scale_of(tables.rows, tables.row_sd, tables.laplace)
     errors = np.zeros(values.size)
@@ -124,9 +124,9 @@ class _Rest:
         moves |= {name: self._left_out.get(name, 0) - count for name, count in wanted.items()}
         counts = np.array(list(moves.values()), np.int32)
         places = np.arange(len(moves), dtype=np.int32)
-        room: Any = room_for(self.tables.longest, np.empty)
-        spelled, tables = padded(list(moves), self.tables.longest), self.tables
-        here = kept_here(np.arange(tables.longest + len(tables.rows)), tables.longest, tables.bits)
+        room: Any = room_for(self.tables.max_item_bytes, np.empty)
+        spelled, tables = padded(list(moves), self.tables.max_item_bytes), self.tables
+        here = kept_here(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
         move_cells(*spelled, places, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *room)
         self._left_out, self._measured = wanted, []
 
@@ -238,7 +238,7 @@ class _Search:
         chosen = np.flatnonzero(nodes[0] >= self.effort.tested)
         size = (level + 1) // self.tables.per_byte
         most = np.maximum(nodes[1], nodes[3]) + 4 * np.sqrt(nodes[2] + scale**2)
-        for cut in (False, True) if size >= self.tables.longest - 3 else (False,):
+        for cut in (False, True) if size >= self.tables.max_item_bytes - 3 else (False,):
             ends = hashes[chosen]
             if cut:
                 ends = longer_all(ends)

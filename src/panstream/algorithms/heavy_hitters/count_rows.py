@@ -27,9 +27,9 @@ def scale_of(cells: NDArray[np.int32], known: float, laplace: bool) -> float:
     return max(float(np.median(np.abs(cells))) / _MEDIAN[laplace], known, _SMALLEST_SCALE)
 
 
-def padded(names: Sequence[tuple[bytes, bool]], longest: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def padded(names: Sequence[tuple[bytes, bool]], max_item_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return names as offsets and bytes; one that was cut is followed by what makes it be cut there again."""
-    spelled = [name + b"\xf4" + b"\x80" * (longest - len(name)) if cut else name for name, cut in names]
+    spelled = [name + b"\xf4" + b"\x80" * (max_item_bytes - len(name)) if cut else name for name, cut in names]
     offsets = np.zeros(len(spelled) + 1, np.int64)
     np.cumsum([len(name) for name in spelled], out=offsets[1:])
     return offsets, np.frombuffer(b"".join(spelled) or b"\0", np.uint8)

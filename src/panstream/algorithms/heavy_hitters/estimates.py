@@ -62,7 +62,9 @@ def spell(tables: Tables) -> Spelled:
             )
             for (name, cut), value, sd in zip(decoded.names, decoded.values, decoded.errors, strict=True)
         ),
-        points=PointCounts(rows=rows, law=law, longest=tables.longest, step=tables.bits, seed=int(tables.seed)),
+        points=PointCounts(
+            rows=rows, law=law, max_item_bytes=tables.max_item_bytes, step=tables.bits, seed=int(tables.seed)
+        ),
     )
 
 
@@ -90,13 +92,13 @@ class Released:
         return self._spelled
 
 
-def ranks_sure(intervals: Sequence[Sequence[float]], k: int, listed_from: float) -> int:
+def ranks_sure(intervals: Sequence[Sequence[float]], k: int, listing_threshold: float) -> int:
     """Return how many of the first ``k`` intervals lie above those of all other names, listed or not.
 
     >>> ranks_sure([(90.0, 110.0), (45.0, 55.0), (40.0, 50.0)], 2, 30.0)
     1
     """
-    bar = max([listed_from, *(high for _, high in intervals[k:])])
+    bar = max([listing_threshold, *(high for _, high in intervals[k:])])
     return sum(low > bar for low, _ in intervals[:k])
 
 
@@ -104,11 +106,11 @@ def ranks_sure(intervals: Sequence[Sequence[float]], k: int, listed_from: float)
 class ItemEstimates(Estimate):
     """Names in the order of their counts. ``value`` is the number of events with a name, all names together.
 
-    At most .05 of the listed names are expected to be wrong; a name with at least ``listed_from`` events is listed with
-    95%. ``count(name)`` answers for any name, listed or not, as often as asked.
+    At most .05 of the listed names are expected to be wrong; a name with at least ``listing_threshold`` events is
+    listed with 95%. ``count(name)`` answers for any name, listed or not, as often as asked.
     """
 
-    listed_from: float
+    listing_threshold: float
     held: Released = field(repr=False, compare=False)
 
     @property
@@ -127,14 +129,14 @@ class ItemEstimates(Estimate):
         return self.items[:k]
 
     def at_least(self, count: float) -> tuple[CountedName, ...]:
-        """Return the names whose estimated count is at least so large; below ``listed_from`` names may be missing."""
+        """Return the names whose estimated count is at least so large; below ``listing_threshold`` some are missing."""
         if not math.isfinite(count):
             raise InvalidParameter(f"count must be finite, got count={count}")
         return tuple(item for item in self.items if item.count >= count)
 
     def ranks_sure(self, k: int) -> int:
         """Return how many of the first ``k`` surely belong there: their intervals lie above that of the next name."""
-        return ranks_sure([item.interval for item in self.items], k, self.listed_from)
+        return ranks_sure([item.interval for item in self.items], k, self.listing_threshold)
 
     def count(self, name: str | bytes | int) -> Estimate:
         """Return how often ``name`` came, listed or not."""
@@ -145,13 +147,13 @@ class ItemEstimates(Estimate):
         return {
             **Estimate.to_json(self, level),
             "items": [item.to_json() for item in self.items],
-            "listed_from": self.listed_from,
+            "listing_threshold": self.listing_threshold,
         }
 
     def __str__(self) -> str:
         lines = [f"{item.name}: {figure(item.count)} ± {figure(item.standard_error)}" for item in self.items]
         lines.append(
             f"({len(self.items)} names; at most 0.05 wrong ones expected; names with at least "
-            f"{figure(self.listed_from)} events are listed with 95%)"
+            f"{figure(self.listing_threshold)} events are listed with 95%)"
         )
         return "\n".join(lines)

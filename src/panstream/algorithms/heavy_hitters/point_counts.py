@@ -22,7 +22,7 @@ class PointCounts:
 
     rows: CountRows
     law: ErrorLaw
-    longest: int
+    max_item_bytes: int
     step: int
     seed: int
 
@@ -34,7 +34,7 @@ class PointCounts:
         hashes = np.empty(1, np.uint64)
         data = np.frombuffer(spelled or b"\0", np.uint8)
         offsets = np.array([0, len(spelled)])
-        hash_names(offsets, data, self.longest, self.step, np.uint64(self.seed), hashes)
+        hash_names(offsets, data, self.max_item_bytes, self.step, np.uint64(self.seed), hashes)
         found = self.rows.counts(hashes)
         value, error = float(found.values[0]), float(found.errors[0])
 
@@ -49,7 +49,11 @@ class PointCounts:
     def shown(self, name: str) -> str:
         """Return what is counted under a name: itself, or what it shares with all that begin like it."""
         spelled = name.encode()
-        return name if len(spelled) <= self.longest else spelled[: self.longest].decode(errors="ignore") + "…"
+        return (
+            name
+            if len(spelled) <= self.max_item_bytes
+            else spelled[: self.max_item_bytes].decode(errors="ignore") + "…"
+        )
 
     def to_bytes(self) -> bytes:
         """Return a line of JSON and the rows, compressed."""
@@ -60,7 +64,7 @@ class PointCounts:
             "shape": list(cells.shape),
             "scale": self.rows.scale,
             "law": list(self.law.quantiles),
-            "longest": self.longest,
+            "max_item_bytes": self.max_item_bytes,
             "step": self.step,
             "seed": f"{self.seed:016x}",
         }
@@ -79,7 +83,7 @@ class PointCounts:
             return cls(
                 rows=CountRows(cells, float(head["scale"])),
                 law=ErrorLaw(tuple(map(float, head["law"]))),
-                longest=int(head["longest"]),
+                max_item_bytes=int(head["max_item_bytes"]),
                 step=int(head["step"]),
                 seed=int(head["seed"], 16),
             )

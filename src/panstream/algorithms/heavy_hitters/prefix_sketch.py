@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.heavy_hitters._batch_names import distinct_names
 from panstream.algorithms.heavy_hitters.estimates import ItemEstimates, Released
-from panstream.algorithms.heavy_hitters.released_tables import Tables, crowded, kept_here, listed_from
+from panstream.algorithms.heavy_hitters.released_tables import Tables, crowded, kept_here, listing_threshold
 from panstream.core.algorithm import spend_release
 from panstream.core.shardable import DivisibleTables, Touches
 from panstream.errors import InvalidParameter, MergeRefused
@@ -56,12 +56,13 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     Error
         A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
-        (``listed_from``), as long as the tables are wide enough; .05 listed names at most are expected never to have
-        come. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
+        (``listing_threshold``), as long as the tables are wide enough; .05 listed names at most are expected never to
+        have come. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
 
     Parameters
-        epsilon, delta: total loss; ``epsilon=math.inf`` switches all noise off, for tests. longest: bytes of a name
-        that count; longer ones are cut at a character and shown with "…". Shorter is better: noise grows with its root,
+        epsilon, delta: total loss; ``epsilon=math.inf`` switches all noise off, for tests. max_item_bytes: bytes of a
+        name that count; longer ones are cut at a character and shown with "…". Shorter is better: noise grows with its
+        root,
             and with ``delta=0`` with itself.
         step: bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find lighter names, and decoding takes longer.
         width, row_width: cells of a level and of a row, powers of two. rows: how many rows there are.
@@ -73,7 +74,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
         ``a.merge(b)`` adds the tables of two sites with the same parameters, and their noise.
 
     Example
-        >>> monitor = FrequentItems(epsilon=2.0, delta=1e-6, longest=16, width=4096, row_width=8192).start()
+        >>> monitor = FrequentItems(epsilon=2.0, delta=1e-6, max_item_bytes=16, width=4096, row_width=8192).start()
         >>> monitor.update(["/index.html"] * 3000 + ["/about.html"] * 1000)
         >>> answer = monitor.release()
         >>> [item.name for item in answer.top(2)]
@@ -89,7 +90,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     epsilon: float
     delta: float = 0.0
-    longest: int = 64
+    max_item_bytes: int = 64
     step: int = 4
     width: int = 1 << 15
     row_width: int = 1 << 17
@@ -102,7 +103,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
         checks.positive(epsilon=self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
-        checks.within(1, 1024, longest=self.longest)
+        checks.within(1, 1024, max_item_bytes=self.max_item_bytes)
         checks.within(1, 16, rows=self.rows)
         checks.at_least(1, releases=self.releases)
         if self.contributions is not None:
@@ -119,7 +120,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
     @property
     def levels(self) -> int:
         """Return how many tables of prefixes there are."""
-        return self.longest * 8 // self.step
+        return self.max_item_bytes * 8 // self.step
 
     @property
     def _budget(self) -> tuple[float, float, int, int, int]:
@@ -131,14 +132,14 @@ class FrequentItems(DivisibleTables[FrequentState]):
         return names_laws(*self._budget)
 
     @property
-    def listed_from(self) -> float:
+    def listing_threshold(self) -> float:
         """Return how many events a name needs to be listed with 95%, if the tables are wide enough."""
         level, row = (math.sqrt(2 * law.variance) for law in self.laws)
-        return listed_from(level, row, self.rows)
+        return listing_threshold(level, row, self.rows)
 
     def listed_among(self, events: float) -> float:
         """Return how many events a name needs to be listed with 95% if there are so many in all."""
-        return crowded(self.listed_from, events, self.width)
+        return crowded(self.listing_threshold, events, self.width)
 
     def loss_exceeds(self, times: float = 1.0) -> float:
         """Return the probability that one unit loses more than ``times`` epsilon; 0 where delta is 0."""
@@ -204,7 +205,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
     def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
         from panstream.primitives.kernels.algorithms.prefix_tables import room_for
 
-        return room_for(self.longest, scratch.array)
+        return room_for(self.max_item_bytes, scratch.array)
 
     def _move(
         self,
@@ -215,7 +216,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
     ) -> None:
         from panstream.primitives.kernels.algorithms.prefix_tables import move_cells
 
-        here = kept_here(own, self.longest, self.step)
+        here = kept_here(own, self.max_item_bytes, self.step)
         given: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *room)
         move_cells(*given)
 
@@ -224,13 +225,13 @@ class FrequentItems(DivisibleTables[FrequentState]):
     @property
     def tables(self) -> int:
         """Return how many bytes a name has at most, and rows beside them."""
-        return self.longest + self.rows
+        return self.max_item_bytes + self.rows
 
     def places(self, own: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """Return which levels and rows belong to some bytes and rows."""
         per = 8 // self.step
-        levels = own[own < self.longest, None] * per + np.arange(per)
-        return {"levels": levels.reshape(-1), "rows": own[own >= self.longest] - self.longest}
+        levels = own[own < self.max_item_bytes, None] * per + np.arange(per)
+        return {"levels": levels.reshape(-1), "rows": own[own >= self.max_item_bytes] - self.max_item_bytes}
 
     def blank(self, own: NDArray[np.int64]) -> FrequentState:
         """Return tables of zeros."""
@@ -242,7 +243,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
     @property
     def columns(self) -> tuple[np.dtype[Any], ...]:
         """Return the types of a count, a size, and a name's bytes and one more, which shows whether it was cut."""
-        return np.dtype(np.int32), np.dtype(np.uint16), np.dtype((np.uint8, (self.longest + 1,)))
+        return np.dtype(np.int32), np.dtype(np.uint16), np.dtype((np.uint8, (self.max_item_bytes + 1,)))
 
     def listed(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
         """Yield the different names of a batch with their counts."""
@@ -250,7 +251,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
         for offsets, data, firsts, counts in distinct_names(batch, scratch):
             sizes = np.empty(firsts.size, np.uint16)
-            text = np.zeros((firsts.size, self.longest + 1), np.uint8)
+            text = np.zeros((firsts.size, self.max_item_bytes + 1), np.uint8)
             pad_names(offsets, data, firsts, sizes, text)
             yield counts.copy(), sizes, text
 
@@ -312,7 +313,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
             name="events with a name",
             support=(0.0, math.inf),
             rule=lambda at: (total - error * self._wide(1 - at, cells), total + error * self._wide(1 - at, cells)),
-            listed_from=tables.listed_from,
+            listing_threshold=tables.listing_threshold,
             held=Released(tables),
         )
 

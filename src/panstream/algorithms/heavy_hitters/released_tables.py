@@ -21,7 +21,7 @@ _HALF = 1 << 15
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"bits": int, "laplace": bool, "level_sd": float, "row_sd": float}
 
 
-def listed_from(level_sd: float, row_sd: float, rows: int) -> float:
+def listing_threshold(level_sd: float, row_sd: float, rows: int) -> float:
     """Return how many events a name needs to be listed with 95% by tables that are wide enough."""
     return max(_SURE * level_sd, _TESTED * row_sd / math.sqrt(rows), 1.0)
 
@@ -31,7 +31,7 @@ def crowded(least: float, events: float, width: int) -> float:
     return least * max(1.0, CELLS_PER_NAME * min(events / least, MOST_NAMES) / width)
 
 
-def kept_here(own: NDArray[np.int64], longest: int, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def kept_here(own: NDArray[np.int64], max_item_bytes: int, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return at which level every byte's begin, -1 for those that are elsewhere, and which rows are here.
 
     Bytes are numbered from 0, and rows go on behind them.
@@ -39,9 +39,9 @@ def kept_here(own: NDArray[np.int64], longest: int, bits: int) -> tuple[NDArray[
     >>> [each.tolist() for each in kept_here(np.array([0, 2, 4]), 3, 4)]
     [[0, -1, 2], [1]]
     """
-    starts, some = np.full(longest, -1), own[own < longest]
+    starts, some = np.full(max_item_bytes, -1), own[own < max_item_bytes]
     starts[some] = np.arange(some.size) * (8 // bits)
-    return starts, own[own >= longest] - longest
+    return starts, own[own >= max_item_bytes] - max_item_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -62,7 +62,7 @@ class Tables:
         return 8 // self.bits
 
     @property
-    def longest(self) -> int:
+    def max_item_bytes(self) -> int:
         """Return the bytes of the longest name."""
         return len(self.levels) // self.per_byte
 
@@ -72,9 +72,9 @@ class Tables:
         return float(self.levels[0, : 1 << self.bits].sum(dtype=np.int64))
 
     @property
-    def listed_from(self) -> float:
+    def listing_threshold(self) -> float:
         """Return how many events a name needs to be listed with 95%."""
-        least = listed_from(self.level_sd, self.row_sd, len(self.rows))
+        least = listing_threshold(self.level_sd, self.row_sd, len(self.rows))
         return crowded(least, max(self.events, 0.0), self.levels.shape[1])
 
     @classmethod
@@ -83,7 +83,9 @@ class Tables:
         first = several[0]
         for other in several[1:]:
             if (other.levels.shape, other.rows.shape) != (first.levels.shape, first.rows.shape):
-                raise MergeRefused("tables of names must have the same size: the same longest, expected and memory")
+                raise MergeRefused(
+                    "tables of names must have the same size: the same max_item_bytes, expected and memory"
+                )
             if (other.bits, other.seed) != (first.bits, first.seed):
                 raise MergeRefused("tables of names must have the same key, and all have a delta or none")
         return cls(

@@ -77,7 +77,7 @@ name = "names"
 sql = "SELECT page, COUNT(*) FROM drill GROUP BY page"
 epsilon = 1.0
 delta = 1e-6
-longest = {longest}
+max_item_bytes = {max_item_bytes}
 memory = 4000000
 [store]
 directory = "state"
@@ -179,7 +179,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
 
 
 def _configuration(control: str) -> str:
-    return _CONFIG.format(control=control, expected=_EXPECTED, longest=_LONGEST)
+    return _CONFIG.format(control=control, expected=_EXPECTED, max_item_bytes=_LONGEST)
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ machines = ["https://127.0.0.1:{a}", "https://127.0.0.1:{b}"]
 id = "string"
 kind = "string"
 page = "string"
-[machines]
+[two_party]
 names = ["a", "b"]
 certificate = "front.pem"
 key = "front.key"
@@ -204,7 +204,7 @@ def start_parties(
     token = create_token(directory / "tokens", "drill", ["ingest", "admin"])
     authority = Authority(directory)
     identity = [authority.issue(name) for name in ("a", "b", "front", "localhost")][-1]
-    commands: dict[str, Sequence[str]] = {who: _share(who, control, ports) for who in "ba"}
+    commands: dict[str, Sequence[str]] = {who: _party_command(who, control, ports) for who in "ba"}
     commands[FRONT_END] = [
         *("serve", "panstream.toml", "--port", "0", "--tokens", "tokens"),
         *("--certificate", identity.certificate.name, "--private-key", identity.key.name),
@@ -222,10 +222,10 @@ def start_parties(
     return {who: parties[who] for who in PARTIES}, peer
 
 
-def _share(who: str, stream: str, ports: dict[str, int]) -> list[str]:
+def _party_command(who: str, stream: str, ports: dict[str, int]) -> list[str]:
     other = "a" if who == "b" else "b"
     return [
-        *("share", who, "--stream", stream, "--as", who, "--front", "front", "--peer-name", other),
+        *("party", who, "--stream", stream, "--as", who, "--front", "front", "--peer-name", other),
         *("--listen", f"127.0.0.1:{ports[who]}", "--blind", f"{int(1000 * _BLIND)} ms"),
         *("--certificate", f"{who}.pem", "--key", f"{who}.key", "--authority", "authority.pem"),
         *(["--peer", f"https://127.0.0.1:{ports['b']}"] if who == "a" else []),

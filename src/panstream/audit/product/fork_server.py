@@ -145,13 +145,13 @@ def _mask_estimates() -> None:
             tables = estimate.held.tables
             shown = replace(tables, levels=np.zeros_like(tables.levels), rows=np.zeros_like(tables.rows))
             ours = {field.name: getattr(constant, field.name) for field in fields(constant)}
-            constant = replace(estimate, **ours, held=Released(shown), listed_from=shown.listed_from)
+            constant = replace(estimate, **ours, held=Released(shown), listing_threshold=shown.listing_threshold)
         return real(plan, replace(drawn, estimate=lambda: constant), *rest)
 
     def one_name(tables: Tables) -> Spelled:
         item = CountedName(name="12", count=12.0, standard_error=2.0, interval=(8.0, 16.0))
         rows = CountRows(tables.rows, 1.0)
-        at = {"longest": tables.longest, "step": tables.bits, "seed": int(tables.seed)}
+        at = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
         return Spelled((item,), PointCounts(rows=rows, law=ErrorLaw(()), **at))
 
     engine.record, spelling.spell, spelling.ThreadPoolExecutor = masked, one_name, _AtOnce

@@ -68,7 +68,7 @@ def _distinct(
 def _names(
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     delta: Annotated[float, typer.Option(help="Slack of the guarantee, such as 1e-6; 0 for pure privacy.")] = 0.0,
-    longest: Annotated[int, typer.Option(help="Longest name, in bytes; the rest is cut off.")] = 64,
+    max_item_bytes: Annotated[int, typer.Option(help="Longest name, in bytes; the rest is cut off.")] = 64,
     expected: Annotated[float, typer.Option(help="About how many events a window has.")] = 1e6,
     memory: Annotated[int, typer.Option(help="Bytes that the state may take.")] = 48 << 20,
     as_json: AsJson = False,
@@ -77,9 +77,13 @@ def _names(
     from panstream.algorithms.auto import TopItems
 
     with outcome(refused=2):
-        question = TopItems(epsilon, delta=delta, longest=longest, expected=expected, memory=memory)
+        question = TopItems(epsilon, delta=delta, max_item_bytes=max_item_bytes, expected=expected, memory=memory)
     if as_json:
-        figures = {"listed_from": question.listed_from, "why": question.why(), "claim": question.claim().to_json()}
+        figures = {
+            "listing_threshold": question.listing_threshold,
+            "why": question.why(),
+            "claim": question.claim().to_json(),
+        }
         typer.echo(json.dumps(figures, indent=2))
         return
     typer.echo(question.why())

@@ -54,7 +54,7 @@ def query(
     delta: Annotated[
         float | None, typer.Option(help="Slack for names that nobody listed, such as 1e-6: more of them are found.")
     ] = None,
-    longest: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
+    max_item_bytes: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
     window: Annotated[str | None, typer.Option(help="One answer per period: '1 day', '1 hour'.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of event time, if there is more than one.")] = None,
     types: Annotated[
@@ -105,7 +105,7 @@ def query(
             "expected": expected,
             "contributions": contributions,
             "delta": delta,
-            "longest": longest,
+            "max_item_bytes": max_item_bytes,
             "window": window,
         }
         asked = Asked(

@@ -101,7 +101,7 @@ def run(
             else:
                 from panstream.distributed.sharded import session
 
-                if loaded.machines is not None:
+                if loaded.two_party is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
                 options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
@@ -248,8 +248,8 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     with console.capture() as captured:
         console.print(table)
         for answer in answers:
-            if "beyond" in answer:
-                console.print(escape(printable(f"{answer['name']}: {answer['statement']}")))
+            if "at_most_beyond" in answer:
+                console.print(escape(printable(f"{answer['name']}: {answer['description']}")))
             if "help" in answer:
                 console.print(
                     escape(printable(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
@@ -265,9 +265,9 @@ def _estimate(answer: dict[str, Any]) -> str:
 
     if answer.get("too_uncertain"):
         return "too uncertain"
-    if "statement" not in answer:
+    if "description" not in answer:
         return said(answer["value"])
-    first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")
+    first: str = answer["description"].partition(";")[0].removesuffix(" (95%)")
     return "between" if answer["value"] is None else first
 
 
@@ -286,8 +286,8 @@ def period(answer: dict[str, Any]) -> str:
     if "window" in answer:
         start, end = map(_short, answer["window"])
         parts = [f"{start} to {end}", since]
-    elif "until" in answer:
-        parts = [since, f"up to {_short(answer['until'])}"]
+    elif "end" in answer:
+        parts = [since, f"up to {_short(answer['end'])}"]
     else:
         parts = [since or "all data"]
     return ", ".join(part for part in (*parts, *gaps) if part)

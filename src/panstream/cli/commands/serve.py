@@ -49,7 +49,7 @@ def serve(
     accept_time: AcceptTime = False,
     max_body: Annotated[int, typer.Option(min=1024, help="Largest request body, in bytes.")] = 16 << 20,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests per second and token.")] = 2000.0,
-    at_once: Annotated[int, typer.Option(min=1, help="Simultaneous requests per token.")] = 64,
+    max_concurrent: Annotated[int, typer.Option(min=1, help="Simultaneous requests per token.")] = 64,
     connections: Annotated[int, typer.Option(min=1, help="Connections in total.")] = 512,
     address_connections: Annotated[
         int, typer.Option(min=1, help="Connections per address; behind a proxy, set it to --connections.")
@@ -81,7 +81,7 @@ def serve(
             unpacked=4 * max_body,
             memory=max(256 << 20, 16 * max_body),
             rate=rate,
-            at_once=at_once,
+            max_concurrent=max_concurrent,
             connections=connections,
             address_connections=address_connections,
         )
@@ -106,7 +106,7 @@ def serve(
             if cluster is not None or workers is not None:
                 from panstream.distributed.sharded.session import engines
 
-                if loaded.machines is not None:
+                if loaded.two_party is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 if follow:
                     raise ConfigError("--follow cannot be combined with a cluster; use panstream run")

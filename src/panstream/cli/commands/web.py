@@ -50,7 +50,7 @@ def web(
     ] = False,
     machines: Annotated[
         Path | None,
-        typer.Option(help="A configuration whose two machines ([stream] machines, [machines]) hold the cells."),
+        typer.Option(help="A configuration whose two machines ([stream] machines, [two_party]) hold the cells."),
     ] = None,
     listen: Annotated[
         str, typer.Option(help="Address and port to listen on; other than loopback needs --tokens.")
@@ -139,8 +139,8 @@ def _machines(path: Path) -> dict[str, Any]:
     from panstream.primitives.toml_config import read_file
 
     found = read_file(path)
-    addresses, own = found.get("stream", {}).get("machines"), found.get("machines")
+    addresses, own = found.get("stream", {}).get("machines"), found.get("two_party")
     if not isinstance(addresses, list) or not isinstance(own, dict):
-        raise InvalidParameter(f"{path.name} has no [stream] machines, or no [machines]")
+        raise InvalidParameter(f"{path.name} has no [stream] machines, or no [two_party]")
     files = ("certificate", "key", "authority")
     return {**own, **{key: str(path.parent / own[key]) for key in files if key in own}, "machines": addresses}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def open_stream(config: Config, **options: Any) -> Engine:
     """Return an engine whose states are here, or with the two machines that the configuration names."""
-    return Engine(config, **options) if config.machines is None else open_engine(config, **options)
+    return Engine(config, **options) if config.two_party is None else open_engine(config, **options)
 
 
 def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = False, **options: Any) -> Engine:
@@ -25,7 +25,7 @@ def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = 
     from panstream.distributed.two_party.https import HttpsLink
     from panstream.primitives.mutual_tls import Identity
 
-    given = config.machines
+    given = config.two_party
     if given is None:
         raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
     if link is None:

@@ -12,7 +12,7 @@ from panstream.algorithms.continual_users.release_strategies import Protected
 from panstream.algorithms.randomized_bits import MAX_PHASES
 from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
-from panstream.engine.config.two_party import MachinesConfig, cells_of, read_machines
+from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
 from panstream.engine.config.website import WebConfig, read_web
 from panstream.engine.sql.lookup_tables import Lookup, listed_keys
 from panstream.engine.sql.parser import ParsedQuery, Select, check_derived, parse
@@ -94,9 +94,11 @@ class StreamConfig:
     weight: str | None = _key(_a(str))  # signed integer column: deletions and negative weights
     time: str | None = _key(_a(str))  # column of event time; arrival time if absent
     lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
-    ahead: float | None = _key(_duration_or("any", None), 3600.0)  # how far a row may be ahead of the clock
-    max_jump: float = _key(Section.duration, 3600.0)  # seconds that the system's clock may jump ahead
-    max_gap: float = _key(Section.duration, 7 * 86400.0)  # from one process to the next: then the clock is believed
+    max_ahead: float | None = _key(_duration_or("any", None), 3600.0)  # how far a row may be ahead of the clock
+    max_clock_jump: float = _key(Section.duration, 3600.0)  # seconds that the system's clock may jump ahead
+    max_clock_gap: float = _key(
+        Section.duration, 7 * 86400.0
+    )  # from one process to the next: then the clock is believed
     on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
     delimiter: str | None = _key(_a(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
     decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
@@ -107,7 +109,7 @@ class StreamConfig:
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
-    # addresses of the two machines that hold shares, and what those shares are of: [machines] cells
+    # addresses of the two machines that hold shares, and what those shares are of: [two_party] cells
     machines: tuple[str, ...] = _key(lambda section, key: tuple(map(str, section.required(key, list))), ())
     cells: Literal["exact", "noisy"] = "exact"
 
@@ -134,7 +136,7 @@ class QueryConfig:
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     groups_per_user: int | None = _key(_whole(1, 1 << 20))  # groups that one user can touch; all of them if unknown
     delta: float = _key(_a(float), 0.0)  # of names that nobody listed: with it the noise is Gaussian
-    longest: int | None = _key(_whole(1, 1024))  # bytes of such a name that count
+    max_item_bytes: int | None = _key(_whole(1, 1024))  # bytes of such a name that count
     contributions: int | None = _key(_whole(1, 1 << 40))  # rows of one user that are protected together
     unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
     user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
@@ -167,7 +169,7 @@ class Config:
     statements: tuple[_StatementConfig, ...] = ()
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     directory: Path | None = None
-    machines: MachinesConfig | None = None
+    two_party: TwoPartyConfig | None = None
     durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
     interval: float = _key(Section.duration, 1.0)
     batch_rows: int | None = _key(_whole(1, 10_000_000))  # what suits the source
@@ -206,7 +208,7 @@ def load_config(path: str | Path) -> Config:
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     """Check a configuration given as plain values."""
-    top = Section("the file", data, {"stream", "query", "store", "lookup", "machines", "sink", "web"})
+    top = Section("the file", data, {"stream", "query", "store", "lookup", "two_party", "sink", "web"})
     stream = _stream(
         Section(
             "[stream]", top.required("stream", dict), {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
@@ -235,7 +237,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         lookups=lookups,
         directory=None if directory is None else base / directory,
         sink=read_sink(top, base, directory),
-        machines=read_machines(top, stream.machines, base),
+        two_party=read_two_party(top, stream.machines, base),
         web=read_web(top, stream.columns, stream.user, kept.get("step")),
         **kept,
     )
@@ -373,8 +375,10 @@ def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any
     extra = [key for key in declared if key not in parsed.group_by]
     if extra:
         raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
-    if not missing and (section.has("delta") or section.has("longest")):
-        raise ConfigError(f"{section.place}: delta and longest are for GROUP BY a key whose values are not listed")
+    if not missing and (section.has("delta") or section.has("max_item_bytes")):
+        raise ConfigError(
+            f"{section.place}: delta and max_item_bytes are for GROUP BY a key whose values are not listed"
+        )
     found = {}
     for key, values in declared.items():
         if isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""``[machines]``: how a front end reaches the two machines that hold its shares."""
+"""``[two_party]``: how a front end reaches the two machines that hold its shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from panstream.primitives.toml_config import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachinesConfig:
+class TwoPartyConfig:
     """How the front end reaches two machines: the names of their certificates, and its own."""
 
     names: tuple[str, str]
@@ -22,22 +22,22 @@ class MachinesConfig:
 
 def cells_of(top: Section) -> Literal["exact", "noisy"]:
     """Return whether the cells under the shares are exact, or noisy as on one machine."""
-    given = top.optional("machines", dict, {}).get("cells", "exact")
+    given = top.optional("two_party", dict, {}).get("cells", "exact")
     if given not in ("exact", "noisy"):
-        raise ConfigError(f'[machines] cells must be "exact" or "noisy", got {given!r}')
+        raise ConfigError(f'[two_party] cells must be "exact" or "noisy", got {given!r}')
     return "noisy" if given == "noisy" else "exact"
 
 
-def read_machines(top: Section, machines: tuple[str, ...], base: Path) -> MachinesConfig | None:
+def read_two_party(top: Section, machines: tuple[str, ...], base: Path) -> TwoPartyConfig | None:
     """Return how the machines are reached; refuse what they cannot keep their promise with."""
     if not machines:
         return None
     if len(machines) != 2 or machines[0] == machines[1]:
         raise ConfigError("[stream] machines must be two different addresses, that of the first machine (a) first")
     files = ("certificate", "key", "authority")
-    section = Section("[machines]", top.required("machines", dict), {"names", "cells", *files})
+    section = Section("[two_party]", top.required("two_party", dict), {"names", "cells", *files})
     names = section.required("names", list)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str) for name in names):
-        raise ConfigError("[machines] names must be the two different names that the machines' certificates carry")
+        raise ConfigError("[two_party] names must be the two different names that the machines' certificates carry")
     paths = {name: base / section.required(name, str) for name in files}
-    return MachinesConfig(names=(names[0], names[1]), **paths)
+    return TwoPartyConfig(names=(names[0], names[1]), **paths)

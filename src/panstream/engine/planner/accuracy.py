@@ -91,8 +91,8 @@ def _reach(estimate: Estimate) -> float:
     data.
     """
     low, high = estimate.interval()
-    if estimate.beyond is not None:
-        return float(estimate.beyond)
+    if estimate.at_most_beyond is not None:
+        return float(estimate.at_most_beyond)
     if math.isnan(estimate.value):
         return (high - low) / 2 if estimate.only_interval else high - low
     return max(high - estimate.value, estimate.value - low)
@@ -207,7 +207,7 @@ def doubt(plan: QueryPlan) -> str | None:
 
 def _names_doubt(plan: QueryPlan, size: float) -> str | None:
     """Return what is wrong with names that can hardly be as frequent as they must be to be listed."""
-    least = question_of(plan.config).listed_from
+    least = question_of(plan.config).listing_threshold
     if least <= _PART * size:
         return None
     return (
@@ -223,7 +223,7 @@ def help_for(plan: QueryPlan) -> str:
     ways = {
         "a larger epsilon": True,
         "delta = 1e-6": query.names is not None and not query.delta,
-        "a smaller longest": query.names is not None,
+        "a smaller max_item_bytes": query.names is not None,
         "listed keys, if they are known": query.names is not None,
         "a longer window": query.window is not None,
         "horizon =, the number of answers": plan.endless,

@@ -56,24 +56,26 @@ def open_names(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems,
 def question_of(query: QueryConfig) -> TopItems:
     """Return the question as the library knows it."""
     given: dict[str, Any] = {
-        name: getattr(query, name) for name in ("expected", "memory", "longest") if getattr(query, name) is not None
+        name: getattr(query, name)
+        for name in ("expected", "memory", "max_item_bytes")
+        if getattr(query, name) is not None
     }
     return TopItems(query.epsilon, delta=query.delta, contributions=query.contributions, key=query.key, **given)
 
 
 def listed_text(query: QueryConfig) -> str:
     """Return how many events a name needs to be listed, and what would make it fewer."""
-    least = question_of(query).listed_from
+    least = question_of(query).listing_threshold
     said = (
         f"those with at least {_events(least)} events are listed with 95%; at most {_WRONG:g} wrong ones are expected"
     )
-    fewer = question_of(replace(query, delta=query.delta or _SLACK, memory=None)).listed_from
+    fewer = question_of(replace(query, delta=query.delta or _SLACK, memory=None)).listing_threshold
     return said if fewer >= least else f"{said}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
 
 
 def having_text(query: QueryConfig, view: View) -> list[tuple[str, str]]:
     """Return a warning if HAVING asks for names that are too rare to be listed for sure."""
-    least = question_of(query).listed_from
+    least = question_of(query).listing_threshold
     condition = view.having
     if not isinstance(condition, Compared) or not isinstance(condition.right, Number):
         return []
@@ -103,7 +105,9 @@ def listed_names(release: Release, view: View = _ALL) -> list[Release]:
     """Return the names of a release, if it has any, each as an answer of its own: with group, count and interval."""
     if "items" not in release.record:
         return []
-    shared = {name: value for name, value in release.record.items() if name not in ("items", "listed_from", "key")}
+    shared = {
+        name: value for name, value in release.record.items() if name not in ("items", "listing_threshold", "key")
+    }
     key, found = release.record["key"], []
     for item in shown_items(release.record, view):
         own = {"value": item["count"], "unclipped": item["count"], "group": {key: item["name"]}}
@@ -116,7 +120,7 @@ def listed_names(release: Release, view: View = _ALL) -> list[Release]:
 def note_of(release: Release, view: View) -> str:
     """Return what a list of names promises, in one sentence."""
     record = release.record
-    said = listed_note(record["listed_from"])
+    said = listed_note(record["listing_threshold"])
     if not record["items"]:
         return f"no name stands out; {said}"
     first = next(iter(view.order), None)
@@ -124,7 +128,7 @@ def note_of(release: Release, view: View) -> str:
     if view.limit is None or not by_count:
         return said
     ends: Sequence[Any] = [item["interval"] for item in record["items"]]
-    sure = ranks_sure(ends, view.limit, record["listed_from"])
+    sure = ranks_sure(ends, view.limit, record["listing_threshold"])
     return f"{said}; {sure_note(sure, view.limit)}"
 
 

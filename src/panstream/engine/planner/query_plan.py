@@ -29,7 +29,7 @@ from panstream.engine.storage import sealed_box as sealed
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.durations import say_duration
-from panstream.privacy.claim import Claim, Place, Unit
+from panstream.privacy.claim import Claim, Location, Unit
 from panstream.privacy.composition import repeated
 from panstream.privacy.ledger import Ledger
 
@@ -142,9 +142,9 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     ``zero_noise`` switches all noise off, for tests: every claim then reads epsilon = inf.
     """
     on_disk = config.durability == "batch" and config.directory is not None
-    places: tuple[Place, ...] = ("memory", "disk") if on_disk else ("memory",)
+    locations: tuple[Location, ...] = ("memory", "disk") if on_disk else ("memory",)
     queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
-    plans = tuple(plan_query(query, config.stream, places) for query in queries)
+    plans = tuple(plan_query(query, config.stream, locations) for query in queries)
     if config.stream.on_bad_row == "stop":
         plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
     planned_ledger(config, plans)
@@ -225,7 +225,7 @@ def _ticks_per_window(query: QueryConfig) -> int:
     return ticks
 
 
-def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
+def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Location, ...]) -> QueryPlan:
     """Choose the algorithm of one query."""
 
     def planned() -> QueryPlan:
@@ -233,7 +233,7 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
         if stream.machines and not isinstance(algorithm, SharedStatistic):
             algorithm, why = ticks_on_shares(algorithm, stream.cells)
         groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
-        claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
+        claim = _claim(algorithm.claim(), query, len(groups), locations, public_facts(stream, query, (), by_clock=True))
         return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
 
     def refused(error: Exception) -> ConfigError:
@@ -249,7 +249,9 @@ def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:
     return 1 if unit == "event" else min(query.groups_per_user or groups, groups)
 
 
-def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...], public: tuple[str, ...]) -> Claim:
+def _claim(
+    base: Claim, query: QueryConfig, groups: int, locations: tuple[Location, ...], public: tuple[str, ...]
+) -> Claim:
     """Return the claim of all groups and, for windows, of one window."""
     touched = _groups_touched(base.unit, query, groups)
     notes = [base.note] if base.note else []
@@ -271,7 +273,7 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
         event_epsilon=event_epsilon,
         unit=unit,
         window=(query.window or query.user_window) if unit == "user-window" else None,
-        places=places,
+        locations=locations,
         public=(*base.public, *public),
         note="; ".join(notes),
     )

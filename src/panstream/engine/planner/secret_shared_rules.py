@@ -86,7 +86,7 @@ def machines_text(plans: Sequence[Any], lateness: float, cells: str) -> list[str
         "two machines: any number of looks at one of them at a time loses nothing beyond the answers",
         "  front end    rows in flight, and of everybody else nothing but the answers; run it on neither machine",
         "  a, b         one share each, uniform by itself, blinded anew in every step",
-        "  an epoch     lasts from one step to the next: a commit, or panstream share --blind without one",
+        "  an epoch     lasts from one step to the next: a commit, or panstream party --blind without one",
         f"  a step       sends {dealt:,} bytes from the front end to b, and {sent:,} each way between a and b",
         f"  an answer    sends up to {answers:,} bytes more to b",
         f"  price        {_PRICE[cells]}",

@@ -57,10 +57,15 @@ def questions(
         sql = f"SELECT COUNT(*) FROM {STREAM} WHERE {condition}"
         return Question(name=name, kind="count", sql=sql, windows=(window,), daily=daily)
 
-    def names(name: str, key: str, condition: str, daily: float, longest: int, shown: int = 20) -> Question:
+    def names(name: str, key: str, condition: str, daily: float, max_item_bytes: int, shown: int = 20) -> Question:
         sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key} {by_name} {shown}"
         return Question(
-            name=name, kind="names", sql=sql, windows=any_time, daily=daily, keys={"delta": 1e-6, "longest": longest}
+            name=name,
+            kind="names",
+            sql=sql,
+            windows=any_time,
+            daily=daily,
+            keys={"delta": 1e-6, "max_item_bytes": max_item_bytes},
         )
 
     def groups(name: str, key: str, condition: str, daily: float, listed: tuple[str, ...]) -> Question:
@@ -68,10 +73,12 @@ def questions(
         keys = {"groups": {key: list(listed)}}
         return Question(name=name, kind="groups", sql=sql, windows=any_time, daily=daily, keys=keys)
 
-    def either(name: str, key: str, condition: str, daily: float, longest: int, listed: tuple[str, ...]) -> Question:
+    def either(
+        name: str, key: str, condition: str, daily: float, max_item_bytes: int, listed: tuple[str, ...]
+    ) -> Question:
         if listed:
             return groups(name, key, condition, daily, listed)
-        return names(name, key, condition, daily, longest)
+        return names(name, key, condition, daily, max_item_bytes)
 
     view, visit = "event = 'view'", "event = 'view' AND entry"
     timing = f"SELECT MEDIAN(value) AS p50, QUANTILE_CONT(value, 0.95) AS p95 FROM {STREAM} WHERE event = 'load'"

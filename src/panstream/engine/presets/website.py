@@ -73,7 +73,7 @@ class Site:
         return {
             "web": web,
             "stream": stream,
-            **({"machines": machines} if machines else {}),
+            **({"two_party": machines} if machines else {}),
             "store": {"directory": f"{self.site}-state"},
         }
 
@@ -188,7 +188,7 @@ def _ask(site: Site, question: Question, window: str) -> _Asked:
     if question.kind == "names":
         keys["memory"] = _memory(site.epsilon, size, question.keys)
     (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
-    least = question_of(plan.config).listed_from if question.kind == "names" else None
+    least = question_of(plan.config).listing_threshold if question.kind == "names" else None
     return _Asked(
         question=question, window=window, keys=keys, plan=plan, size=size, error=error_at(plan, size), least=least
     )
@@ -199,7 +199,7 @@ def _memory(epsilon: float, size: int, keys: Mapping[str, Any]) -> int:
 
     A small state is written quickly, so that steps are short and nothing stays in flight for long.
     """
-    least = {memory: TopItems(epsilon, expected=size, memory=memory, **keys).listed_from for memory in _MEMORY}
+    least = {memory: TopItems(epsilon, expected=size, memory=memory, **keys).listing_threshold for memory in _MEMORY}
     enough = max(min(least.values()), _NAME / 5 * size)
     return next(memory for memory in _MEMORY if least[memory] <= 1.001 * enough)
 
@@ -256,8 +256,8 @@ def to_toml(proposal: Proposal) -> str:
     lines += [f"#   {served}", "", "[web]", *toml_lines(file["web"]), "", "[stream]"]
     lines += toml_lines({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
     lines += ["", "[stream.columns]", *toml_lines(file["stream"]["columns"])]
-    if "machines" in file:
-        lines += ["", "[machines]", *toml_lines(file["machines"])]
+    if "two_party" in file:
+        lines += ["", "[two_party]", *toml_lines(file["two_party"])]
     for each in proposal.asked:
         unit = "one event" if each.plan.claim.unit == "event" else f"one visitor's {_SAID[each.window]}"
         lines += ["", f"# protects {unit}; 95% error at about {each.size:,}: {each.exactness}", "[[query]]"]

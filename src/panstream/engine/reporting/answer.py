@@ -139,7 +139,9 @@ class Answer:
             "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)).rstrip()
             for row in shown
         ]
-        notes = [f"{_label(row)}: {row['statement']}".removeprefix(": ") for row in self.rows if row.get("statement")]
+        notes = [
+            f"{_label(row)}: {row['description']}".removeprefix(": ") for row in self.rows if row.get("description")
+        ]
         notes += [f"{note[0].upper()}{note[1:]}." for note in self.notes]
         notes += dict.fromkeys(
             f"Too uncertain to use. What would help: {row['help']}" for row in self.rows if row.get("help")
@@ -159,7 +161,7 @@ class Answer:
 
     def _shown(self, escape: Callable[[str], str]) -> list[list[str]]:
         """Return the table for people: its head, and a line for every answer."""
-        keys = [name for name in self.columns if name not in (*_FIGURES, "statement", "too_uncertain", "help")]
+        keys = [name for name in self.columns if name not in (*_FIGURES, "description", "too_uncertain", "help")]
         lines = [[*map(escape, keys), "estimate", "95% interval"]]
         for row in self.rows:
             estimate = "too uncertain" if row.get("too_uncertain") else said(row["estimate"])
@@ -178,16 +180,16 @@ def answer_row(release: Release, name: str | None) -> dict[str, Any]:
     row: dict[str, Any] = {} if name is None else {"aggregate": name}
     row |= record.get("group", {})
     if "window" in record:
-        row |= {"from": record["window"][0], "until": record["window"][1]}
-    elif "until" in record:
-        row["until"] = record["until"]
+        row |= {"start": record["window"][0], "end": record["window"][1]}
+    elif "end" in record:
+        row["end"] = record["end"]
     row |= {"estimate": record["value"], "low": low, "high": high, "standard_error": record["standard_error"]}
     row["unclipped"] = record["unclipped"]
-    return row | {key: record[key] for key in ("statement", "too_uncertain", "help") if key in record}
+    return row | {key: record[key] for key in ("description", "too_uncertain", "help") if key in record}
 
 
 def _label(row: dict[str, Any]) -> str:
-    hidden = (*_FIGURES, "statement", "too_uncertain", "help", "until")
+    hidden = (*_FIGURES, "description", "too_uncertain", "help", "end")
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
 
 

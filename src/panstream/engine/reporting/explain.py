@@ -37,7 +37,7 @@ class _Explained:
             return None
         if plan.claim.intrusions.announced < 0:
             return "any number is covered, so announced need not be declared"
-        without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.places)
+        without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.locations)
         (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
         return f"{many} paid for in advance; without, the error would be {rounded(before)}, not {rounded(error)}, {at}"
 
@@ -60,7 +60,7 @@ class _Explained:
             return None
         stream = replace(self.config.stream, machines=())
         try:
-            one = plan_query(plan.config, stream, plan.claim.places)
+            one = plan_query(plan.config, stream, plan.claim.locations)
             (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, one))
         except ConfigError:
             return None
@@ -74,7 +74,7 @@ class _Explained:
         if query.names is None:
             return []
         one = replace(query, groups={query.names: ("",)}, delta=0.0)
-        (_, listed), *_ = expected_errors(plan_query(one, self.config.stream, plan.claim.places))
+        (_, listed), *_ = expected_errors(plan_query(one, self.config.stream, plan.claim.locations))
         (_, open_), *_ = expected_errors(plan)
         price = (
             f"counts are off by up to {rounded(open_)} (95%), and rarer names are not seen; with groups = "
@@ -144,7 +144,7 @@ class _Explained:
                         {"at": at, "error": error if math.isfinite(error) else None}
                         for at, error in expected_errors(plan)
                     ],
-                    **({"listed_from": question_of(plan.config).listed_from} if plan.config.names else {}),
+                    **({"listing_threshold": question_of(plan.config).listing_threshold} if plan.config.names else {}),
                     "claim": plan.claim.to_json(),
                 }
                 for plan in self.plans

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from panstream.engine.runtime.engine import Engine
 
 EXTRA = (
-    *("group", "window", "until", "since", "gaps"),
-    *("beyond", "statement", "too_uncertain", "help", "key", "items", "listed_from"),
+    *("group", "window", "end", "since", "gaps"),
+    *("at_most_beyond", "description", "too_uncertain", "help", "key", "items", "listing_threshold"),
 )
 """Fields of a record that only some answers have."""
 _COLUMNS = (
-    *("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit"),
-    *("beyond", "statement", "too_uncertain", "unclipped", "since", "gaps"),
+    *("query", "number", "time", "window", "end", "value", "standard_error", "low", "high", "epsilon", "unit"),
+    *("at_most_beyond", "description", "too_uncertain", "unclipped", "since", "gaps"),
 )
 
 
@@ -102,7 +102,10 @@ def write(engine: Engine, path: Path) -> int:
     elif path.suffix == ".parquet":
         from panstream.engine.arrow import pa
 
-        texts, whole = ("query", "time", "window", "until", "unit", "statement", "since", "gaps"), ("number", "beyond")
+        texts, whole = (
+            ("query", "time", "window", "end", "unit", "description", "since", "gaps"),
+            ("number", "at_most_beyond"),
+        )
         kinds = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(whole, pa.int64()), "too_uncertain": pa.bool_()}
         types = [kinds.get(name, pa.float64()) for name in _COLUMNS]
         columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
@@ -129,10 +132,15 @@ def _row(release: Release) -> list[Any]:
     window = record.get("window", [None])[0]
     epsilon = float(record["epsilon"])
     figures = [record["value"], record["standard_error"], low, high, epsilon]
-    more = [record["claim"]["unit"], record.get("beyond"), record.get("statement"), record.get("too_uncertain", False)]
+    more = [
+        record["claim"]["unit"],
+        record.get("at_most_beyond"),
+        record.get("description"),
+        record.get("too_uncertain", False),
+    ]
     more.append(record["unclipped"])
     seen = [record.get("since"), said_gaps(record)]
-    return [release.query, release.number, release.time, window, record.get("until"), *figures, *more, *seen]
+    return [release.query, release.number, release.time, window, record.get("end"), *figures, *more, *seen]
 
 
 def said_gaps(record: Mapping[str, Any]) -> str | None:
@@ -149,13 +157,13 @@ def plot(engine: Engine, path: Path) -> None:
     figure = pictures.Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
     for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
         # without a value, there may be an interval
-        drawn = [each for each in releases if each.record["value"] is not None or "statement" in each.record]
+        drawn = [each for each in releases if each.record["value"] is not None or "description" in each.record]
         _draw(axis, name, drawn)
     figure.savefig(path, dpi=130)
 
 
 def _draw(axis: Any, name: str, releases: list[Release]) -> None:
-    stamps = [release.record.get("until", release.time) for release in releases]
+    stamps = [release.record.get("end", release.time) for release in releases]
     starts = [release.record["window"][0] for release in releases if "window" in release.record]
     if len(set(starts)) == len(stamps):  # a window that is answered once stands where it begins, as days do
         stamps = starts

@@ -23,20 +23,20 @@ from panstream.errors import InvalidParameter, MergeRefused
 class MergedNames:
     """Names in the order of their counts, over all ``parts``: the answers that were added up, as (store, release).
 
-    All intervals hold together, with 95%; a name with at least ``listed_from`` events is listed with 95%.
+    All intervals hold together, with 95%; a name with at least ``listing_threshold`` events is listed with 95%.
     """
 
     key: str
     items: tuple[dict[str, Any], ...]
-    listed_from: float
+    listing_threshold: float
     parts: tuple[tuple[str, Release], ...]
 
     def note(self, limit: int) -> str:
         """Return what the first ``limit`` names promise, in one sentence."""
-        said = listed_note(self.listed_from)
+        said = listed_note(self.listing_threshold)
         if not self.items:
             return f"no name stands out; {said}"
-        sure = ranks_sure([item["interval"] for item in self.items], limit, self.listed_from)
+        sure = ranks_sure([item["interval"] for item in self.items], limit, self.listing_threshold)
         return said if limit >= len(self.items) else f"{said}; {sure_note(sure, limit)}"
 
     @property
@@ -56,9 +56,12 @@ class MergedNames:
             | {name: each.record[name] for name in ("window", "claim") if name in each.record}
             for store, each in self.parts
         ]
-        return {"key": self.key, "items": list(self.items), "listed_from": self.listed_from, "level": 0.95} | {
-            "parts": parts
-        }
+        return {
+            "key": self.key,
+            "items": list(self.items),
+            "listing_threshold": self.listing_threshold,
+            "level": 0.95,
+        } | {"parts": parts}
 
 
 def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows: bool = False) -> MergedNames:
@@ -88,7 +91,7 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
     return MergedNames(
         key=parts[0][1].record["key"],
         items=tuple(named_items(spell(tables).items, whole=whole)),
-        listed_from=tables.listed_from,
+        listing_threshold=tables.listing_threshold,
         parts=tuple(parts),
     )
 

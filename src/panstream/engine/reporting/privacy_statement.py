@@ -55,7 +55,7 @@ def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
     worst = max(plan.claim.epsilon for plan in plans)
     kept = "is a set of numbers that carry random noise from the start"
     often = "once"
-    if config.machines is not None:
+    if config.two_party is not None:
         kept = "is divided between two machines, and what either of them holds is random"
         often = "as often as she likes, but never both machines between the same two steps,"
     yield listed(
@@ -104,7 +104,7 @@ def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> I
         "window). It holds neither rows nor identifiers, and is random from the start, so that neither presence nor "
         "absence can be read off it with certainty."
     )
-    if config.machines is not None:
+    if config.two_party is not None:
         states = (
             f"A state for each question, as a share of {total:,} bytes in all on each of two machines (questions with "
             "windows have one for each open window). One share tells nothing, whatever rows came; "
@@ -131,7 +131,7 @@ def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[
     flight = f"for up to {say_duration(step)} and the time it takes to store them" if step else "until they are stored"
     states = "noisy states"
     second = "A second copy that nobody noticed is not covered, by this or by any program that remembers anything."
-    if config.machines is not None:
+    if config.two_party is not None:
         states = "machine's shares of the states"
         second = (
             "Further copies, of either machine, tell no more, unless both are copied between the same two steps: "
@@ -154,7 +154,7 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
     for plan, query in zip(plans, told["queries"], strict=True):
         groups = f", for each of {len(plan.groups):,} groups" if plan.config.groups else ""
         if plan.config.names is not None:
-            groups = f", for every {plan.config.names} with at least {rounded(query['listed_from'])} rows (95%)"
+            groups = f", for every {plan.config.names} with at least {rounded(query['listing_threshold'])} rows (95%)"
         error = query["error_95"][-1]
         reach = "no bound on" if error["error"] is None else f"± {rounded(error['error'])}"
         rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
@@ -233,7 +233,7 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
     rowwise = [plan.config.name for plan in plans if plan.claim.unit == "event"]
     windowed = [plan.config.name for plan in plans if plan.claim.unit == "user-window"]
     looks = "Repeated looks at the memory, including by the operator"
-    if config.machines is not None:
+    if config.two_party is not None:
         looks = (
             f"Looks at both machines between the same two steps, including by their operators: {_both_shares(plans)}; "
             "an intruder who acts with a stolen certificate"
@@ -336,9 +336,9 @@ def _both_shares(plans: Sequence[QueryPlan]) -> str:
 
 
 def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
-    if config.machines is not None:
+    if config.two_party is not None:
         return "the memory and disk of one of the two machines"
-    if "disk" in plans[0].claim.places:
+    if "disk" in plans[0].claim.locations:
         return "the machine's memory, its disk, or both at the same time,"
     return "the machine's memory" if config.directory is None else "the machine's memory (not its disk)"
 

@@ -78,7 +78,7 @@ def epsilon_for_files(config: Config) -> float:
     """
     if config.stream.unusable_epsilon is not None:
         return config.stream.unusable_epsilon
-    can_publish = config.machines is None and not config.stream.budget and is_published_for(config.queries)
+    can_publish = config.two_party is None and not config.stream.budget and is_published_for(config.queries)
     return _USUAL_EPSILON if can_publish else 0.0
 
 
@@ -101,7 +101,7 @@ def with_share(config: Config, epsilon: float) -> Config:
     Raises:
         InvalidParameter: The share cannot be published without weakening what the queries protect.
     """
-    if config.machines is not None:
+    if config.two_party is not None:
         raise InvalidParameter("the share of unusable rows cannot be counted on two machines: set unusable_epsilon = 0")
     if not is_published_for(config.queries):
         raise InvalidParameter(

@@ -175,5 +175,7 @@ def watched(
     known = [query.schedule for query in queries if query.schedule is not None]
     ends = [(each.step + 1) * each.length for each in known if each.step is not None]
     if last is None or not ends:
-        return _WatchedClock(clock, elapsed, most_jump=stream.max_jump)
-    return _WatchedClock(clock, elapsed, most_jump=stream.max_jump, last=last, until=min(ends) + stream.max_gap)
+        return _WatchedClock(clock, elapsed, most_jump=stream.max_clock_jump)
+    return _WatchedClock(
+        clock, elapsed, most_jump=stream.max_clock_jump, last=last, until=min(ends) + stream.max_clock_gap
+    )

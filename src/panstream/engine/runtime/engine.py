@@ -44,11 +44,12 @@ _DAY = 86_400
 class Engine:
     """Runs the queries of a configuration. Not thread-safe: one owner, as the state has one copy.
 
-    ``clock`` tells the time of arrival in seconds; if it is further ahead of ``elapsed`` than ``[stream] max_jump``,
-    nothing is drawn by it until it comes back, or the engine is opened with ``accept_time``. ``publish`` is called with
-    every answer when it is durable and in the log. Rows whose event time is further ahead of the clock than ``[stream]
-    ahead`` are bad rows, and move nothing: a row from the future would close everybody's windows. ``source`` and
-    ``zero_noise`` are for tests; every claim then says that there is no privacy. ``backend`` is where states live.
+    ``clock`` tells the time of arrival in seconds; if it is further ahead of ``elapsed`` than ``[stream]
+    max_clock_jump``, nothing is drawn by it until it comes back, or the engine is opened with ``accept_time``.
+    ``publish`` is called with every answer when it is durable and in the log. Rows whose event time is further ahead of
+    the clock than ``[stream] max_ahead`` are bad rows, and move nothing: a row from the future would close everybody's
+    windows. ``source`` and ``zero_noise`` are for tests; every claim then says that there is no privacy. ``backend`` is
+    where states live.
     """
 
     def __init__(
@@ -247,8 +248,8 @@ class Engine:
             scheduled = any(query.schedule is not None for query in self._queries.values())
             return np.ones(rows.count, bool), np.full(rows.count, self._clock()) if scheduled else None
         known: Mask = np.isfinite(rows.times)
-        if self.config.stream.ahead is not None:
-            known &= rows.times <= self._clock() + self.config.stream.ahead
+        if self.config.stream.max_ahead is not None:
+            known &= rows.times <= self._clock() + self.config.stream.max_ahead
         return known, rows.times if known.all() else np.where(known, rows.times, np.nan)
 
     def advance(self) -> None:

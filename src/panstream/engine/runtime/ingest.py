@@ -239,7 +239,7 @@ def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, ba
 
     if rows.times is not None:
         report(~np.isfinite(rows.times), _NO_TIME)
-        ahead = config.stream.ahead
+        ahead = config.stream.max_ahead
         report(rows.times > (np.inf if ahead is None else time.time() + ahead), "the time is in the future")
     for query in queries:
         name = query.plan.config.name

@@ -32,13 +32,13 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_D
         length = plan.config.window or 0.0
         fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
     if drawn.until is not None:
-        fields["until"] = iso(drawn.until)
+        fields["end"] = iso(drawn.until)
     fields |= coverage.labels(fields.get("window"))
     if too_uncertain(plan, estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
     name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
     if isinstance(estimate, ItemEstimates):
-        fields |= {"key": plan.config.names, "listed_from": estimate.listed_from}
+        fields |= {"key": plan.config.names, "listing_threshold": estimate.listing_threshold}
         table = estimate.held.tables.to_bytes()
     record = {**_finite(fields), "claim": plan.claim_json}
     return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=bool(table))

@@ -17,13 +17,13 @@ COLUMNS = {
     "group_key": "TEXT",
     "number": "BIGINT",
     "time": "TIME",
-    "period_from": "TIME",
-    "period_until": "TIME",
+    "period_start": "TIME",
+    "period_end": "TIME",
     **dict.fromkeys(
         ("value", "low", "high", "level", "standard_error", "unclipped", "epsilon", "delta"), "DOUBLE PRECISION"
     ),
     "unit": "TEXT",
-    "statement": "TEXT",
+    "description": "TEXT",
     "too_uncertain": "BOOLEAN",
     "claim": "TEXT",
     "since": "TIME",
@@ -35,11 +35,11 @@ def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
     """Yield a release as rows; that of the release itself stands for all of its names, and so comes last."""
     for each in (*listed_names(release), release):
         record, claim = each.record, each.record["claim"]
-        period = record.get("window", [None, record.get("until")])
+        period = record.get("window", [None, record.get("end")])
         figures = (record["value"], *record["interval"], record["level"], record["standard_error"], record["unclipped"])
         yield (
             *(stream, *key_of(each), each.number, each.time, *period, *figures),
-            *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("statement")),
+            *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("description")),
             *(record.get("too_uncertain", False), json.dumps(claim, sort_keys=True)),
             *(record.get("since"), said_gaps(record)),
         )

@@ -101,8 +101,8 @@ def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Est
         standard_error=math.inf if math.isnan(value) else _error(formula, found, value),
         name=name,
         support=support,
-        beyond=None,
-        said="",
+        at_most_beyond=None,
+        text="",
         rule=rule,
     )
 

@@ -199,7 +199,9 @@ class _Calls:
         seen = request.headers.get("last-event-id", "")
         if streamed and since is None and _TIME.fullmatch(seen):
             since = seen
-        listener = self._service.listeners.listen(request.state.token, self._gate.limits.at_once) if streamed else None
+        listener = (
+            self._service.listeners.listen(request.state.token, self._gate.limits.max_concurrent) if streamed else None
+        )
         try:
             releases = await self._service.past(query, since, limit)
         except BaseException:

@@ -59,7 +59,7 @@ _RELEASE = {
     "unit": {**_TEXT, "description": "What it protects: user, event, user-window ..."},
     "group": {"type": "object", "description": "Values of the GROUP BY columns."},
     "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
-    "until": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
+    "end": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
     "since": {
         **_TIME,
         "description": "When the query was added, or began anew, where it has not seen all data of its period: it "
@@ -69,8 +69,8 @@ _RELEASE = {
         {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
         "Times in which the configuration did not name the query: it has not seen the rows that came then.",
     ),
-    "beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
-    "statement": {
+    "at_most_beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
+    "description": {
         **_TEXT,
         "description": "What is known in words, where it is not a number with an interval around it.",
     },
@@ -90,7 +90,10 @@ _NAMES = {
         "The names that the query shows, in its order. All intervals hold together, with 95%; `value` is the number of "
         "events with any name.",
     ),
-    "listed_from": {**_NUMBER, "description": "Names with at least this many events are listed with probability 95%."},
+    "listing_threshold": {
+        **_NUMBER,
+        "description": "Names with at least this many events are listed with probability 95%.",
+    },
 }
 _DOUBT = {
     "too_uncertain": {**_FLAG, "description": "Whether the interval reaches further than the answer itself."},
@@ -119,7 +122,7 @@ _CLAIM = {
         optional=("machines", "together", "freezes"),
     ),
     "inputs": {"enum": ["adaptive", "fixed"], "description": "Whether rows may depend on earlier answers."},
-    "places": _list(_TEXT, "Which copies are covered: memory, disk."),
+    "locations": _list(_TEXT, "Which copies are covered: memory, disk."),
     "releases": _MANY,
     "horizon": _maybe("integer"),
     "public": _list(_TEXT, "Facts that are not protected."),
@@ -219,7 +222,7 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Release": _object(
         {**_RELEASE, **_DOUBT, **_NAMES},
-        optional=("group", "window", "until", "since", "gaps", "beyond", "statement", *_DOUBT, *_NAMES),
+        optional=("group", "window", "end", "since", "gaps", "at_most_beyond", "description", *_DOUBT, *_NAMES),
     ),
     "Releases": _object({"releases": _list(_ref("Release"))}),
     "NameCounts": _object(

@@ -166,7 +166,7 @@ def _copied(plans: Sequence[QueryPlan], step: float) -> str:
     if plans[0].claim.intrusions.machines > 1:
         epoch = f"one step (usually about {say_duration(step)})"
         return f"copies one of the two machines at a time, as often as she likes but never both within {epoch}"
-    places = "memory and disk" if all("disk" in plan.claim.places for plan in plans) else "memory"
+    places = "memory and disk" if all("disk" in plan.claim.locations for plan in plans) else "memory"
     return f"copies the {places} of the counter once"
 
 

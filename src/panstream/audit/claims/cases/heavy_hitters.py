@@ -92,7 +92,7 @@ def _with_event(world: list[Step], name: str) -> list[list[Step]]:
 
 def _frequent_cases() -> Iterator[Case]:
     """Yield one life, several, announced looks, users, and the controls."""
-    tiny = _Shown(epsilon=1.0, longest=1, width=16, rows=2, row_width=4)
+    tiny = _Shown(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4)
     event = update(["b"])
     one, two = [event, event, release()], [event, release(), event, release(), event]
     seen = [event, refresh(), event, refresh(), event, release()]
@@ -114,7 +114,7 @@ def _frequent_cases() -> Iterator[Case]:
     yield replace(both, algorithm=FrequentItems(**users.parameters()))
 
     def control(name: str, kind: type[FrequentItems], world: list[Step], stands_for: str, **options: Any) -> Case:
-        broken = kind(epsilon=1.0, longest=1, width=16, rows=2, row_width=4, releases=4)
+        broken = kind(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4, releases=4)
         return case(name, broken, world, kind="control", stands_for=stands_for, **options)
 
     yield control("frequent items without start noise", _NoStart, one, "noise at the release only")

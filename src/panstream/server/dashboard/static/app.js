@@ -167,7 +167,7 @@ store.addEventListener("change", ({ detail: { kind, detail } }) => {
     const { value, low, high } = answer(detail);
     const words = detail.too_uncertain
       ? "too uncertain to say"
-      : (detail.statement ?? `${value}, between ${low} and ${high}`);
+      : (detail.description ?? `${value}, between ${low} and ${high}`);
     speak(`New answer: ${detail.series}, ${words}.`);
   }
   if (kind === "status" && store.status === "denied") openToken();

@@ -148,7 +148,7 @@ export class History {
 
 /** What time an answer is about, or when it was published. */
 export const about = (release) =>
-  [release.window ? windowed(release.window) : moment(release.until ?? release.time), ...seen(release)].join(", ");
+  [release.window ? windowed(release.window) : moment(release.end ?? release.time), ...seen(release)].join(", ");
 
 /** Which rows it has not seen, if it was asked later than the stream began, or not all the time. */
 export const seen = (release) => [

@@ -14,14 +14,14 @@ export function number(value, width = 0) {
 const UNSURE = "Too uncertain to say";
 
 /** An answer and the ends of its range, all with the same digits; an answer that is no number says what it is. */
-export function answer({ value, interval: [low, high], statement, too_uncertain: unsure }) {
+export function answer({ value, interval: [low, high], description, too_uncertain: unsure }) {
   const width = low === null || high === null ? 0 : Math.min(high - low, 10);
   const ends = { low: low === null ? "−∞" : number(low, width), high: high === null ? "∞" : number(high, width) };
   const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
-  const words = statement ? capital(statement.replace(/ \(95%\)$/, "")).split("; ") : [];
-  const said = value === null && statement ? `${ends.low} to ${ends.high}` : (words[0] ?? number(value, width));
+  const words = description ? capital(description.replace(/ \(95%\)$/, "")).split("; ") : [];
+  const said = value === null && description ? `${ends.low} to ${ends.high}` : (words[0] ?? number(value, width));
   const more = words.slice(1).join("; ");
-  const range = !statement ? `95%: ${ends.low} to ${ends.high}` : more ? `95%: ${more}` : "with 95% confidence";
+  const range = !description ? `95%: ${ends.low} to ${ends.high}` : more ? `95%: ${more}` : "with 95% confidence";
   return { value: said, shown: unsure ? UNSURE : said, ...ends, range };
 }
 

@@ -95,7 +95,7 @@ export class Groups {
     this.all.hidden = found.length <= shown;
     say(this.all, `Show all ${found.length.toLocaleString("en")}`);
     say(this.rest, found.length || !wanted ? "" : "Nothing of this name is listed.");
-    const least = groups[0]?.last?.listed_from;
+    const least = groups[0]?.last?.listing_threshold;
     say(
       this.note,
       least ? `Names with at least ${Math.ceil(least).toLocaleString("en")} events are listed (95%).` : "",
@@ -125,7 +125,7 @@ export class Groups {
         "span",
         { class: "number" },
         said ? h("b", null, last.too_uncertain ? "uncertain" : said.value) : "–",
-        said && h("small", null, last.statement ? "" : `${said.low} to ${said.high}`),
+        said && h("small", null, last.description ? "" : `${said.low} to ${said.high}`),
       ),
     );
   }

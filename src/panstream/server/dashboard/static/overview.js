@@ -98,7 +98,7 @@ class Tile {
     const said = answer(last),
       { additive } = query.outputs[0];
     return [
-      h("p", { class: last.too_uncertain || last.statement ? "figure words" : "figure" }, said.shown),
+      h("p", { class: last.too_uncertain || last.description ? "figure words" : "figure" }, said.shown),
       h("p", { class: "range" }, said.range),
       spark(within(releases, period, end)),
       h("p", { class: "change" }, short(query, additive, releases, period, end) ?? ""),

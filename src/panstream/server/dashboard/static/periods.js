@@ -16,7 +16,7 @@ const seconds = (text) => Date.parse(text) / 1000;
 
 /** When what an answer is about begins and ends, in seconds; a total begins with the stream. */
 export const begins = (release) => (release.window ? seconds(release.window[0]) : -Infinity);
-export const ends = (release) => seconds(release.until ?? release.window?.[1] ?? release.time);
+export const ends = (release) => seconds(release.end ?? release.window?.[1] ?? release.time);
 
 /** The end of a question's periods: the newest time that its answers are about, since a stream may replay old days. */
 export const newest = (query, store) =>
@@ -28,7 +28,7 @@ export const newest = (query, store) =>
 export const within = (releases, period, end) => releases.filter((each) => ends(each) > end - PERIODS[period].seconds);
 
 /** Whether an answer is a window's last one, so that the window is whole. */
-const whole = (release) => !release.until || ends(release) >= seconds(release.window[1]);
+const whole = (release) => !release.end || ends(release) >= seconds(release.window[1]);
 
 const latest = (releases, until) => releases.findLast((release) => ends(release) <= until && release.value !== null);
 

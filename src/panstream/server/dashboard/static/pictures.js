@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 import { ends } from "./periods.js";
 
 /** Whether there is something to draw: a value, or an interval without one. */
-export const drawable = (release) => release.value !== null || Boolean(release.statement);
+export const drawable = (release) => release.value !== null || Boolean(release.description);
 
 const middle = ({ value, interval: [low, high] }) =>
   value ?? (low !== null && high !== null ? (low + high) / 2 : (low ?? high));

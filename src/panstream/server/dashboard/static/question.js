@@ -124,7 +124,7 @@ class Card {
     say(this.whose, name);
     say(this.value, last ? said.shown : "No answer yet");
     this.value.classList.toggle("none", !last);
-    this.value.classList.toggle("words", Boolean(last?.statement || last?.too_uncertain));
+    this.value.classList.toggle("words", Boolean(last?.description || last?.too_uncertain));
     say(
       this.unsure,
       last?.too_uncertain ? `The range is too wide for the answer to mean much. What would help: ${last.help}.` : "",
@@ -248,11 +248,11 @@ function published(answer) {
 function promise(query) {
   const { claim } = query,
     { unannounced, announced, machines, together, freezes } = claim.intrusions;
-  const places = claim.places.join(" and ");
+  const locations = claim.locations.join(" and ");
   const both = together ? "both in one epoch once at most" : "both never in one epoch";
   const copies = machines
-    ? `any number of undetected copies of one machine at a time (${places}), ${both}`
-    : `${many(unannounced, "undetected copy", "undetected copies")} of ${places}`;
+    ? `any number of undetected copies of one machine at a time (${locations}), ${both}`
+    : `${many(unannounced, "undetected copy", "undetected copies")} of ${locations}`;
   const late = freezes ? " (covered only if no row was applied between the copy and the refresh)" : "";
   const rows = [
     ["Question", h("code", null, query.sql)],

@@ -152,7 +152,7 @@ function listed(query, words, store) {
     );
   });
   const rest = sorted.length - ROWS,
-    least = latest?.listed_from;
+    least = latest?.listing_threshold;
   return [
     link(query, words),
     h("p", { class: "chip" }, latest ? about(latest) : "no answer yet"),
@@ -168,8 +168,8 @@ function listed(query, words, store) {
 /** What a copy of the server is worth. */
 function thief(queries) {
   const worst = Math.max(...queries.map(({ claim }) => (claim.epsilon === "inf" ? Infinity : claim.epsilon)));
-  const places = new Set(queries.flatMap(({ claim }) => claim.places));
-  const copied = places.has("disk") ? "memory and disk" : "memory",
+  const locations = new Set(queries.flatMap(({ claim }) => claim.locations));
+  const copied = locations.has("disk") ? "memory and disk" : "memory",
     shared = isShared(queries);
   return h(
     "section",
