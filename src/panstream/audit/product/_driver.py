@@ -6,35 +6,26 @@ What is left on disk comes field by field: file sizes, metadata, the public fiel
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import http.client
-import json
 import os
 import re
 import signal
-import sqlite3
-import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from panstream.audit.product._neighbouring_inputs import MEDIA_TYPES
+from panstream.audit.product._stored_fields import observe_releases, observe_store
 from panstream.audit.product.fork_server_client import Zygote
-from panstream.core.registry import find
-from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.errors import InvalidBytes, PanstreamError
-from panstream.primitives import codec
+from panstream.errors import PanstreamError
 from panstream.primitives.toml_config import toml_lines
 from panstream.server.auth import create_token
 
 Fields = dict[str, str]
 
-_WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
 _PATIENCE = 120.0
 _LOOKS = 4  # looks at a followed file that found nothing new, after which all of it was read
 _WAITED = 3  # commits after which every beacon has had its step
@@ -317,9 +308,9 @@ def _observe_directory(directory: Path, name: str = "store") -> Fields:
             place = f"{name}/{path.relative_to(directory).as_posix()}"
             found[f"{place}: size"] = str(path.stat().st_size)
             if path.name == "state.sealed":
-                found |= dict(_sealed(path.parent, place))
+                found |= dict(observe_store(path.parent, place))
             elif path.suffix == ".sqlite":
-                found |= dict(_releases(path, place))
+                found |= dict(observe_releases(path, place))
     return found
 
 
@@ -327,70 +318,3 @@ def _observe_text(name: str, text: str) -> Fields:
     """Return printed lines as fields of their own."""
     lines = text.splitlines()
     return {f"{name}: lines": str(len(lines)), **{f"{name}: line {at}": line for at, line in enumerate(lines, 1)}}
-
-
-def _sealed(directory: Path, place: str) -> Iterator[tuple[str, str]]:
-    with SnapshotStore(directory) as store:
-        parts = store.load() or {}
-        yield f"{place}: commits", str(store.generation)
-    yield f"{place}: parts", ", ".join(parts)
-    for name, data in parts.items():
-        if data.startswith(b"PANSTRM"):
-            yield f"{place} {name}: size", str(len(data))
-            yield from ((f"{place} {name}: {key}", value) for key, value in _state(data))
-            continue
-        try:
-            yield from ((f"{place} {name}: {key}", value) for key, value in _flat(json.loads(data)))
-        except ValueError:
-            yield f"{place} {name}: bytes", _digest(data)
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        yield f"{path}: keys", ", ".join(map(str, value))
-        for key, each in value.items():
-            yield from _flat(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
-        yield f"{path}: length", str(len(value))
-        for at, each in enumerate(value):
-            yield from _flat(each, f"{path}[{at}]")
-    else:
-        yield path, json.dumps(value)
-
-
-def _state(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the header and the public fields of a state; of noised ones only the shape, which the header has."""
-    header, body = codec.read_header(data, checked=False)
-    yield from _flat({key: value for key, value in header.items() if key != "id"}, "header")
-    roles = _roles(header)
-    start = 0
-    for name, kind, shape in header["fields"]:
-        cells = int(np.prod(shape, dtype=np.int64)) if shape else 1
-        size = 8 if kind == "int" else -(-cells // 8) if kind in ("bits", "packed") else cells * _WIDTHS[kind]
-        if roles.get(name, "public") == "public":
-            raw = body[start : start + size]
-            yield f"field {name}", str(struct.unpack("<q", raw)[0]) if kind == "int" else raw.hex()
-        start += size
-
-
-def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
-    try:
-        return {each.name: codec.role_of(each) for each in fields(find(header["algorithm"]).state_type)}
-    except (InvalidBytes, PanstreamError):
-        return {}
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
-    connection = sqlite3.connect(path)
-    try:
-        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
-            yield f"{place} {table}: rows", str(len(rows))
-            for at, row in enumerate(rows):
-                yield f"{place} {table}: row {at}", json.dumps(row, default=_digest)
-    finally:
-        connection.close()

@@ -1,0 +1,91 @@
+"""What a store and a log of releases show to somebody who reads them, field by field."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panstream.core.registry import find
+from panstream.engine.storage.snapshot_store import SnapshotStore
+from panstream.errors import InvalidBytes, PanstreamError
+from panstream.primitives import codec
+from panstream.primitives.container import STATE
+
+_WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
+
+
+def observe_store(directory: Path, place: str) -> Iterator[tuple[str, str]]:
+    """Yield the metadata and the public fields of the states in a store, each with its name."""
+    with SnapshotStore(directory) as store:
+        parts = store.load() or {}
+        yield f"{place}: commits", str(store.generation)
+    yield f"{place}: parts", ", ".join(parts)
+    for name, data in parts.items():
+        if data.startswith(STATE):
+            yield f"{place} {name}: size", str(len(data))
+            yield from ((f"{place} {name}: {key}", value) for key, value in _state(data))
+            continue
+        try:
+            yield from ((f"{place} {name}: {key}", value) for key, value in _flat(json.loads(data)))
+        except ValueError:
+            yield f"{place} {name}: bytes", _digest(data)
+
+
+def observe_releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a log of releases, each with its name."""
+    connection = sqlite3.connect(path)
+    try:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
+            yield f"{place} {table}: rows", str(len(rows))
+            for at, row in enumerate(rows):
+                yield f"{place} {table}: row {at}", json.dumps(row, default=_digest)
+    finally:
+        connection.close()
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        yield f"{path}: keys", ", ".join(map(str, value))
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        yield f"{path}: length", str(len(value))
+        for at, each in enumerate(value):
+            yield from _flat(each, f"{path}[{at}]")
+    else:
+        yield path, json.dumps(value)
+
+
+def _state(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the header and the public fields of a state; of noised ones only the shape, which the header has."""
+    header, body = codec.read_header(data, checked=False)
+    yield from _flat({key: value for key, value in header.items() if key != "id"}, "header")
+    roles = _roles(header)
+    start = 0
+    for name, kind, shape in header["fields"]:
+        cells = int(np.prod(shape, dtype=np.int64)) if shape else 1
+        size = 8 if kind == "int" else -(-cells // 8) if kind in ("bits", "packed") else cells * _WIDTHS[kind]
+        if roles.get(name, "public") == "public":
+            raw = body[start : start + size]
+            yield f"field {name}", str(struct.unpack("<q", raw)[0]) if kind == "int" else raw.hex()
+        start += size
+
+
+def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
+    try:
+        return {each.name: codec.role_of(each) for each in fields(find(header["algorithm"]).state_type)}
+    except (InvalidBytes, PanstreamError):
+        return {}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
