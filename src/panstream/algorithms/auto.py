@@ -12,7 +12,7 @@ from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.algorithms.heavy_hitters.released_tables import CELLS_PER_NAME, MOST_NAMES
 from panstream.core.auto_algorithm import AutoAlgorithm
-from panstream.core.estimate import figure
+from panstream.core.estimate import format_number
 from panstream.errors import InvalidParameter
 from panstream.primitives.hashing import MAX_LEVELS, StringHash
 from panstream.privacy.bitmap_loss import reference_users
@@ -296,16 +296,16 @@ class TopItems(AutoAlgorithm):
         size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
         counted = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
         lines = [
-            f"Names with at least {figure(self.listing_threshold)} events are listed with 95%; a listed count has a "
-            f"standard error of about {figure(counted)}.",
+            f"Names with at least {format_number(self.listing_threshold)} events are listed with 95%; a listed count has a "
+            f"standard error of about {format_number(counted)}.",
             f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
             f"({size:,} bytes), {noise} noise.",
             f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
-            f"{figure(2 * (self.contributions or 1) / self.epsilon)}, and none is missed.",
+            f"{format_number(2 * (self.contributions or 1) / self.epsilon)}, and none is missed.",
         ]
         if self.listing_threshold > algorithm.listing_threshold * 1.001:
             lines.append(
-                f"With more memory names would be listed from {figure(algorithm.listing_threshold)} events on."
+                f"With more memory names would be listed from {format_number(algorithm.listing_threshold)} events on."
             )
         if self.max_item_bytes > 16:
             lines.append("A smaller max_item_bytes= finds lighter names.")

@@ -131,7 +131,7 @@ class Estimate:
         """Return what is known in words, where it is not a number with an interval around it."""
         if self.only_interval:
             low, high = self.interval()
-            return f"between {figure(low)} and {figure(high)} (95%)"
+            return f"between {format_number(low)} and {format_number(high)} (95%)"
         return self.text or None
 
     def __float__(self) -> float:
@@ -142,15 +142,15 @@ class Estimate:
         loss = f"epsilon {self.claim.epsilon:.4g}" if self.claim.is_private else "no privacy"
         if self.description is not None:
             return f"{self.name}: {self.description.removesuffix(')')}; {loss})"
-        figures = f"{figure(self.value)} ± {figure(self.standard_error)}"
-        return f"{self.name} {figures} (95%: {figure(low)} to {figure(high)}; {loss})"
+        figures = f"{format_number(self.value)} ± {format_number(self.standard_error)}"
+        return f"{self.name} {figures} (95%: {format_number(low)} to {format_number(high)}; {loss})"
 
     def _repr_html_(self) -> str:
         low, high = self.interval()
         point = [
-            (html.escape(self.name), f"<b>{figure(self.value)}</b>"),
-            ("95% interval", f"{figure(low)} to {figure(high)}"),
-            ("standard error", figure(self.standard_error)),
+            (html.escape(self.name), f"<b>{format_number(self.value)}</b>"),
+            ("95% interval", f"{format_number(low)} to {format_number(high)}"),
+            ("standard error", format_number(self.standard_error)),
         ]
         rows = [
             *(
@@ -266,8 +266,23 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def figure(number: float) -> str:
-    """Return a number as people read it: four digits, thousands apart."""
+def format_number(
+    number: float | None, digits: int = 4, *, missing: str = "no data", infinite: str | None = None
+) -> str:
+    """Return a number as people read it: some digits, thousands apart.
+
+    Args:
+        number: What to print; None where there is nothing.
+        digits: Significant digits of what is not printed as a whole number.
+        missing: What to print for None.
+        infinite: What to print for infinity instead of inf.
+
+    >>> format_number(12345.6), format_number(999.6), format_number(999.6, 3), format_number(0.12345)
+    ('12,346', '999.6', '1,000', '0.1235')
+    """
+    if number is None:
+        return missing
     if not math.isfinite(number):
-        return str(number)
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+        return infinite if infinite is not None and math.isinf(number) else str(number)
+    text = f"{number:.{digits}g}"
+    return f"{number:,.0f}" if abs(float(text)) >= 10 ** min(digits, 3) else text

@@ -19,7 +19,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from panstream.errors import InvalidParameter, PeerUnreachable
-from panstream.primitives.memory.scratch import leaves_nothing, wipe_bytearray
+from panstream.primitives.memory.scratch import leaves_nothing, wipe
 
 PATH = "/v1/ask"
 _KIND = "application/octet-stream"
@@ -130,7 +130,7 @@ def _handler(
             try:
                 return self._take(data)
             finally:
-                wipe_bytearray(data)
+                wipe(data)
 
         def _take(self, data: bytearray) -> None:
             if not _filled(self.rfile, data):  # in any case: a refusal would be lost with what is left unread
@@ -144,7 +144,7 @@ def _handler(
             try:
                 return self._reply(200, reply)
             finally:
-                wipe_bytearray(reply)
+                wipe(reply)
 
         def _reply(self, status: int, body: bytes | bytearray) -> None:
             self.send_response(status)

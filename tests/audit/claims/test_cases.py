@@ -13,7 +13,7 @@ from panstream.audit.claims.case import Case
 from panstream.audit.claims.cases import cases_of, density
 from panstream.audit.claims.cases.density import TABLE
 from panstream.audit.claims.monte_carlo import lower_bound
-from panstream.audit.claims.report import figure
+from panstream.audit.claims.report import format_loss
 from panstream.core.catalogue import ALGORITHMS
 from panstream.core.monitor import Monitor
 from panstream.core.registry import find
@@ -183,7 +183,7 @@ def test_every_claim_holds_and_is_tight(case: Case) -> None:
     measured = case.exact()
     assert measured.loss <= case.claimed + 1e-7, measured.witness
     assert measured.witness
-    assert figure(measured.loss) == documented()[case.name][1], "run python -m panstream.audit and renew the table"
+    assert format_loss(measured.loss) == documented()[case.name][1], "run python -m panstream.audit and renew the table"
     if case.name not in LOOSE:
         assert measured.loss == pytest.approx(case.claimed, rel=1e-6)
 
@@ -193,7 +193,7 @@ def test_every_claim_holds_and_is_tight(case: Case) -> None:
 def test_every_control_is_caught(case: Case) -> None:
     finding = examine(case, failure=FAILURE / len(ALL))
     assert finding.verdict == "caught", finding
-    assert figure(finding.exact) == documented()[case.name][1], "run python -m panstream.audit and renew the table"
+    assert format_loss(finding.exact) == documented()[case.name][1], "run python -m panstream.audit and renew the table"
     assert finding.stands_for
     assert finding.witness
 

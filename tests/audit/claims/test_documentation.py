@@ -4,7 +4,7 @@ That its exact losses are those of the code is checked where they are computed, 
 """
 
 from panstream.audit import cases
-from panstream.audit.claims.report import figure
+from panstream.audit.claims.report import format_loss
 from tests.audit.claims.documented import documented
 
 
@@ -13,7 +13,7 @@ def test_every_case_is_in_the_table() -> None:
     assert list(rows) == list(wanted), "run python -m panstream.audit and renew the table"
     for name, case in wanted.items():
         claimed, exact, bound, verdict = rows[name]
-        assert claimed == figure(case.claimed)
+        assert claimed == format_loss(case.claimed)
         assert verdict == ("holds" if case.kind == "production" else "caught")
         assert (case.exact is None) == (exact == "–")
         assert case.sampled == (bound != "–")

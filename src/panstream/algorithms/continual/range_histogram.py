@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.grid import Grid, Outside
 from panstream.algorithms.continual.tree_base import Arrays, Tree, TreeState
 from panstream.algorithms.continual.tree_shape import node_draws
-from panstream.core.estimate import Estimate, figure
+from panstream.core.estimate import Estimate, format_number
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.noisy_tree import count_cells
@@ -184,7 +184,7 @@ class RangeHistogram(Tree):
         edge, after = (self.lower + step * each for each in (extreme.edge, extreme.next_edge))
         words = f"{'at least' if highest else 'at most'} {_rounded(edge, up=not highest)}"
         if 0 < extreme.next_edge < self.cells:
-            everyone = figure(float(f"{self._below(nodes)[-1]:.2g}"))
+            everyone = format_number(float(f"{self._below(nodes)[-1]:.2g}"))
             end = f"{'above' if highest else 'below'} {_rounded(after, up=highest)}"
             words += f"; at most {extreme.at_most_beyond:,} of about {everyone} values lie {end}"
         return f"{words} (95%)"
@@ -270,7 +270,7 @@ def _rounded(number: float, *, up: bool) -> str:
     steps = number / unit
     near = round(steps)
     whole = near if math.isclose(steps, near, rel_tol=1e-12) else math.ceil(steps) if up else math.floor(steps)
-    return figure(whole * unit)
+    return format_number(whole * unit)
 
 
 def _name(quantile: float) -> str:

@@ -29,7 +29,7 @@ from panstream.algorithms.continual_users.release_strategies import (
     settled,
 )
 from panstream.algorithms.randomized_bits import BitState, CoinCells
-from panstream.core.estimate import Estimate, Estimates, figure
+from panstream.core.estimate import Estimate, Estimates, format_number
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public, published
@@ -355,7 +355,7 @@ class OnesTicker(Ticker[OnesState]):
         return "\n".join(lines)
 
     def _figures(self) -> str:
-        return ", ".join(f"{figure(1.96 * error)} at tick {tick:,}" for tick, error in self.errors().items())
+        return ", ".join(f"{format_number(1.96 * error)} at tick {tick:,}" for tick, error in self.errors().items())
 
     def _said(self, way: Way) -> str:
         if way.method == "paid":

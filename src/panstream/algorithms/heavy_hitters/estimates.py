@@ -11,7 +11,7 @@ from panstream.algorithms.heavy_hitters._decoder import decode
 from panstream.algorithms.heavy_hitters.count_rows import CountRows
 from panstream.algorithms.heavy_hitters.point_counts import PointCounts
 from panstream.algorithms.heavy_hitters.released_tables import Tables
-from panstream.core.estimate import Estimate, figure
+from panstream.core.estimate import Estimate, format_number
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 
@@ -151,9 +151,11 @@ class ItemEstimates(Estimate):
         }
 
     def __str__(self) -> str:
-        lines = [f"{item.name}: {figure(item.count)} ± {figure(item.standard_error)}" for item in self.items]
+        lines = [
+            f"{item.name}: {format_number(item.count)} ± {format_number(item.standard_error)}" for item in self.items
+        ]
         lines.append(
             f"({len(self.items)} names; at most 0.05 wrong ones expected; names with at least "
-            f"{figure(self.listing_threshold)} events are listed with 95%)"
+            f"{format_number(self.listing_threshold)} events are listed with 95%)"
         )
         return "\n".join(lines)

@@ -10,6 +10,7 @@ pairs.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.modular_counter import ModularCounter
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.algorithms.turnstile.statistic import DISTINCT, Statistic
+from panstream.core.estimate import format_number
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Adjacency
 from panstream.privacy.numeric_search import least_positive
@@ -31,10 +33,7 @@ MAX_EPSILON = 50.0
 _PROFILE_LARGEST = 1 << 16
 
 
-def _figure(number: float) -> str:
-    if math.isinf(number):
-        return "inf"
-    return f"{number:,.0f}" if number >= 100 or number == 0 else f"{number:.3g}"
+_three_digits = functools.partial(format_number, digits=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +42,8 @@ class _Row:
 
     name: str = column("counter")
     setting: str = column("setting")
-    error: float = column("error", _figure, right=True)
-    bias: float = column("bias", _figure, right=True)
+    error: float = column("error", _three_digits, right=True)
+    bias: float = column("bias", _three_digits, right=True)
     state_bytes: int = column("state bytes", count, right=True)
     useful: bool = column("useful", lambda useful: "yes" if useful else "no", default=True)
     note: str = column("note")
@@ -128,7 +127,7 @@ def turnstile_plan(
     ordered = sorted(rows, key=lambda row: row.error + row.bias)
     return Plan(
         title=f"{question}, {users:,} users, epsilon {epsilon:g} in total, error exceeded with probability at most "
-        f"{beta:g}; the answer can be at most {_figure(answer)}",
+        f"{beta:g}; the answer can be at most {_three_digits(answer)}",
         asked={"question": question, "epsilon": epsilon, "beta": beta, "users": users, "largest_answer": answer},
         rows=tuple(replace(row, useful=row.error + row.bias < answer) for row in ordered),
         kind=_Row,

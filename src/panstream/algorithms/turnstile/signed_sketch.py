@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.turnstile._placement import Placement
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
 from panstream.core.algorithm import Algorithm, spend_release
-from panstream.core.estimate import Estimate, figure
+from panstream.core.estimate import Estimate, format_number
 from panstream.errors import Drowned, InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public, published
@@ -142,7 +142,7 @@ class SignedSketch(Algorithm[SketchState]):
         if relative > _DROWNED and math.isfinite(self.epsilon):
             raise Drowned(
                 f"expected must be larger, got expected={self.expected:g}: the answer would drown in noise, with a "
-                f"standard error of {figure(100 * relative)}% of the squared norm; one "
+                f"standard error of {format_number(100 * relative)}% of the squared norm; one "
                 f"{'event' if self.contributions is None else 'user'} may move it by "
                 f"{self.max_weight * (self.contributions or 1):,}"
             )

@@ -13,7 +13,7 @@ _WIDTH, _LEFT, _ROW = 1000, 360, 18
 _CAP = 6.0  # losses beyond are drawn at the right edge
 
 
-def figure(loss: float | None) -> str:
+def format_loss(loss: float | None) -> str:
     """Return a loss as it stands in tables."""
     if loss is None:
         return "–"
@@ -29,7 +29,8 @@ def to_markdown(findings: Sequence[Finding]) -> str:
     """Return the table of the documentation."""
     lines = ["| case | claimed | exact | lower bound | verdict |", "| --- | --- | --- | --- | --- |"]
     lines += [
-        f"| {one.name} | {figure(one.claimed)} | {figure(one.exact)} | {figure(one.lower_bound)} | {one.verdict} |"
+        f"| {one.name} | {format_loss(one.claimed)} | {format_loss(one.exact)} | {format_loss(one.lower_bound)} "
+        f"| {one.verdict} |"
         for one in findings
     ]
     return "\n".join(lines)
@@ -73,13 +74,13 @@ def _plot(findings: Sequence[Finding]) -> str:
             over = "over" if one.exceeds(one.exact) else "within"
             rows.append(
                 f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}">'
-                f"<title>exact {figure(one.exact)}</title></circle>"
+                f"<title>exact {format_loss(one.exact)}</title></circle>"
             )
         if one.lower_bound is not None:
             x, over = _place(one.lower_bound), "over" if one.lower_bound > one.claimed else "within"
             rows.append(
                 f'<path d="M{x:.1f} {y - 6}l5 6l-5 6l-5 -6z" class="{over} bound">'
-                f"<title>at least {figure(one.lower_bound)}</title></path>"
+                f"<title>at least {format_loss(one.lower_bound)}</title></path>"
             )
     opening = f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="measured against allowed loss">'
     return f"{opening}{''.join(rows)}</svg>"
@@ -91,7 +92,7 @@ def _table(findings: Sequence[Finding]) -> str:
     )
     body = "".join(
         f'<tr class="{"good" if one.expected else "bad"}"><td>{html.escape(one.name)}</td>'
-        f"<td>{figure(one.claimed)}</td><td>{figure(one.exact)}</td><td>{figure(one.lower_bound)}</td><td>{one.verdict}</td>"
+        f"<td>{format_loss(one.claimed)}</td><td>{format_loss(one.exact)}</td><td>{format_loss(one.lower_bound)}</td><td>{one.verdict}</td>"
         f"<td>{html.escape(one.witness)}</td><td>{html.escape(one.stands_for)}</td></tr>"
         for one in findings
     )

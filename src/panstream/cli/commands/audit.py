@@ -108,7 +108,7 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from panstream.audit.claims.report import figure
+    from panstream.audit.claims.report import format_loss
 
     table = Table(box=None, pad_edge=False)
     table.add_column("case", no_wrap=True)
@@ -118,7 +118,7 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
     table.add_column("witness", overflow="ellipsis", no_wrap=True)
     for one in findings:
         colour = "" if one.expected else "bold red"
-        numbers = (figure(one.claimed), figure(one.exact), figure(one.lower_bound))
+        numbers = (format_loss(one.claimed), format_loss(one.exact), format_loss(one.lower_bound))
         table.add_row(one.name, *numbers, one.verdict, Text(one.witness), style=colour)
     console = Console()
     (console if console.is_terminal else Console(width=_WIDE)).print(table)

@@ -144,13 +144,13 @@ def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, 
 
 def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
     """Return how far off the answer may be, from public parameters alone."""
-    from panstream.core.estimate import figure
+    from panstream.core.estimate import format_number
     from panstream.engine.config.config import read_config
     from panstream.engine.planner.accuracy import expected_errors
     from panstream.engine.planner.query_plan import plan_all
 
     (plan,) = plan_all(read_config({"stream": stream, "query": [keys]}))
-    return [f"{figure(error)} {at}" for at, error in expected_errors(plan)[:_SIZES]]
+    return [f"{format_number(error)} {at}" for at, error in expected_errors(plan)[:_SIZES]]
 
 
 def _quoted(name: str) -> str:

@@ -26,7 +26,7 @@ def ask(
     with outcome(refused=2):
         from panstream.algorithms.planning.tables import aligned
         from panstream.cli.commands.run import period
-        from panstream.core.estimate import figure
+        from panstream.core.estimate import format_number
         from panstream.engine.reporting.point_queries import ask as asked
         from panstream.primitives.escaping import printable
 
@@ -37,8 +37,8 @@ def ask(
             return
         lines = []
         for row in found:
-            interval = " to ".join(map(figure, row["interval"]))
-            lines.append((row["query"], printable(row["name"]), period(row), figure(row["value"]), interval))
+            interval = " to ".join(map(format_number, row["interval"]))
+            lines.append((row["query"], printable(row["name"]), period(row), format_number(row["value"]), interval))
         head = ("query", "name", "period", "estimate", "95% interval")
         typer.echo(aligned("each interval holds for its name alone", head, lines, right={3, 4}))
 
@@ -57,7 +57,7 @@ def merge(
     """
     with outcome(refused=2):
         from panstream.algorithms.planning.tables import aligned
-        from panstream.core.estimate import figure
+        from panstream.core.estimate import format_number
         from panstream.engine.reporting.merge_lists import merge as merged
         from panstream.primitives.escaping import printable
 
@@ -66,7 +66,11 @@ def merge(
             typer.echo(json.dumps(found.to_json(), allow_nan=False))
             return
         lines = [
-            (printable(str(item["name"])), figure(item["count"]), " to ".join(map(figure, item["interval"])))
+            (
+                printable(str(item["name"])),
+                format_number(item["count"]),
+                " to ".join(map(format_number, item["interval"])),
+            )
             for item in found.items[:limit]
         ]
         title = f"{len(found.parts)} published answers added up; the intervals hold together"

@@ -225,8 +225,8 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
+    from panstream.core.estimate import format_number
     from panstream.engine.reporting import export
-    from panstream.engine.reporting.answer import said
     from panstream.primitives.escaping import printable
 
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
@@ -238,7 +238,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         table.add_row(
             escape(printable(answer["name"])),
             _estimate(answer),
-            f"{said(low)} to {said(high)}",
+            f"{format_number(low)} to {format_number(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim['unit']}",
             _covered(claim["intrusions"]),
@@ -261,12 +261,12 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
 
 def _estimate(answer: dict[str, Any]) -> str:
     """Return the value; of what has none or is an end, the first words of what is said of it."""
-    from panstream.engine.reporting.answer import said
+    from panstream.core.estimate import format_number
 
     if answer.get("too_uncertain"):
         return "too uncertain"
     if "description" not in answer:
-        return said(answer["value"])
+        return format_number(answer["value"])
     first: str = answer["description"].partition(";")[0].removesuffix(" (95%)")
     return "between" if answer["value"] is None else first
 

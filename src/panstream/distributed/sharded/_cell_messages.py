@@ -7,7 +7,6 @@ public numbers alone.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from panstream.core.shardable import Touches
 from panstream.distributed.sharded._partitioning import CellDivision
-from panstream.primitives.memory.scratch import Scratch, wipe
+from panstream.primitives.memory.scratch import Scratch, wipe, wipe_at
 from panstream.primitives.noise import Source
 from panstream.primitives.packed_bits import packed, unpacked
 
@@ -104,9 +103,9 @@ def by_slot(
 def overwrite(arrays: Iterable[NDArray[Any]]) -> None:
     """Overwrite arrays that have travelled, also where they came as memory that may not be written."""
     for array in arrays:
-        if array.nbytes and array.flags.c_contiguous:
-            ctypes.memset(array.ctypes.data, 0, array.nbytes)
-        elif array.nbytes:
+        if array.flags.c_contiguous:
+            wipe_at(array.ctypes.data, array.nbytes)
+        else:
             array.fill(0)
 
 

@@ -19,7 +19,7 @@ from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.distributed.two_party.messages import unpack
 from panstream.errors import MachineError
-from panstream.primitives.memory.scratch import wipe, wipe_bytearray
+from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import Source
 
 SEED_BYTES = 32
@@ -110,14 +110,14 @@ def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDAr
     try:
         reply = peer(message)
     finally:
-        wipe_bytearray(message)
+        wipe(message)
     try:
         header, body = unpack(reply)
         if "refused" in header:
             raise MachineError(f"the other machine refused: {header['refused']}")
         yield header, body
     finally:
-        wipe_bytearray(reply)
+        wipe(reply)
 
 
 def prepared_answers(shares: Mapping[str, Share]) -> list[tuple[str, int]]:

@@ -25,7 +25,7 @@ from panstream.distributed.two_party.messages import pack, told, unpack
 from panstream.engine.runtime.state_backend import Elsewhere, Held, PendingAnswer, Slot, label
 from panstream.errors import MachineError, NotSupported, StoreError
 from panstream.primitives import codec
-from panstream.primitives.memory.scratch import Scratch, leaves_nothing, wipe, wipe_bytearray
+from panstream.primitives.memory.scratch import Scratch, leaves_nothing, wipe
 from panstream.primitives.noise import Source
 from panstream.primitives.noise.entropy import system_entropy
 from panstream.privacy.claim import Refresh
@@ -297,7 +297,7 @@ class SharedBackend:
         try:
             reply, _ = unpack(line(first, message))  # all of it is public
         finally:
-            wipe_bytearray(message)
+            wipe(message)
         if "refused" in reply:
             raise MachineError(f"machine {'a' if first else 'b'} refused: {reply['refused']}")
         return reply

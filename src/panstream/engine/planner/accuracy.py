@@ -22,7 +22,7 @@ from panstream.algorithms.secret_shared.capped_counts import SharedCropped, Shar
 from panstream.algorithms.secret_shared.continual import SharedTicks
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.algorithms.turnstile.block_counter import BlockCounter
-from panstream.core.estimate import Estimate, figure
+from panstream.core.estimate import Estimate, format_number
 from panstream.engine.planner.open_domain import question_of
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.sql.formulas import Arithmetic
@@ -199,7 +199,11 @@ def doubt(plan: QueryPlan) -> str | None:
         if not empty and not too_uncertain(plan, estimate, output):
             continue
         about = f"with {size:,.0f} {'rows' if _of_rows(plan) else 'users'}"
-        error = f"the 95% error is {figure(off)}" if math.isfinite(off := _reach(estimate)) else "no upper end is known"
+        error = (
+            f"the 95% error is {format_number(off)}"
+            if math.isfinite(off := _reach(estimate))
+            else "no upper end is known"
+        )
         error = "there is too little to see anything" if empty else error
         return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
     return None

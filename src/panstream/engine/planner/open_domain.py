@@ -11,7 +11,7 @@ from typing import Any
 from panstream.algorithms.auto import TopItems
 from panstream.algorithms.heavy_hitters.estimates import CountedName, ranks_sure
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.core.estimate import figure
+from panstream.core.estimate import format_number
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.sql.formulas import Number
 from panstream.engine.sql.result_view import Compared, View
@@ -144,4 +144,4 @@ def sure_note(sure: int, limit: int) -> str:
 
 
 def _events(number: float) -> str:
-    return figure(math.ceil(number))
+    return format_number(math.ceil(number))

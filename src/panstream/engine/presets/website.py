@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from panstream.algorithms.auto import TopItems
+from panstream.core.estimate import format_number
 from panstream.engine.config.config import read_config
 from panstream.engine.config.website import Source, checked_network, checked_site, origins_of
 from panstream.engine.planner.accuracy import error_at
@@ -20,6 +21,7 @@ from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.presets._website_queries import MONTH, SECONDS, STREAM, UNASKED, Question, columns_of, questions
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.primitives.toml_config import toml_lines
+from panstream.privacy.rounding import rounded_up
 
 SIZES = (1_000, 10_000, 100_000)  # visitors a day for which errors are told
 _PART = 0.25  # of what is counted
@@ -108,11 +110,11 @@ class _Asked:
         if self.least is not None:
             return f"from {math.ceil(self.least):,} in {self.window}"
         if self.question.kind == "timing":
-            return f"±{_figure(self.error)} ms"
+            return f"±{format_number(self.error, 2)} ms"
         if self.question.kind != "visitors":
-            return f"±{_figure(self.error)}"
+            return f"±{format_number(self.error, 2)}"
         share = 100 * self.error / self.size
-        return f"±{_figure(self.error)} ({'under 1' if share < 0.5 else f'{share:.0f}'}%)"
+        return f"±{format_number(self.error, 2)} ({'under 1' if share < 0.5 else f'{share:.0f}'}%)"
 
     @property
     def monthly(self) -> float:
@@ -177,7 +179,7 @@ def _useless(asked: _Asked) -> str:
     if asked.least is not None:
         return f"only names with {math.ceil(asked.least):,} of about {asked.size:,} events in {per} would be listed"
     what = "visitors" if asked.question.kind == "visitors" else "events"
-    return f"the 95% error would be {_figure(asked.error)} with about {asked.size:,} {what} in {per}"
+    return f"the 95% error would be {format_number(asked.error, 2)} with about {asked.size:,} {what} in {per}"
 
 
 def _ask(site: Site, question: Question, window: str) -> _Asked:
@@ -215,9 +217,9 @@ def to_text(proposal: Proposal) -> str:
     for each in proposal.asked:
         claim = each.plan.claim
         unit = "event" if claim.unit == "event" else f"visitor's {_SAID[each.window]}"
-        spent = _figure(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
+        spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
         errors = (exactness[n].get(each.question.name, "-") for n in SIZES)
-        sum_ = "not bounded" if math.isinf(each.monthly) else _figure(each.monthly)
+        sum_ = "not bounded" if math.isinf(each.monthly) else rounded_up(each.monthly)
         rows.append((each.question.name, each.window, unit, spent, *errors, sum_))
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     table = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -232,10 +234,10 @@ def to_text(proposal: Proposal) -> str:
         "",
         "a visitor is an address with a user agent, not a person: people who share both are counted once, and",
         "  someone who changes either is counted again",
-        f"a visitor's 30 days lose at most epsilon {_figure(together)} to the questions about visitors; what they lose",
-        "  to the others, which protect single events, is not bounded",
-        f"an event loses at most epsilon {_figure(events)}{f', delta {slack:.0e}' if slack else ''} to all questions "
-        "together",
+        f"a visitor's 30 days lose at most epsilon {rounded_up(together)} to the questions about visitors; what they",
+        "  lose to the others, which protect single events, is not bounded",
+        f"an event loses at most epsilon {rounded_up(events)}{f', delta {slack:.0e}' if slack else ''} to all "
+        "questions together",
     ]
     if proposal.left_out:
         lines += ["", "left out, since the answers would be useless or there are none:"]
@@ -274,7 +276,3 @@ def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     for name, why in left_out:
         names.setdefault(why, []).append(name)
     return [(", ".join(some), why) for why, some in names.items()]
-
-
-def _figure(number: float) -> str:
-    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from panstream.core.estimate import figure
+from panstream.core.estimate import format_number
 from panstream.engine.reporting.unusable_share import UnusableShare
 from panstream.engine.storage.ledger_file import Spent
 from panstream.engine.storage.release_log import Release
@@ -164,8 +164,8 @@ class Answer:
         keys = [name for name in self.columns if name not in (*_FIGURES, "description", "too_uncertain", "help")]
         lines = [[*map(escape, keys), "estimate", "95% interval"]]
         for row in self.rows:
-            estimate = "too uncertain" if row.get("too_uncertain") else said(row["estimate"])
-            interval = f"{said(row['low'])} to {said(row['high'])}"
+            estimate = "too uncertain" if row.get("too_uncertain") else format_number(row["estimate"])
+            interval = f"{format_number(row['low'])} to {format_number(row['high'])}"
             lines.append([*(escape(str(row.get(key, ""))) for key in keys), estimate, interval])
         return lines
 
@@ -195,11 +195,6 @@ def _label(row: dict[str, Any]) -> str:
 
 def _csv_cell(value: Any) -> Any:
     return csv_text(value) if isinstance(value, str) else value
-
-
-def said(number: float | None) -> str:
-    """Return a number of an answer, for people."""
-    return "no data" if number is None else figure(number)
 
 
 def _imported(library: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any
 
+from panstream.core.estimate import format_number
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.planner.accuracy import doubt, expected_errors
 from panstream.engine.planner.open_domain import having_text, listed_text, question_of
@@ -39,7 +40,10 @@ class _Explained:
             return "any number is covered, so announced need not be declared"
         without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.locations)
         (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
-        return f"{many} paid for in advance; without, the error would be {rounded(before)}, not {rounded(error)}, {at}"
+        return (
+            f"{many} paid for in advance; without, the error would be {format_error(before)}, not "
+            f"{format_error(error)}, {at}"
+        )
 
     def _shared(self, plan: QueryPlan) -> str | None:
         """Return which answers of a statement come from this state, and how its epsilon is split between states."""
@@ -64,9 +68,9 @@ class _Explained:
             (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, one))
         except ConfigError:
             return None
-        if rounded(before) == rounded(error):
+        if format_error(before) == format_error(error):
             return f"on one machine the error would be the same, {at}"
-        return f"on one machine the error would be {rounded(before)}, not {rounded(error)}, {at}"
+        return f"on one machine the error would be {format_error(before)}, not {format_error(error)}, {at}"
 
     def _names(self, plan: QueryPlan) -> list[tuple[str, str]]:
         """Return from how many events on names are listed, and what it would be worth to list them beforehand."""
@@ -77,8 +81,8 @@ class _Explained:
         (_, listed), *_ = expected_errors(plan_query(one, self.config.stream, plan.claim.locations))
         (_, open_), *_ = expected_errors(plan)
         price = (
-            f"counts are off by up to {rounded(open_)} (95%), and rarer names are not seen; with groups = "
-            f"{{ {query.names} = [...] }} every listed key is answered, and off by up to {rounded(listed)}: list "
+            f"counts are off by up to {format_error(open_)} (95%), and rarer names are not seen; with groups = "
+            f"{{ {query.names} = [...] }} every listed key is answered, and off by up to {format_error(listed)}: list "
             "the keys if they are few and known"
         )
         view = next(each.view for each in self.config.statements if query.name in each.queries)
@@ -168,7 +172,7 @@ class _Explained:
                 ("why", plan.why),
                 ("answers", _when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes{groups}"),
-                *[("error, 95%", f"{rounded(error)} {at}") for at, error in expected_errors(plan)],
+                *[("error, 95%", f"{format_error(error)} {at}") for at, error in expected_errors(plan)],
                 *self._names(plan),
                 *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
                 *[("announced", text) for text in [self._announced(plan)] if text],
@@ -231,11 +235,9 @@ def _row(name: str, text: str) -> str:
     return "\n".join([f"  {name:<11} {first}", *(f"  {'':<11} {line}" for line in rest)])
 
 
-def rounded(number: float) -> str:
+def format_error(number: float) -> str:
     """Return an error as people read it."""
-    if math.isinf(number):
-        return "no bound on"
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+    return format_number(number, 3, infinite="no bound on")
 
 
 def _revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 from panstream import __version__
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
-from panstream.engine.reporting.explain import explain, rounded
+from panstream.engine.reporting.explain import explain, format_error
 from panstream.engine.reporting.statement_page import PAGE, code, listed, paragraph, tabled
 from panstream.engine.reporting.unusable_share import epsilon_for_files
 from panstream.engine.runtime.intrusions import break_ins_in_words
@@ -154,9 +154,11 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
     for plan, query in zip(plans, told["queries"], strict=True):
         groups = f", for each of {len(plan.groups):,} groups" if plan.config.groups else ""
         if plan.config.names is not None:
-            groups = f", for every {plan.config.names} with at least {rounded(query['listing_threshold'])} rows (95%)"
+            groups = (
+                f", for every {plan.config.names} with at least {format_error(query['listing_threshold'])} rows (95%)"
+            )
         error = query["error_95"][-1]
-        reach = "no bound on" if error["error"] is None else f"± {rounded(error['error'])}"
+        reach = "no bound on" if error["error"] is None else f"± {format_error(error['error'])}"
         rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
     yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))

@@ -134,5 +134,5 @@ def grown(data: bytearray, used: int, size: int) -> bytearray:
     """Return a larger buffer with the bytes that are used of another, which is overwritten."""
     larger = bytearray(size)
     larger[:used] = memoryview(data)[:used]
-    wipe(np.frombuffer(data, np.uint8))
+    wipe(data)
     return larger

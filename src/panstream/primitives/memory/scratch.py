@@ -39,8 +39,9 @@ _set_at_once = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int,
 )
 
 
-def wipe(array: NDArray[Any]) -> None:
-    """Overwrite ``array`` with zeros in place."""
+def wipe(data: NDArray[Any] | bytearray) -> None:
+    """Overwrite an array or a bytearray with zeros in place."""
+    array = np.frombuffer(data, np.uint8) if isinstance(data, bytearray) else data
     flags = array.flags
     if flags.c_contiguous and flags.writeable and _TINY <= array.nbytes <= _SMALL:
         wipe_at(ctypes.addressof(_Byte.from_buffer(array.view(np.uint8).data)), array.nbytes)
@@ -57,12 +58,6 @@ def wipe_bytes(data: bytes) -> None:
     """Overwrite a bytes object in place. Only for one that nobody else refers to, and that is no constant."""
     if len(data) > 1:  # shorter ones are shared by everybody
         wipe_at(id(data) + _HEADER, len(data))
-
-
-def wipe_bytearray(data: bytearray) -> None:
-    """Overwrite a bytearray in place."""
-    if data:
-        wipe(np.frombuffer(data, np.uint8))
 
 
 def clear_registers() -> None:

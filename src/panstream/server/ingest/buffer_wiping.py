@@ -10,8 +10,6 @@ import asyncio
 import gc
 import threading
 
-import numpy as np
-
 from panstream.primitives.memory.scratch import wipe
 
 _STEP = 1 << 17
@@ -24,8 +22,8 @@ _DELAY = 0.1  # seconds: at most ten collections a second, however many requests
 
 def overwrite(data: object) -> None:
     """Fill a bytearray with zeros, and empty it."""
-    if isinstance(data, bytearray) and data:
-        wipe(np.frombuffer(data, np.uint8))
+    if isinstance(data, bytearray):
+        wipe(data)
         data.clear()
 
 
@@ -49,8 +47,7 @@ class _Buffers:
     def give_back(self, data: bytearray) -> None:
         """Overwrite a buffer, and keep it for the next body."""
         capacity = len(data)
-        if capacity:
-            wipe(np.frombuffer(data, np.uint8))
+        wipe(data)
         if 0 < capacity <= _LARGEST and capacity % _STEP == 0:
             with self._lock:
                 if self._kept + capacity <= _KEPT:
