@@ -296,8 +296,8 @@ class TopItems(AutoAlgorithm):
         size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
         counted = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
         lines = [
-            f"Names with at least {format_number(self.listing_threshold)} events are listed with 95%; a listed count has a "
-            f"standard error of about {format_number(counted)}.",
+            f"Names with at least {format_number(self.listing_threshold)} events are listed with 95%; a listed count "
+            f"has a standard error of about {format_number(counted)}.",
             f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
             f"({size:,} bytes), {noise} noise.",
             f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
