@@ -32,6 +32,30 @@ class Held:
     kinds: dict[str, str] = field(default_factory=dict)
     known: frozenset[str] = frozenset()  # states that the front end has committed
 
+    def answers_since(self, step: int) -> dict[str, list[Any]]:
+        """Return number and numbers of the answers that this step and later ones opened, by state."""
+        answers = {name: [entry[:2] for entry in entries if entry[2] >= step] for name, entries in self.answers.items()}
+        return {name: entries for name, entries in answers.items() if entries}
+
+    def after(
+        self, step: int, attempt: int, kinds: dict[str, str], origins: Mapping[str, int], *, committed: int
+    ) -> Held:
+        """Return what counts after the next step.
+
+        Args:
+            step: The step's number.
+            attempt: The number of the attempt that took it.
+            kinds: The kinds of the states that there are.
+            origins: By producer, its last batch in the step.
+            committed: The last step that the front end has committed: it asks for nothing before it again.
+        """
+        recent = {name: entry for name, entry in self.origins.items() if entry[1] > committed}
+        recent |= {name: (sequence, step) for name, sequence in origins.items()}
+        answers = {name: [entry for entry in entries if entry[2] > committed] for name, entries in self.answers.items()}
+        answers = {name: entries for name, entries in answers.items() if entries}
+        known = frozenset(self.kinds if committed >= self.step else self.known) & kinds.keys()
+        return Held(step, attempt, recent, answers, kinds, known)
+
 
 def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any]) -> dict[str, bytes | memoryview]:
     """Return shares, where they lie, and what belongs to them as the named parts of a commit."""

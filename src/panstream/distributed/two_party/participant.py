@@ -125,7 +125,7 @@ class Machine:
                 "attempt": held.attempt,
                 "tried": max(held.attempt, *self._tries()),
                 "origins": {producer: sequence for producer, (sequence, _) in held.origins.items()},
-                "answers": self._answers_since(0),
+                "answers": self._held.answers_since(0),
                 "states": {
                     name: [held.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
                 },
@@ -200,14 +200,8 @@ class Machine:
         opened: dict[str, list[Any]] = {}
         if last:
             self._decide(header, work)
-            opened = self._answers_since(work.step)
+            opened = self._held.answers_since(work.step)
         return pack({"step": work.step, "prepared": prepared, "opened": opened})
-
-    def _answers_since(self, step: int) -> dict[str, list[Any]]:
-        """Return number and numbers of the answers that this step and later ones opened, by state."""
-        answers = self._held.answers.items()
-        found = {name: [entry[:2] for entry in entries if entry[2] >= step] for name, entries in answers}
-        return {name: entries for name, entries in found.items() if entries}
 
     def _do_exchange(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Answer the first machine with this one's masked shares, once the new shares are on disk if they are the
@@ -240,14 +234,9 @@ class Machine:
 
         Then, and not before, the answers that it prepared are opened.
         """
-        committed, old = int(header["committed"]), self._held
-        origins = {name: entry for name, entry in old.origins.items() if entry[1] > committed}
-        origins |= {str(name): (int(sequence), work.step) for name, sequence in header["origins"].items()}
-        answers = {name: [each for each in entries if each[2] > committed] for name, entries in old.answers.items()}
-        kinds = work.held_kinds()
-        known = frozenset(old.kinds if committed >= old.step else old.known) & kinds.keys()
-        answers = {name: entries for name, entries in answers.items() if entries}
-        self._held = Held(work.step, work.attempt, origins, answers, kinds, known)
+        origins = {str(name): int(sequence) for name, sequence in dict(header["origins"]).items()}
+        committed = int(header["committed"])
+        self._held = self._held.after(work.step, work.attempt, work.held_kinds(), origins, committed=committed)
         before, self._party.shares = self._party.shares, work.party.shares
         self._work, self.reserved = None, False
         self._commit()
