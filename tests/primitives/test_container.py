@@ -37,6 +37,7 @@ def test_header_and_body_are_read_where_they_lie(checksum: bool) -> None:
         (written(b'{"a":1,"a":1}'), "once"),
         (written(b'{"a":{"b":1,"b":1}}'), "once"),
         (written(b'{"a":NaN}'), "cannot be read"),
+        (written(b'{"a":[-1e999]}'), "cannot be read"),
         (written(b'{"a":1} '[:-2]), "cannot be read"),
         (written(b"\xff{}"), "cannot be read"),
     ],

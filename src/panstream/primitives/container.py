@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -76,7 +77,7 @@ def read_container(
     if length > len(content) - _START or (max_header is not None and length > max_header):
         raise InvalidBytes("the header is cut short, or too long")
     try:
-        options: dict[str, Any] = {} if constants else {"parse_constant": _refuse_constant}
+        options: dict[str, Any] = {} if constants else {"parse_constant": _finite, "parse_float": _finite}
         header = json.loads(bytes(content[_START : _START + length]), object_pairs_hook=_unique, **options)
     except (ValueError, RecursionError):
         header = None
@@ -85,8 +86,11 @@ def read_container(
     return header, content[_START + length :]
 
 
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is infinite or NaN")
+    return number
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
