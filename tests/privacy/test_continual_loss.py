@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.continual_loss import _tables_rho, moment_sensitivity, tables_laws, tree_kappa
+from panstream.privacy.continual_loss import moment_sensitivity, tables_laws, tree_kappa
+from tests.privacy.zcdp import tables_rho
 
 
 @given(st.floats(1e-6, 100), st.integers(1, 24), st.integers(1, 1 << 40), st.integers(1, 1000))
@@ -32,7 +33,7 @@ def test_gaussian_noise_of_tables_spends_all_of_rho(levels: int, contributions: 
     laws: Any = tables_laws(1.0, 1e-9, levels, shares, contributions)
     for share, law in zip(shares, laws, strict=True):
         assert law.sigma**2 == pytest.approx(contributions**2 * levels / (2 * float(share) * rho), rel=1e-6)
-    spent = _tables_rho(laws, levels, contributions)
+    spent = tables_rho(laws, levels, contributions)
     assert spent == pytest.approx(rho, rel=1e-6)
     assert spent <= rho
 

@@ -109,8 +109,3 @@ def tables_laws(
     rho = zcdp_rho(epsilon, delta)
     squares = [contributions**2 * levels / (2 * Fraction(rho) * each) for each in shares]
     return tuple(DiscreteGaussian.at_least(math.nextafter(math.sqrt(square), math.inf)) for square in squares)
-
-
-def _tables_rho(laws: Sequence[DiscreteGaussian], levels: int, contributions: int = 1) -> float:
-    """Return the zCDP loss of that noise: K²·levels times the sum of 1/(2·sigma²) over the tables."""
-    return contributions**2 * levels * math.fsum(0.5 / law.sigma**2 for law in laws)

@@ -15,8 +15,8 @@ from panstream.errors import NotSupported
 from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
 from panstream.primitives.packed_bits import toss
 from panstream.privacy import two_phase_loss as paired
+from panstream.privacy.joint_loss import log_mixture
 from panstream.privacy.two_phase_loss import (
-    _paired_loss,
     _reading_variance,
     noise_weights,
     paired_split,
@@ -31,6 +31,11 @@ LOOKS = (None, 2, 3, 4, 5)  # in the last phase; the first was seen when it was 
 ACTIONS = [update([0] * times) for times in range(3)]
 
 
+def paired_loss(epsilon_state: float, kappa: float, kappa_pairs: float, releases: int = 1) -> float:
+    """The joint loss of one announced look, one unannounced look after it, and some releases: Theorem 4."""
+    return 2 * epsilon_state + releases * kappa_pairs + log_mixture(epsilon_state, releases * kappa)
+
+
 def loss(algorithm: RefreshableCroppedMean, slots: list[Any] = PHASES, looks: Any = LOOKS) -> float:
     return Enumerator(algorithm, window=(-1, 2)).joint_loss(worlds(slots, ACTIONS), looks).epsilon
 
@@ -41,7 +46,7 @@ def test_claim_is_the_enumerated_joint_loss() -> None:
     assert loss(algorithm) == pytest.approx(2.0, rel=1e-9)
     assert algorithm.claim().epsilon == 2.0 and algorithm.claim().intrusions.announced == 1
     law = algorithm.law
-    assert _paired_loss(law.epsilon_state, law.noise.kappa, algorithm.pair_noise.kappa) == pytest.approx(2.0, rel=1e-9)
+    assert paired_loss(law.epsilon_state, law.noise.kappa, algorithm.pair_noise.kappa) == pytest.approx(2.0, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -187,6 +192,6 @@ def test_no_other_split_has_a_smaller_error(cells: int, crop: int, releases: int
 def test_the_split_spends_the_budget_and_prefers_bits_where_there_are_many_users() -> None:
     for releases in (1, 3):
         split = paired_split(2.0, 10_000, 3, releases)
-        assert 2.0 - 1e-9 < _paired_loss(*split, releases) <= 2.0
+        assert 2.0 - 1e-9 < paired_loss(*split, releases) <= 2.0
     assert paired_split(2.0, 1_000_000, 3)[0] > paired_split(2.0, 100, 3)[0]
     assert paired_split(math.inf, 10, 3) == (math.inf,) * 3

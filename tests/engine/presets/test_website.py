@@ -77,7 +77,7 @@ def test_the_file_is_the_configuration(small: Proposal, tmp_path: Path) -> None:
 def test_duckdb_sees_nothing_of_visitors(source: Source) -> None:
     """Its allocator keeps residue of what it is given."""
     with Selector(read_config(propose(Site(site="example.org", source=source)).config())) as select:
-        assert select._evaluator.duck_columns == ()
+        assert select._evaluator._duck.columns == ()
 
 
 def test_two_machines_are_asked_what_they_can_answer() -> None:

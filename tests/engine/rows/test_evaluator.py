@@ -181,11 +181,11 @@ def test_plain_conditions_stay_in_pyarrow() -> None:
         "TRUE",
     ]
     evaluator = Evaluator([Expression(sql=sql) for sql in plain], COLUMNS)
-    assert evaluator.duck_columns == ()
+    assert evaluator._duck.columns == ()
     assert evaluator.columns == {"symptom", "age", "amount", "flag", "moment", "day", "weight"}
     rich = ["length(symptom) = 3", "age > 1.5", "symptom LIKE '%a'", "age + 1 > weight", "lower(region) = 'x'"]
     evaluator = Evaluator([Expression(sql=sql) for sql in rich], COLUMNS)
-    assert evaluator.duck_columns == ("symptom", "age", "weight", "region")
+    assert evaluator._duck.columns == ("symptom", "age", "weight", "region")
 
 
 @pytest.mark.slow
@@ -361,7 +361,7 @@ def test_ids_never_reach_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shown) == 3  # two to learn types, one for the batch
     assert [table.num_columns for table in shown] == [2, 3, 3]
     assert shown[-1].to_pydict() == {"c0": ["YES", "NO"], "c1": [5, 6], "c2": [1.0, 2.0]}
-    assert evaluator.duck_columns == ("symptom", "age", "amount")
+    assert evaluator._duck.columns == ("symptom", "age", "amount")
     with pytest.raises(SqlRefused, match="not handed to DuckDB"):
         from sqlglot import parse_one
 

@@ -17,10 +17,10 @@ from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, Me
 from panstream.models.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
-from panstream.privacy.continual_loss import _tables_rho
 from panstream.testing.enumeration import Step, refresh, tick, update
 from panstream.testing.linear_views import LinearView, linear_views
 from tests.algorithms.continual.linear_view import joint_loss
+from tests.privacy.zcdp import tables_rho
 
 TWO = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
 WIDE = Domain({"a": ["x", "y", "z"], "b": Bins([0, 10, 20, 30, 40]), "c": ["0", "1"], "d": ["u", "v", "w", "?"]})
@@ -113,7 +113,7 @@ def test_the_joint_loss_of_gaussian_noise_is_the_claim(levels: int, contribution
     world = [NOTHING, tick()] * 3
     rows = [("yes", "no")] * (contributions or 1)
     loss = zcdp_loss(algorithm, world, with_record(world, *rows))
-    assert loss == pytest.approx(_tables_rho(algorithm.laws, levels, contributions or 1), rel=1e-9)  # type: ignore[arg-type]
+    assert loss == pytest.approx(tables_rho(algorithm.laws, levels, contributions or 1), rel=1e-9)  # type: ignore[arg-type]
     assert 0.999 * zcdp_rho(1.0, 1e-6) <= loss <= zcdp_rho(1.0, 1e-6)
 
 
@@ -132,7 +132,7 @@ def test_announced_looks_cost_nothing_more() -> None:
     algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=1)
     world = [NOTHING, refresh(), NOTHING, tick(), refresh(), NOTHING, tick()]
     loss = zcdp_loss(algorithm, world, with_record(world, ("yes", "no")), looks=[None, 5, 6, 7])
-    assert loss == pytest.approx(_tables_rho(algorithm.laws, 1), rel=1e-9)  # type: ignore[arg-type]
+    assert loss == pytest.approx(tables_rho(algorithm.laws, 1), rel=1e-9)  # type: ignore[arg-type]
 
 
 class NoStart(StreamingTables):

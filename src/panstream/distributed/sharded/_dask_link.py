@@ -95,7 +95,6 @@ class DaskLink(Link):
         self._actors: dict[int, Any] = {}
         self._least = [0] * shards
         self.places: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
-        self.revivals = 0
 
     @property
     def client(self) -> Any:
@@ -218,7 +217,6 @@ class DaskLink(Link):
             )
             word, value = actor.open(settings).result(timeout=60)
             if word == "ok":
-                self.revivals += self._least[shard] > 0
                 self.places[shard] = (address, value[0])
                 self._actors[shard] = actor
                 return actor

@@ -257,11 +257,6 @@ class Evaluator:
         """The columns that the expressions are about."""
         return frozenset(self._used)
 
-    @property
-    def duck_columns(self) -> tuple[str, ...]:
-        """The columns that DuckDB gets to see: never the user column."""
-        return self._duck.columns
-
     def evaluate(self, batch: Any) -> list[Result]:
         """Return one result an expression, in order; equal expressions share theirs."""
         rich = self._duck.evaluate(batch)
