@@ -38,7 +38,7 @@
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
 an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of
-its frames. Where that may be rows, keys or states, :func:`translated` raises afterwards, so that nothing is kept.
+its frames. Where that may be rows, keys or states, `translated` raises afterwards, so that nothing is kept.
 """
 
 from __future__ import annotations

@@ -35,17 +35,25 @@ class DistinctCount(AutoAlgorithm):
     too: an untouched bit's noise then cancels, and bits win from a few percent on. The error formulas decide, not
     these rules.
 
-    Privacy
+    Privacy:
         Unit: user; exactly ``epsilon`` for the joint view of one copy of the state at any time and of all releases.
 
-    Parameters
-        epsilon: total loss. universe: number of users (ids 0..U-1), or the public list of their ids, if the population
-        is known. expected: about how many will come. If only the universe is given, all of it is expected. memory:
-        bytes that the cells may take, eight cells each, in memory and when stored, 8 MiB by default. Each announced
-            intrusion keeps another copy of them, which is counted too.
-        releases, announced, key, hash: as for the algorithms.
+    Args:
+        epsilon: Total privacy loss.
+        universe: Number of users (ids 0..U-1), or the public list of their ids, if the
+            population is known.
+        expected: About how many will come. If only the universe is given, all of it is
+            expected.
+        memory: Bytes that the cells may take, eight cells each, in memory and when stored; 8
+            MiB by default. Each announced intrusion keeps another copy of them, which is
+            counted too.
+        releases: How many answers there will be.
+        announced: How many announced intrusions to pay for in advance.
+        key: Public number that chooses the sample or the hash function.
+        hash: Hash of strings: "fold" or, at half the speed, "siphash", which withstands chosen
+            ids if `key` is secret.
 
-    Example
+    Examples:
         >>> question = DistinctCount(1.0, expected=20_000)
         >>> monitor = question.start()
         >>> monitor.update([f"user {i}" for i in range(20_000)])
@@ -219,20 +227,26 @@ _ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
 class TopItems(AutoAlgorithm):
     """Which names come most often, and how often? Nobody has to list them beforehand.
 
-    Sizes the tables of :class:`panstream.algorithms.heavy_hitters.prefix_sketch.FrequentItems` for the expected number
+    Sizes the tables of `FrequentItems` for the expected number
     of events, and says from how many events on a name is listed.
 
-    Privacy
+    Privacy:
         Unit: one event, or a user of at most ``contributions`` events; one copy of the state at any time and all
         releases lose ``epsilon`` and ``delta`` together.
 
-    Parameters
-        epsilon, delta: total loss. With ``delta=0`` names must be ``max_item_bytes``/8 times as frequent to be listed.
-        max_item_bytes: longest name in bytes, 64 by default; a shorter limit finds less frequent names.
-        expected: about how many events there are per answer. memory: bytes that the tables may take, 48 MiB by default.
-        releases, contributions, key: as for the algorithm.
+    Args:
+        epsilon: Total privacy loss.
+        delta: 0 for pure epsilon: names must then be about ``max_item_bytes``/8 times as frequent to
+            be listed.
+        max_item_bytes: Longest name in bytes, 64 by default; a shorter limit finds less frequent
+            names.
+        expected: About how many events there are per answer.
+        memory: Bytes that the tables may take, 48 MiB by default.
+        releases: How many answers there will be.
+        contributions: Protect a user with at most this many rows instead of one event.
+        key: Public number that chooses the hash functions.
 
-    Example
+    Examples:
         >>> question = TopItems(1.0, delta=1e-6, max_item_bytes=24, expected=100_000)
         >>> monitor = question.start()
         >>> monitor.update(["/"] * 5_000 + ["/about"] * 2_000)

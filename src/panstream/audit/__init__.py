@@ -6,7 +6,7 @@
     findings = audit(cases())                       # what panstream ships, and the controls
     register_case(case_of(MyAlgorithm(...), streams, window=(-1, 2)))
 
-Three layers: exact (:mod:`panstream.audit.claims.exact`), Monte-Carlo (:mod:`panstream.audit.claims.monte_carlo`), and
+Three layers: exact (`panstream.audit.claims.exact`), Monte-Carlo (`panstream.audit.claims.monte_carlo`), and
 attacks, which are trials whose event is an intruder's guess.
 """
 

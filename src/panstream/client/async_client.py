@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """As :class:`panstream.Client`, with every call awaited. One task at a time may send.
+    """As `Client`, with every call awaited. One task at a time may send.
 
     ::
 

@@ -70,17 +70,23 @@ class Client:
             client.flush()                                 # now everything is durable on the server
             print(client.releases()[-1]["value"])
 
-    Parameters
-        url: the server, such as https://host:port. stream: the name of the stream.
-        token: what ``panstream token`` printed; needed unless the server listens on loopback only.
-        producer: a name for this sender, never for a person: the server stores it, and how many batches it sent.
-            Without one, a random name is used and given up when the client is closed.
-        batch_rows: rows per batch. lanes: how many batches may be in flight at a time; more than the server's
+    Args:
+        url: The server, such as https://host:port.
+        stream: The name of the stream.
+        token: What ``panstream token`` printed; needed unless the server listens on loopback
+            only.
+        producer: A name for this sender, never for a person: the server stores it, and how many
+            batches it sent. Without one, a random name is used and given up when the client is
+            closed.
+        batch_rows: Rows per batch.
+        lanes: How many batches may be in flight at a time; more than the server's
             ``in_flight``, 32 by default, are of no use.
-        pace: send one batch every ``pace`` seconds, empty if there are no rows, so that the number of batches says
-            nothing about rows. At most ``batch_rows`` rows go at a time; the others, and ``flush``, wait their turn.
-        compression: None, "gzip" or "zstd". ca_file: certificates to trust, PEM.
-        patience: how often and for how long to try again.
+        pace: Send one batch every ``pace`` seconds, empty if there are no rows, so that the
+            number of batches says nothing about rows. At most ``batch_rows`` rows go at a time;
+            the others, and ``flush``, wait their turn.
+        compression: None, "gzip" or "zstd".
+        ca_file: Certificates to trust, PEM.
+        patience: How often and for how long to try again.
     """
 
     def __init__(

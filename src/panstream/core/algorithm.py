@@ -1,7 +1,7 @@
 """The shape of every algorithm.
 
 An algorithm is a frozen value of public parameters. Its state is a separate value, whose fields are declared with
-``public``, ``published``, ``noised`` or ``noise`` from :mod:`panstream.primitives.codec`. Randomness is neither: it is
+``public``, ``published``, ``noised`` or ``noise`` from `panstream.primitives.codec`. Randomness is neither: it is
 passed in for one step.
 """
 
@@ -102,7 +102,7 @@ class Algorithm(Protocol[StateT]):
     @overload
     def start(self, source: Source) -> StateT: ...
     def start(self, source: Source | None = None) -> Monitor[StateT] | StateT:
-        """Return a running :class:`Monitor`; with a source, only the state."""
+        """Return a running `Monitor`; with a source, only the state."""
         if source is not None:
             return self.begin(source)
         from panstream.core.monitor import Monitor

@@ -195,7 +195,7 @@ class Estimates:
     def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the lower and upper ends at ``level``, tick by tick (each tick on its own, not jointly).
 
-        They are cut as those of :meth:`Estimate.interval`.
+        They are cut as those of `interval`.
         """
         half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
         outside = np.abs(self.value - self.unclipped) >= half

@@ -191,7 +191,7 @@ class Monitor(Generic[StateT]):
 
     @classmethod
     def from_bytes(cls, data: bytes, *, source: Source | None = None, checked: bool = True) -> Self:
-        """Continue from what :meth:`to_bytes` wrote, with its id and its count of releases."""
+        """Continue from what `to_bytes` wrote, with its id and its count of releases."""
         header, _ = codec.read_header(data, checked=checked)
         algorithm = built(header)
         identity = codec.read_identity(header)

@@ -31,7 +31,7 @@ def spend(state: bytes, published: int) -> None:
 
 
 def give_back(state: bytes, published: int) -> None:
-    """Take :func:`spend` back: the call was refused, and nothing was drawn."""
+    """Take `spend` back: the call was refused, and nothing was drawn."""
     with _lock:
         if _published.get(state) == published + 1:
             _remember(state, published)

@@ -1,7 +1,7 @@
 """Algorithms whose state is made of independent cells, so that its parts may live in different places.
 
-Where a row touches one cell, single cells are dealt out (:class:`Divisible`); where it moves a cell in each of many
-tables, whole tables are (:class:`DivisibleTables`).
+Where a row touches one cell, single cells are dealt out (`Divisible`); where it moves a cell in each of many
+tables, whole tables are (`DivisibleTables`).
 """
 
 from __future__ import annotations

@@ -60,29 +60,32 @@ def query(
 ) -> Answer:
     """Answer one SELECT about a file or a table, with a loss of at most ``epsilon``.
 
-    Parameters
-        source: a file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines, Parquet, Arrow, compressed
-            or not), or a table of pandas, polars, Arrow or DuckDB. Its format and columns are guessed from its first
-            rows, and are public.
-        sql: one SELECT; FROM may call the source anything. epsilon: the privacy cost of the whole answer, with all of
-            its aggregates and groups: where one user can be in several groups, it is divided over them.
-        user: the column that identifies the person each row is about; without it, single rows are protected. With it,
-            counts, sums and means still protect single rows, with a warning, unless ``contributions`` is given, the
-            most rows of one user.
-        ledger: where the cost is added up: a file next to each file that is read (True, ``visits.csv.ledger``), another
-            one that you name, or none (False). Tables and standard input have none unless you name one.
-        budget: refuse what would cost more in total; the ledger remembers it.
-        format: csv, tsv, json, parquet or arrow, if the file name does not say. types: types of columns, instead of the
-            guess. time: the column of event time, if a window needs one and there is more than one.
-        decimal, date_format, encoding: how text is written: the decimal mark, formats of dates and times as
-            ``datetime.strptime`` takes them, and "windows-1252", "latin-1" or "utf-16" where it is not UTF-8.
-        unusable_share: whether to publish, for files, the share of rows that could not be used, for a twentieth of
-            epsilon; not where users are protected without ``contributions``.
+    Args:
+        source: A file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines,
+            Parquet, Arrow, compressed or not), or a table of pandas, polars, Arrow or DuckDB.
+            Its format and columns are guessed from its first rows, and are public.
+        sql: One SELECT; FROM may call the source anything.
+        epsilon: The privacy cost of the whole answer, with all of its aggregates and groups:
+            where one user can be in several groups, it is divided over them.
+        user: The column that identifies the person each row is about; without it, single rows
+            are protected. With it, counts, sums and means still protect single rows, with a
+            warning, unless ``contributions`` is given, the most rows of one user.
+        ledger: Where the cost is added up: a file next to each file that is read (True,
+            ``visits.csv.ledger``), another one that you name, or none (False). Tables and
+            standard input have none unless you name one.
+        budget: Refuse what would cost more in total; the ledger remembers it.
+        format: "csv", "tsv", "json", "parquet" or "arrow", if the file name does not say.
+        types: Types of columns, instead of the guess.
+        time: The column of event time, if a window needs one and there is more than one.
+        decimal: The decimal mark of numbers.
+        date_format: Formats of dates and times as ``datetime.strptime`` takes them.
+        encoding: "windows-1252", "latin-1" or "utf-16" where text is not UTF-8.
+        unusable_share: Whether to publish, for files, the share of rows that could not be used,
+            for a twentieth of epsilon; not where users are protected without ``contributions``.
+        **settings: Keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``,
+            ``expected``, ``contributions``, ``window``, ``delta`` and so on. They are never read from the rows.
 
-    Other keywords are keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``, ``expected``,
-    ``contributions``, ``window``, ``delta`` and so on. They are never read from the rows.
-
-    Example
+    Examples:
         >>> import pyarrow
         >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"] * 1000, "bytes": [10, 20, 30, 40] * 1000})
         >>> answer = query(visits, "SELECT AVG(bytes) FROM visits", epsilon=1.0, lower=0, upper=100)

@@ -85,7 +85,7 @@ def write_table(records: Records, folder: Path) -> None:
 
 @lru_cache(maxsize=2)
 def read_table(folder: str = "") -> Records:
-    """Return what :func:`write_table` wrote, or without a folder the bundled sample of 10,000 patients."""
+    """Return what `write_table` wrote, or without a folder the bundled sample of 10,000 patients."""
     place: Path | Traversable = Path(folder) if folder else resources.files("panstream.papers").joinpath("diabetes")
     domain = Domain.from_json(place.joinpath(f"{_NAME}-domain.json").read_text("utf-8"))
     lines = gzip.decompress(place.joinpath(f"{_NAME}.csv.gz").read_bytes()).decode().splitlines()

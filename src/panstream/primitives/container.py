@@ -64,7 +64,7 @@ def read_container(
         The header and the body.
 
     Raises:
-        InvalidBytes: The bytes are damaged, or not what :func:`to_pieces` writes.
+        InvalidBytes: The bytes are damaged, or not what `to_pieces` writes.
     """
     if len(data) < _START + _CHECKSUM_BYTES or data[: len(magic) - 1] != magic[:-1]:
         raise InvalidBytes("these are not panstream bytes of this kind, or they are cut short")

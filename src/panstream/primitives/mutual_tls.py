@@ -71,7 +71,7 @@ class MutualTlsServer:
         return f"https://{host!s}:{port}"
 
     def serve(self) -> None:
-        """Answer until :meth:`stop` is called from another thread."""
+        """Answer until `stop` is called from another thread."""
         self._server.serve_forever(poll_interval=0.1)
 
     def start(self) -> None:

@@ -121,17 +121,24 @@ class Claim:
     streams are neighbours when they differ in any occurrences of one ``unit`` (``add-remove``) or when one unit's
     occurrences are exchanged for another's (``replace``).
 
-    Parameters
-        epsilon, delta: the total loss. unit: what one change of the input is. adjacency: see above.
-        parts: how epsilon is split. intrusions: how many copies of the state are covered. locations: which copies,
-            memory or disk.
-        inputs: "adaptive" if rows, and the moment of an intrusion, may be chosen after seeing earlier answers and what
-            an intruder saw; "fixed" if the promise is for data that do not depend on them (docs/proofs/adaptive.md).
-        releases: how many answers are covered. horizon: how many ticks. public: facts that are not protected.
-        note: anything else that a reader must know.
-        window: length in seconds of the windows of a claim per user-window.
-        event_epsilon: what one event of the unit loses, where that is less than ``epsilon``.
-        assumption: what the promise depends on; without one it holds against any intruder.
+    Args:
+        epsilon: Total privacy loss.
+        unit: What one change of the input is.
+        delta: 0 for pure epsilon.
+        adjacency: Which inputs are neighbours; see above.
+        parts: How epsilon is split.
+        intrusions: How many copies of the state are covered.
+        inputs: "adaptive" if rows, and the moment of an intrusion, may be chosen after seeing
+            earlier answers and what an intruder saw; "fixed" if the promise is for data that do
+            not depend on them (docs/proofs/adaptive.md).
+        locations: Which copies, memory or disk.
+        releases: How many answers are covered.
+        horizon: How many ticks.
+        public: Facts that are not protected.
+        note: Anything else that a reader must know.
+        window: Length in seconds of the windows of a claim per user-window.
+        event_epsilon: What one event of the unit loses, where that is less than ``epsilon``.
+        assumption: What the promise depends on; without one it holds against any intruder.
     """
 
     epsilon: float

@@ -36,7 +36,7 @@ def parallel(claims: Sequence[Claim]) -> Claim:
     """Compose claims about disjoint parts of the data, where a unit's part is fixed: the largest loss counts.
 
     Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. Where every part
-    is the table of a holder of its own, see :func:`per_holder`.
+    is the table of a holder of its own, see `per_holder`.
     """
     if any(claim.adjacency == "replace" for claim in claims):
         raise InvalidParameter(
@@ -123,7 +123,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose zCDP gives (``epsilon``, ``delta``): the inverse of :func:`zcdp_epsilon`.
+    """Return the largest rho whose zCDP gives (``epsilon``, ``delta``): the inverse of `zcdp_epsilon`.
 
     >>> rho = zcdp_rho(1.0, 1e-9)
     >>> round(rho, 6), _zcdp_delta(rho, 1.0) <= 1e-9

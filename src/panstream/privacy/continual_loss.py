@@ -90,7 +90,7 @@ def tables_laws(
 ) -> tuple[DiscreteLaplace | DiscreteGaussian, ...]:
     """Return the noise of the cells of each table, where one record moves one cell of every table on every level.
 
-    With delta = 0 rates kappa = share·epsilon/(levels·K): what :func:`tree_kappa` gives, divided by shares that add up
+    With delta = 0 rates kappa = share·epsilon/(levels·K): what `tree_kappa` gives, divided by shares that add up
     to at most 1. Else discrete Gaussians with sigma² = K²·levels/(2·share·rho), rho the largest zCDP that gives
     (epsilon, delta).                                                                    [continual-tree.md, Theorem 9]
 

@@ -32,7 +32,7 @@ def names_laws(epsilon: float, delta: float, levels: int, rows: int, contributio
     """Return the noise of a cell of a level and of a row.
 
     With delta = 0, kappas of touched cells that add up to epsilon. Else discrete Gaussians with the smallest scale
-    for which :func:`names_delta` is at most delta; of K contributions, whose cells may coincide in any way, the
+    for which `names_delta` is at most delta; of K contributions, whose cells may coincide in any way, the
     scale at which they lose the zCDP that (epsilon, delta) allows.
     """
     if math.isinf(epsilon):

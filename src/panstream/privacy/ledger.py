@@ -94,14 +94,14 @@ class Ledger:
         self._entries = list(entries)
 
     def charge(self, name: str, claim: Claim) -> None:
-        """Add the claim's loss under ``name``, or raise :class:`BudgetExhausted` and change nothing."""
+        """Add the claim's loss under ``name``, or raise `BudgetExhausted` and change nothing."""
         self.check(claim, name)
         self._entries.append((name, claim))
 
     def check(self, claim: Claim, name: str = "this claim") -> None:
-        """Raise :class:`BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it is about.
+        """Raise `BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it is about.
 
-        :class:`NotBounded`, which is one, where the total would have no bound at all.
+        `NotBounded`, which is one, where the total would have no bound at all.
         """
         entries = [*self._entries, (name, claim)]
         for kind in self._kinds(entries) if self._limits else ():
@@ -175,7 +175,7 @@ class Ledger:
         return say_totals(self.totals())
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; :meth:`from_json` reads them back."""
+        """Return plain JSON values; `from_json` reads them back."""
         return {
             "limits": [[unit, adjacency, limit] for (unit, adjacency), limit in self._limits.items()],
             "entries": [
@@ -186,7 +186,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ledger:
-        """Read what :meth:`to_json` wrote."""
+        """Read what `to_json` wrote."""
         try:
             limits = {(unit, adjacency): float(limit) for unit, adjacency, limit in data["limits"]}
             entries = [_charge(*row) for row in data["entries"]]

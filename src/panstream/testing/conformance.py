@@ -1,6 +1,6 @@
 """The conformance suite: what every algorithm must do, whoever wrote it.
 
-Describe yours in a :class:`Specimen` and run it through ``CHECKS``::
+Describe yours in a `Specimen` and run it through ``CHECKS``::
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.strip("_"))
     def test_conformance(check):

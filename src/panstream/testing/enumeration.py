@@ -269,7 +269,7 @@ class Enumerator:
         return state, (("release", result.released, float(result.value), float(result.standard_error)),)
 
     def remember(self, state: Any) -> Key:
-        """Return the key under which a state is kept for :meth:`moves`."""
+        """Return the key under which a state is kept for `moves`."""
         key = snapshot(state)
         self._states.setdefault(key, state)
         return key

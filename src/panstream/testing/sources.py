@@ -19,7 +19,7 @@ ResultT = TypeVar("ResultT")
 
 
 def redraw_one_by_one(source: Source, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-    """Do what :meth:`Source.redraw` does by the source's own coins, bit by bit."""
+    """Do what `redraw` does by the source's own coins, bit by bit."""
     marked = np.flatnonzero(unpacked(marks.view(np.uint8), 64 * marks.size))
     for cell, side in zip(marked.tolist(), source.bernoulli(coin, marked.size).tolist(), strict=True):
         word, place = divmod(cell, 64)
@@ -56,7 +56,7 @@ class _BranchingSource(Source):
         return coins
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-        """Toss for every marked bit, as :meth:`bernoulli` does."""
+        """Toss for every marked bit, as `bernoulli` does."""
         redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
@@ -154,7 +154,7 @@ class ScriptedSource(Source):
         raise TypeError("coins have no place in a linear view")
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-        """Toss for every marked bit, as :meth:`bernoulli` does."""
+        """Toss for every marked bit, as `bernoulli` does."""
         redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:

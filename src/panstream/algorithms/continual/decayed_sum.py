@@ -48,22 +48,23 @@ class DecayedSum(SlotCounter):
     Every slot is published once with noise; the decayed sum is computed from what was published. Polynomial weights are
     replaced by a sum of about 150 exponentials (relative error below 1e-9), so the state does not grow with the stream.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot starts as noise
         of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One look at
         any time and all outputs lose exactly ``epsilon``. All else in the state is computed from outputs, so one copy
         in every slot loses no more, nor do announced copies with a refresh.
 
-    Error
+    Error:
         With s = sensitivity/epsilon and d draws a slot (2, or 1 if ticks are one step): variance 2d·s²/(1 - rate²) for
         exponential decay, at most 2d·s²·zeta(2·rate) for polynomial decay with rate above 1/2; it grows with the stream
-        below. For effective windows, 1/(1 - rate), above about 10,000 slots a :class:`WindowedSum` has less noise.
+        below. For effective windows, 1/(1 - rate), above about 10,000 slots a `WindowedSum` has less noise.
 
-    Parameters
+    Args:
+        horizon: How many ticks there will be at most; None for a stream without end.
         decay: "exponential" (rate in (0, 1)) or "polynomial" (rate in [0.05, 20]).
-        rate: the factor per slot, or the exponent. The others as in :class:`SlotCounter`; ``horizon`` may stay None.
+        rate: The factor per slot, or the exponent.
 
-    Example
+    Examples:
         >>> monitor = DecayedSum(epsilon=1.0, decay="exponential", rate=0.9).start()
         >>> monitor.update([1, 1, 0])
         >>> monitor.tick().name

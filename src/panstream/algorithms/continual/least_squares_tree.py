@@ -52,21 +52,23 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     the nodes of a tree over time, of the noise of all slots so far; it may use nodes that are not complete yet, since
     noise is not data. Kept are the noises of the nodes around the current slot: radix numbers per level.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
         says "intrusions: none". A copy of the state has no finite loss.
 
-    Error
+    Error:
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over
         2**10, 2**14, 2**16, 2**20 slots 120, 290, 422, 776: 22 to 25 times less than the event-level counter.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        horizon: number of ticks.
-        lower, upper: range of one event; values outside are moved to the nearer bound.
-        radices: children per node from the leaves up; chosen for the horizon, and kept in stored bytes.
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        horizon: Number of ticks.
+        lower: Lower end of the range of one event; values outside are moved to the nearer end.
+        upper: Upper end of the range of one event.
+        radices: Children per node from the leaves up; chosen for the horizon, and kept in
+            stored bytes.
 
-    Example
+    Examples:
         >>> monitor = LeastSquaresTree(epsilon=1.0, horizon=1000).start()
         >>> len(monitor.ticks([1, 0] * 500))
         1000

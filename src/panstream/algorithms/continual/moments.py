@@ -209,26 +209,27 @@ class _Moments(Tree):
 class ContinualMean(_Moments):
     """The mean of all values so far, at every tick.
 
-    Privacy
+    Privacy:
         Unit: one value, anywhere in time (``contributions=K``: a user of at most K values). ``adjacency="add-remove"``
         hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
-    Error
-        With V the variance of a :class:`ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place
+    Error:
+        With V the variance of a `ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place
         in
         the range: variance V·(upper-lower)²·(x² + (1-x)²)/n², or V·(upper-lower)²/n² with ``"replace"``. Rounding
         adds at most half a step.
 
-    Parameters
-        lower, upper: range of a value.
-        resolution: length of a step, a 2**20th of the range by default. Sums are exact below 2**53 steps.
+    Args:
+        lower: Lower end of the range of a value.
+        upper: Upper end of the range of a value.
+        resolution: Length of a step, a 2**20th of the range by default. Sums are exact below
+            2**53 steps.
         adjacency: "add-remove" or "replace".
-        The others as in :class:`panstream.algorithms.continual.tree_base.Tree`.
 
     Until the noisy count is twice its standard error the answer is called "mean (no data)" and is NaN.
 
-    Example
+    Examples:
         >>> monitor = ContinualMean(epsilon=1.0, horizon=100, lower=0.0, upper=10.0).start()
         >>> monitor.update([2.0, 4.0] * 5000)
         >>> abs(monitor.tick().value - 3.0) < 0.3
@@ -273,24 +274,27 @@ class ContinualMean(_Moments):
 class ContinualVariance(_Moments):
     """The variance of all values so far, at every tick: of the sample (n - 1), or of the population (n) if asked.
 
-    Privacy
-        As :class:`ContinualMean`.
+    Privacy:
+        As `ContinualMean`.
 
-    Error
-        With V the variance of a :class:`ContinualCount` of the same epsilon, y in [-1, 1] the values' places about the
+    Error:
+        With V the variance of a `ContinualCount` of the same epsilon, y in [-1, 1] the values' places about the
         middle
         of the range and r half its length: count, sum and sum of squares of y have noise 3V, 2V and 3V (three budgets
         of epsilon/3 would have 9V each), with ``"replace"`` 0, 81V/16 and 81V/16. The answer's variance is, by the
         delta method with m and q the means of y and y² and n values, r⁴·V/n²·sum_j (q_j - q - 2m(m_j - m))² over
         (m_j, q_j) = (-1, 1), (0, -1), (1, 1). Rounding moves every value by at most half a step.
 
-    Parameters
-        As :class:`ContinualMean`; the resolution is a 2**12th of the range by default, at least a 2**20th.
-        population: divide by the count instead of the count less one.
+    Args:
+        lower: Lower end of the range of a value.
+        upper: Upper end of the range of a value.
+        resolution: Length of a step; a 2**12th of the range by default, at least a 2**20th.
+        adjacency: "add-remove" or "replace".
+        population: Divide by the count instead of the count less one.
 
     Until the noisy count exceeds 1 and twice its standard error the answer is called "variance (no data)" and is NaN.
 
-    Example
+    Examples:
         >>> monitor = ContinualVariance(epsilon=1.0, horizon=100, lower=0.0, upper=10.0).start()
         >>> monitor.update([2.0, 4.0] * 5000)
         >>> 0.5 < monitor.tick().value < 1.5

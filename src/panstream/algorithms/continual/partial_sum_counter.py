@@ -102,12 +102,14 @@ class Answer:
 class SlotCounter(Ticker[TickState]):
     """Base of the counters of partial sums.
 
-    Parameters
-        lower, upper: range of one value; 0 and 1 count events, -1 and 1 count arrivals and departures.
-        resolution: values are rounded to multiples of it; None takes integers only.
-        most_events: how many events one value given to ``ticks`` may stand for. Larger totals are clipped to
-            most_events·lower and most_events·upper, which the name of such an answer says.
-        The others as in :class:`panstream.algorithms.continual.ticker.Ticker`.
+    Args:
+        lower: Lower end of the range of one value; 0 to count events, -1 to count arrivals and
+            departures.
+        upper: Upper end of the range of one value, 1 to count.
+        resolution: Values are rounded to multiples of it; None takes integers only.
+        most_events: How many events one value given to ``ticks`` may stand for. Larger totals
+            are clipped to most_events·lower and most_events·upper, which the name of such an
+            answer says.
     """
 
     state_type: ClassVar[type[Any]] = TickState

@@ -41,31 +41,34 @@ class RangeHistogram(Tree):
     counter of the tree over time; a release makes the counts consistent (each node the sum of its children) by least
     squares and reads quantiles off the running sums of the cells.
 
-    Privacy
+    Privacy:
         Unit: one value added or removed, anywhere in time (``contributions=K``: a user of at most K values). A value is
         in ``depth`` nodes of the range, so the noise is ``depth`` times that of a count; one copy at any time and all
         outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
-    Error
-        With V the variance of a :class:`ContinualCount` of the same epsilon, the number of values below a cell edge has
+    Error:
+        With V the variance of a `ContinualCount` of the same epsilon, the number of values below a cell edge has
         variance depth²·V·f, f as below. Put s_1 = 1, 1/s_i = 1 + 1/(k·s_(i-1)), d_i the digits of the edge and a_i the
         part of the node on level i that lies below it, a_i = (d_i + a_(i-1))/k: f = s_D·(d_D + a_(D-1)²) +
         sum over i < D of s_i·(d_i(1 - d_i/k) + a_(i-1)²(1 - 1/k) - 2·a_(i-1)·d_i/k), with k = branching and D = depth.
         ``error`` bounds the rank error at all edges at once, in values; the answer itself is then within that many
         values of the true quantile, and one cell.
 
-    Parameters
-        lower, upper: range of a value.
-        quantile: which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in ranks, since no private
-            answer can find a lone value: the outermost edge beyond which there is a value (``value``), and how many at
-            most lie beyond the next one (``at_most_beyond``), both with 95% together. There is no standard error; the
-            interval reaches to the end of the range.
-        branching, depth: the tree over the range; 16 and 2 make 256 cells.
-        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one
-            value would decide whether all others of its batch count.
-        The others as in :class:`panstream.algorithms.continual.tree_base.Tree`.
+    Args:
+        lower: Lower end of the range of a value.
+        upper: Upper end of the range of a value.
+        quantile: Which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in
+            ranks, since no private answer can find a lone value: the outermost edge beyond
+            which there is a value (``value``), and how many at most lie beyond the next one
+            (``at_most_beyond``), both with 95% together. There is no standard error; the interval
+            reaches to the end of the range.
+        branching: Children of a node of the tree over the range; 16 with a depth of 2 make 256
+            cells.
+        depth: Depth of the tree over the range.
+        outside: "clip" moves values into the range; "refuse" refuses the batch and names the
+            row, and has no claim: one value would decide whether all others of its batch count.
 
-    Example
+    Examples:
         >>> monitor = RangeHistogram(epsilon=1.0, horizon=24, lower=0.0, upper=256.0).start()
         >>> monitor.update(list(range(200)) * 100)
         >>> abs(monitor.tick().value - 100) < 10

@@ -19,25 +19,22 @@ _STEPS = 1 << 20
 class ContinualCount(Tree):
     """How many events so far, at every tick; arrivals minus departures if rows are -1 too.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
-    Error
-        As :class:`panstream.algorithms.continual.sums.KaryTree`: mean squared error 3117/epsilon² over 2**20 slots;
+    Error:
+        As `KaryTree`: mean squared error 3117/epsilon² over 2**20 slots;
         without a horizon about 5100/epsilon² there, growing with the cube of log t.
 
-    Parameters
-        As :class:`panstream.algorithms.continual.tree_base.Tree`.
-
-    Example
+    Examples:
         >>> monitor = ContinualCount(epsilon=1.0).start()
         >>> monitor.update(1000)          # a number of events
         >>> monitor.update([1, 1, -1])    # or rows: arrivals and departures
         >>> abs(monitor.tick().value - 1001) < 150
         True
 
-    Reference: Budaeva et al. 2013, §2.3 and §4.1; the tree of :mod:`panstream.algorithms.continual.tree_shape`.
+    Reference: Budaeva et al. 2013, §2.3 and §4.1; the tree of `panstream.algorithms.continual.tree_shape`.
     """
 
     sensitivity: ClassVar[int] = 1  # an event counts once
@@ -65,20 +62,21 @@ class ContinualCount(Tree):
 class ContinualSum(Tree):
     """The sum of all values so far, at every tick.
 
-    Privacy
+    Privacy:
         Unit: one value added or removed, anywhere in time; with ``unit="slot"`` the value of a slot exchanged; with
         ``contributions=K`` a user of at most K values. One copy at any time and all outputs lose exactly ``epsilon``;
         any number of announced copies with a refresh too.
 
-    Error
-        That of :class:`ContinualCount` times max(|lower|, |upper|), and at most half a step per item from rounding.
+    Error:
+        That of `ContinualCount` times max(|lower|, |upper|), and at most half a step per item from rounding.
 
-    Parameters
-        lower, upper: range of a value.
-        resolution: length of a step; the larger bound over 2**20 by default. Sums are exact below 2**53 steps.
-        The others as in :class:`panstream.algorithms.continual.tree_base.Tree`.
+    Args:
+        lower: Lower end of the range of a value.
+        upper: Upper end of the range of a value.
+        resolution: Length of a step; the larger bound over 2**20 by default. Sums are exact
+            below 2**53 steps.
 
-    Example
+    Examples:
         >>> monitor = ContinualSum(epsilon=1.0, horizon=24, lower=0.0, upper=5.0).start()
         >>> monitor.update([2.5, 3.0, 99.0])    # 99 is clipped to 5
         >>> monitor.tick().name
@@ -126,26 +124,27 @@ class ContinualSum(Tree):
 class KaryTree(Tree):
     """Running sums of bounded integers from a pan-private tree of noisy sums: the default mechanism of this room.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed anywhere in time; with ``unit="slot"`` a slot's whole content exchanged; with
         ``contributions=K`` a user of at most K events. An item is in one node of each of h levels, whose accumulator
         starts as noise and is released with fresh noise, all of rate epsilon/(h·sensitivity): one copy at any time
         and all outputs lose exactly ``epsilon``, and so does any number of announced copies, each with a refresh.
         Two copies without a refresh in between have no finite loss.
 
-    Error
+    Error:
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: a leaf has V = 2b² (b² if it was filled and
         closed in one step), a node 1/V = 1/(2b²) + 1/(sum of its children's V), an answer the sum over its digit nodes.
         Mean squared error times epsilon² over 2**10, 2**14, 2**16, 2**20 slots: 426, 1106, 1623, 3117, and with
         ``one_step_ticks`` 323, 905, 1351, 2684.
 
-    Parameters
-        lower, upper: range of one event; values outside are moved to the nearer bound.
-        unit: "event", or "slot" (needs ``one_step_ticks``). ``ticks`` takes the total of every slot; with "slot" it
-            must be in the range, with "event" it may stand for any number of events.
-        The others as in :class:`panstream.algorithms.continual.tree_base.Tree`.
+    Args:
+        lower: Lower end of the range of one event; values outside are moved to the nearer end.
+        upper: Upper end of the range of one event.
+        unit: "event", or "slot" (needs ``one_step_ticks``). ``ticks`` takes the total of every
+            slot; with "slot" it must be in the range, with "event" it may stand for any number
+            of events.
 
-    Example
+    Examples:
         >>> monitor = KaryTree(epsilon=1.0, horizon=1000, lower=0, upper=5).start()
         >>> monitor.update([5, 0, 3])
         >>> estimate = monitor.tick()
@@ -153,7 +152,7 @@ class KaryTree(Tree):
         ('sum', 1.0)
 
     Reference: Budaeva et al. 2013, §2.3 (p-sums of Chan, Shi, Song 2011), with noise at the start and at the release of
-    every node, weights after Honaker 2015, and radices as in :mod:`panstream.algorithms.continual.tree_shape`.
+    every node, weights after Honaker 2015, and radices as in `panstream.algorithms.continual.tree_shape`.
     """
 
     lower: int = 0

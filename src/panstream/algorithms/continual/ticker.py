@@ -30,19 +30,20 @@ class Ticker(Algorithm[StateT]):
 
     The properties are what a subclass has that does not offer the parameter of the same name.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        horizon: how many ticks there will be at most; None for a stream without end.
-        lower, upper: range of a value.
-        resolution: length of a step to which values are rounded.
-        outside: "clip" moves values into the range, without a word: what is told when a value is outside tells about
-            it. "refuse" refuses the batch and names the row, and has no claim: one
-            value would decide whether all others of its batch count.
-        unit: "event" protects one value, added or removed; "slot" protects all that happened in one slot, exchanged
-            for anything else in the range, and needs ``one_step_ticks``.
-        one_step_ticks: every slot is filled and closed in one step by ``ticks``; ``update`` is refused and an open slot
-            needs no noise.
-        contributions: protect a user with at most this many rows instead of one event.
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        horizon: How many ticks there will be at most; None for a stream without end.
+        lower: Lower end of the range of a value.
+        upper: Upper end of the range of a value.
+        resolution: Length of a step to which values are rounded.
+        outside: "clip" moves values into the range, silently: a warning would tell about one
+            value. "refuse" refuses the batch and names the row, and has no claim: one value
+            would decide whether all others of its batch count.
+        unit: "event" protects one value, added or removed; "slot" protects all that happened in
+            one slot, exchanged for anything else in the range, and needs ``one_step_ticks``.
+        one_step_ticks: Every slot is filled and closed in one step by ``ticks``; ``update`` is
+            refused and an open slot needs no noise.
+        contributions: Protect a user with at most this many rows instead of one event.
     """
 
     most_slots: ClassVar[int] = 1 << 56

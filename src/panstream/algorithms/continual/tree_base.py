@@ -69,11 +69,13 @@ class TreeBatch:
 class Tree(Ticker[TreeState]):
     """Base of the tree algorithms. Subclasses say what an item adds to a leaf and what the sums mean.
 
-    Parameters
-        horizon: without one the error is about 1.6 times as large.
-        levels, capacity: shape of the tree; chosen for the smallest mean squared error, and kept in stored bytes.
-        The others as in :class:`panstream.algorithms.continual.ticker.Ticker`; with ``one_step_ticks`` ``tick`` is
-        refused too.
+    Args:
+        horizon: Without one the error is about 1.6 times as large.
+        one_step_ticks: Every slot is filled and closed in one step by ``ticks``; ``update`` and
+            ``tick`` are refused, and an open slot needs no noise.
+        levels: Levels of the tree; chosen for the smallest mean squared error, and stored with
+            the state.
+        capacity: Leaves of the tree; chosen as the levels are.
     """
 
     state_type: ClassVar[type[Any]] = TreeState

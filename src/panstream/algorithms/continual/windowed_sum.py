@@ -31,21 +31,22 @@ class WindowedSum(SlotCounter):
     current
     one: the same released nodes, so nothing is paid for twice.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot lies in
         h = max(1, ceil(log2 W)) nodes, whose accumulators start as noise of rate epsilon/(h·sensitivity) and close with
         fresh noise of that rate. One copy at any time and all outputs lose exactly ``epsilon``; any number of announced
         copies with a refresh too.
 
-    Error
+    Error:
         An answer is made of at most h + 1 nodes of two draws each if W is a power of two (at most 2h otherwise):
         variance at most 4(h+1)(h·sensitivity/epsilon)², at any time.
 
-    Parameters
-        window: number of slots, 1 to 2**26; the state holds about four integers per slot, and as many public counts.
-        The others as in :class:`SlotCounter`; ``horizon`` may stay None.
+    Args:
+        horizon: How many ticks there will be at most; None for a stream without end.
+        window: Number of slots, 1 to 2**26; the state holds about four integers per slot, and
+            as many public counts.
 
-    Example
+    Examples:
         >>> monitor = WindowedSum(epsilon=1.0, window=24).start()
         >>> len(monitor.ticks([1, 0] * 50))
         100

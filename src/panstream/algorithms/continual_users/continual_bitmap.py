@@ -29,25 +29,29 @@ _ROUNDS = 2  # of putting the estimated count into the weight of the start
 class ContinualBitmap(OnesTicker):
     """The number of different users that have come so far, for ids of any kind, at every tick.
 
-    The cells are those of :class:`panstream.algorithms.distinct.Bitmap`; each level's number of ones is published as in
-    :class:`panstream.algorithms.continual_users.ContinualDensity`, and the likeliest number of users is computed from
+    The cells are those of `Bitmap`; each level's number of ones is published as in
+    `ContinualDensity`, and the likeliest number of users is computed from
     them.
 
-    Privacy
-        As for :class:`panstream.algorithms.continual_users.ContinualDensity`: a user has one cell, on one level.
+    Privacy:
+        As for `ContinualDensity`: a user has one cell, on one level.
         Others who share
         the cell draw it afresh as she does. With ``contributions=K`` their rows may lie between hers, so 2K stretches
         are paid for. Deletions are refused: a cell may be somebody else's as well.
 
-    Error
+    Error:
         Standard error sqrt(1/I(n) - n), I the Fisher information of what the levels show.
 
-    Parameters
-        buckets, rows_of_cells: size of the table. hash: as for :class:`panstream.algorithms.distinct.Bitmap`. horizon:
-        how many ticks there will be; at event level there need not be one. The others as in
-        :class:`panstream.algorithms.continual_users.ones_counter.OnesTicker`.
+    Args:
+        horizon: How many ticks there will be; at event level there need not be one.
+        window: Ticks in a row in which a user's rows are protected together.
+        key: Public number that picks the hash function.
+        buckets: Columns of the bitmap.
+        rows_of_cells: Levels of the bitmap.
+        hash: Hash of strings: "fold" or, at half the speed, "siphash", which withstands chosen
+            ids if `key` is secret.
 
-    Example
+    Examples:
         >>> monitor = ContinualBitmap(epsilon=1.0, horizon=100).start()
         >>> for hour in range(3):
         ...     monitor.update([f"user {i}" for i in range(20_000 * hour, 20_000 * hour + 30_000)])

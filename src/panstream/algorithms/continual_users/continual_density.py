@@ -37,27 +37,30 @@ class _Bits(Presence):
 class ContinualDensity(OnesTicker):
     """The fraction of a known population that has appeared so far, or its number, at every tick.
 
-    Each user has one noisy bit, as in :class:`panstream.algorithms.density.OptBern`. What is published is either its
+    Each user has one noisy bit, as in `OptBern`. What is published is either its
     number of
     ones, paid for every time, or a tree over the changes of that number; whichever errs less, and ``why`` says so.
 
-    Privacy
+    Privacy:
         Unit: as ``unit`` says; one unit's rows may be added or removed. One copy of the state at any time and all
         answers lose at most ``epsilon``: exactly that at event level, by an upper bound at user level in a tree. Noise
         enters with every bit, with every node of the tree as it opens, and with every number that is published. Two
         copies have no finite loss. Rows after the last tick are refused.
 
-    Error
+    Error:
         After n ticks at event level about log(n)**1.5, at user level about sqrt(n), and n where deletions meet
         user level: 95% error 383, 930 and 1,677 at n = 100, epsilon 1, 20,000 users, half of whom come.
 
-    Parameters
-        universe: number of users (ids 0..U-1), or the public list of their ids. sample: how many of them have a bit.
-        horizon: how many ticks there will be; at event level there need not be one. deletions: whether rows may
-        remove users. count: whether the answer is the number of users instead of their fraction.
-        The others as in :class:`panstream.algorithms.continual_users.ones_counter.OnesTicker`.
+    Args:
+        horizon: How many ticks there will be; at event level there need not be one.
+        window: Ticks in a row in which a user's rows are protected together.
+        key: Public number that chooses the sample or the hash function.
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        sample: How many of them have a bit.
+        deletions: Whether rows may remove users.
+        count: Whether the answer is the number of users instead of their fraction.
 
-    Example
+    Examples:
         >>> monitor = ContinualDensity(universe=20_000, epsilon=1.0, horizon=100, count=True).start()
         >>> for hour in range(3):
         ...     monitor.update(range(1000 * hour, 1000 * hour + 2000))

@@ -24,19 +24,26 @@ _ALMOST = 1.05  # times the least error: half the cells for a twentieth at most
 class ContinualDistinct(AutoAlgorithm):
     """How many different users have come so far, at every tick? Picks bits or a bitmap, and paid releases or a tree.
 
-    Privacy
+    Privacy:
         Unit: as ``unit`` says; at most ``epsilon`` for one copy of the state at any time and all answers together.
 
-    Parameters
-        epsilon: total loss. horizon: how many ticks there will be; needed unless ``unit`` is "event". unit: "event"
-        protects one row, "user-window" the rows of one user within ``window`` ticks in a row, "user" all rows of one
-        user, or of a user who has at most ``contributions``. universe: number of users (ids 0..U-1), or the public list
-        of their ids, if the population is known. expected: about how many will come. memory: bytes that the cells may
-        take, 8 MiB by default. deletions: whether rows may remove users, which needs the universe. key: public
-        number that picks sample or hash function. hash: of strings, as for
-        :class:`panstream.algorithms.distinct.Bitmap`.
+    Args:
+        epsilon: Total loss.
+        horizon: How many ticks there will be; needed unless ``unit`` is "event".
+        unit: "event" protects one row, "user-window" the rows of one user within ``window``
+            ticks in a row, "user" all rows of one user, or of a user who has at most
+            ``contributions``.
+        window: Ticks in a row in which a user's rows are protected together.
+        contributions: Protect a user with at most this many rows instead of one event.
+        universe: Number of users (ids 0..U-1), or the public list of their ids, if the
+            population is known.
+        expected: About how many will come.
+        memory: Bytes that the cells may take, 8 MiB by default.
+        deletions: Whether rows may remove users, which needs the universe.
+        key: Public number that picks sample or hash function.
+        hash: Of strings,.
 
-    Example
+    Examples:
         >>> question = ContinualDistinct(1.0, horizon=100, universe=20_000, expected=10_000)
         >>> monitor = question.start()
         >>> monitor.update(range(5_000))

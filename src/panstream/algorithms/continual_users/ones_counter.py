@@ -87,11 +87,21 @@ class Seen:
 class OnesTicker(Ticker[OnesState]):
     """Base of the algorithms that publish a number of ones at every tick. Subclasses give the cells and decode.
 
-    Parameters
-        unit: "event" protects one row; "user-window" the rows of one user within ``window`` ticks in a row; "user" all
-            rows of one user, or of a user who has at most ``contributions``.
-        expected: about how many users will come: what the split of epsilon is tuned for, and nothing else.
-        method, levels, epsilon_state, start_rate: how it is done; the best by default, and kept in stored bytes.
+    Args:
+        unit: "event" protects one row; "user-window" the rows of one user within ``window``
+            ticks in a row; "user" all rows of one user, or of a user who has at most
+            ``contributions``.
+        window: Ticks in a row in which a user's rows are protected together.
+        expected: About how many users will come: what the split of epsilon is tuned for, and
+            nothing else.
+        key: Public number that chooses the sample or the hash function.
+        method: How ticks are released; the method with the smallest error by default, stored
+            with the state.
+        levels: Levels of the tree; the best by default, stored with the state.
+        epsilon_state: Share of epsilon that is spent on the cells; the best by default, stored
+            with the state.
+        start_rate: Probability of a set bit at the start; the best by default, stored with the
+            state.
     """
 
     state_type: ClassVar[type[Any]] = OnesState

@@ -44,20 +44,24 @@ class CroppedMean(Divisible[Any]):
     arrival moves the counter on; when it wraps, the bit is re-drawn as for a present user. The chance that it has
     wrapped is min(a, crop)/crop after a arrivals, whatever the counter shows.
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's arrivals may be added or removed. Given what a counter shows, the number of
-        arrivals decides whether it wrapped, so the bit is drawn from one of two coins as in :class:`OptBern`, and the
+        arrivals decides whether it wrapped, so the bit is drawn from one of two coins as in `OptBern`, and the
         joint loss of one unannounced copy of the state and all releases, in either order, is exactly ``epsilon``.
 
-    Error
+    Error:
         MSE = crop²·[pi(1-pi)/m + Var DLap(kappa)/m²]/(p1-p0)² with pi the mean chance of a 1, at most 1/4 for pi(1-pi);
         sampling adds at most crop²/(4m)·(U-m)/(U-1).
 
-    Parameters
-        crop: t, the most appearances that count. Others as :class:`OptBern`, without deletions. For an announced
-        intrusion declare :class:`panstream.algorithms.density.RefreshableCroppedMean` instead.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        crop: The most appearances of one user that count.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        key: Public number that picks the sample.
 
-    Example
+    Examples:
         >>> monitor = CroppedMean(universe=100_000, epsilon=1.0, crop=4).start()
         >>> monitor.update([*range(50_000), *range(50_000)])
         >>> abs(monitor.release().value - 1.0) < 0.3

@@ -20,20 +20,28 @@ class DworkPair(Presence):
 
     An absent user's bit is a fair coin, a present user's shows 1 with probability 1/2 + epsilon/8 (the paper's coins at
     half of the budget). What the bits leave of the budget goes to the release, exactly. Kept for comparison:
-    :class:`OptBern` has a smaller error at every epsilon.
+    `OptBern` has a smaller error at every epsilon.
 
-    Privacy
-        As :class:`OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
+    Privacy:
+        As `OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
         exactly ``epsilon``. As published, with Laplace(1/(epsilon·m)) on the debiased estimate, it loses 3.423 where it
         claims 0.2.
 
-    Error
+    Error:
         MSE = [(d·p1(1-p1) + (1-d)/4)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.
 
-    Parameters
-        As :class:`OptBern`; ``epsilon`` below 4.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total privacy loss, below 4; ``math.inf`` switches all noise off, for tests.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        announced: How many announced intrusions to pay for in advance; each is covered only if
+            no row was applied between the copy and the refresh.
+        key: Public number that picks the sample.
 
-    Example
+    Examples:
         >>> monitor = DworkPair(universe=100_000, epsilon=1.0).start()
         >>> monitor.update(range(25_000))
         >>> abs(monitor.release().value - 0.25) < 0.15

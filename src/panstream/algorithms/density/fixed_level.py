@@ -18,17 +18,25 @@ class FixedLevel(Presence):
     has her membership drawn again, which has no finite loss. Here the level is a public parameter: the users whose
     permuted number is below U/2**level have a bit for the whole run, the others never.
 
-    Privacy
-        As :class:`OptBern`. The sample is public; nothing is gained from hiding it.
+    Privacy:
+        As `OptBern`. The sample is public; nothing is gained from hiding it.
 
-    Error
-        As :class:`OptBern` with m = U/2**level, rounded up.
+    Error:
+        As `OptBern` with m = U/2**level, rounded up.
 
-    Parameters
-        level: how often the population is halved, 0 for everyone. ``sample`` follows from it and must not be given.
-        Others as :class:`OptBern`.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        announced: How many announced intrusions to pay for in advance; each is covered only if
+            no row was applied between the copy and the refresh.
+        key: Public number that picks the sample.
+        level: How often the population is halved, 0 for everyone. ``sample`` follows from it
+            and must not be given.
 
-    Example
+    Examples:
         >>> FixedLevel(universe=100_000, epsilon=1.0, level=3).cells
         12500
 

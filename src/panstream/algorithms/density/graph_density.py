@@ -24,17 +24,25 @@ class GraphDensity(Presence):
 
     An edge (u, v) with u < v has the number u·(2n-u-1)/2 + v-u-1 among n(n-1)/2; every sampled edge has a noisy bit.
 
-    Privacy
-        Unit: **edge**. Whether two given vertices are connected is protected as in :class:`OptBern`; whether a *vertex*
+    Privacy:
+        Unit: **edge**. Whether two given vertices are connected is protected as in `OptBern`; whether a *vertex*
         takes part in the graph at all is not (node level): a vertex with d edges loses up to d·epsilon.
 
-    Error
-        As :class:`OptBern` with the edges as users.
+    Error:
+        As `OptBern` with the edges as users.
 
-    Parameters
-        vertices: n, vertices are numbered 0..n-1. Others as :class:`OptBern`; ``sample`` counts edges.
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        sample: How many edges have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        announced: How many announced intrusions to pay for in advance; each is covered only if
+            no row was applied between the copy and the refresh.
+        key: Public number that picks the sample.
+        vertices: Number of vertices, which are numbered from 0.
 
-    Example
+    Examples:
         >>> monitor = GraphDensity(vertices=400, epsilon=1.0).start()
         >>> monitor.update([(u, v) for u in range(200) for v in range(u)])
         >>> abs(monitor.release().value - 0.2494) < 0.05

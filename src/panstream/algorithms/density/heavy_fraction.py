@@ -49,19 +49,25 @@ class HeavyFraction(Divisible[_HeavyState]):
     the mean of a share that rises from k to h. A release then brackets the fraction: its interval reaches from the
     lower bound to the upper one, and there is no point estimate (``value`` is NaN).
 
-    Privacy
+    Privacy:
         Unit: user. An equal part of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all
         releases at most ``epsilon`` by composition.
 
-    Error
+    Error:
         That of the two cropped means over their distance: sqrt(k² + l²)/(k - l) times that of a density. A bracket is
         wider by the users between l and h.
 
-    Parameters
-        threshold: k, at least 2. slack: l is the integer part of k/(1 + slack). None, the default, is k - 1 up to k =
-        16, and half of k above. A bracket's h is k²/l, rounded up. Others as :class:`CroppedMean`.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        threshold: Appearances that make a user heavy (k), at least 2.
+        slack: Sets l to the integer part of k/(1 + slack). None, the default, makes l = k - 1
+            up to k = 16, and half of k above. A bracket's h is k²/l, rounded up.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        key: Public number that picks the sample.
 
-    Example
+    Examples:
         >>> monitor = HeavyFraction(universe=50_000, epsilon=4.0, threshold=4).start()
         >>> monitor.update([*range(25_000)] * 4)
         >>> abs(monitor.release().value - 0.5) < 0.2
@@ -124,7 +130,7 @@ class HeavyFraction(Divisible[_HeavyState]):
 
     @property
     def _means(self) -> tuple[CroppedMean, ...]:
-        """Return the cropped means, in the order of :func:`_parts`."""
+        """Return the cropped means, in the order of `_parts`."""
         return (self.low, self.high) if self.beyond is None else (self.low, self.high, self.beyond)
 
     def claim(self) -> Claim:

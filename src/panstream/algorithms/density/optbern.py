@@ -17,29 +17,30 @@ from panstream.core.estimate import Estimate
 class OptBern(Presence):
     """The fraction of a known population that has appeared, from one noisy bit per sampled user.
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's occurrences may be added or removed. The joint view of one copy of the state at
         any time and of all releases, in either order, loses exactly ``epsilon``. Noise enters with every bit (a coin
         of probability R/(1+R) or 1/(1+R), R = e**epsilon_state) and with every release (discrete Laplace on the integer
         number of ones, before debiasing). Two unannounced copies have no finite loss. Replacing one user by another
         costs 2·epsilon.
 
-    Error
+    Error:
         MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1), with the split between
         epsilon_state and kappa that minimises it.
 
-    Parameters
-        universe: number of users (ids 0..U-1), or the public list of their ids.
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        sample: how many users have a bit; all of them by default, which has no sampling error.
-        releases: how many estimates will be published.
-        deletions: whether rows may remove users (presence toggles; excludes announced intrusions).
-        announced: how many announced intrusions to pay for in advance; each is covered only if no row was applied
-            between the copy and the refresh.
-        key: public number that picks the sample.
-        count: whether the answer is the number of users that came instead of their fraction.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        announced: How many announced intrusions to pay for in advance; each is covered only if
+            no row was applied between the copy and the refresh.
+        key: Public number that picks the sample.
+        count: Whether the answer is the number of users that came instead of their fraction.
 
-    Example
+    Examples:
         >>> monitor = OptBern(universe=100_000, epsilon=1.0).start()
         >>> monitor.update(range(25_000))
         >>> abs(monitor.release().value - 0.25) < 0.05

@@ -18,19 +18,27 @@ class QuantisedLaplace(Presence):
 
     A present user's bit shows 1 with probability 1 - e**(-epsilon/4)/2, an absent user's with e**(-epsilon/4)/2: the
     paper's coins at half of the budget. They lose only ln(2·e**(epsilon/4) - 1), and the rest goes to the release,
-    exactly. Kept for comparison: :class:`OptBern` has a smaller error.
+    exactly. Kept for comparison: `OptBern` has a smaller error.
 
-    Privacy
-        As :class:`OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
+    Privacy:
+        As `OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
         exactly ``epsilon``. As published it loses 1.613 where it claims 0.2.
 
-    Error
+    Error:
         MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.
 
-    Parameters
-        As :class:`OptBern`.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        announced: How many announced intrusions to pay for in advance; each is covered only if
+            no row was applied between the copy and the refresh.
+        key: Public number that picks the sample.
 
-    Example
+    Examples:
         >>> monitor = QuantisedLaplace(universe=100_000, epsilon=1.0).start()
         >>> monitor.update(range(25_000))
         >>> abs(monitor.release().value - 0.25) < 0.15

@@ -43,21 +43,26 @@ class RefreshableCroppedMean(CroppedMean):
     published by what was seen of their users and, apart, the ones of those users whose two counters add up to
     crop - 1: only they say something about both phases together, and they are one in ``crop``.
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's arrivals may be added or removed. One announced copy of the state, one unannounced
         copy after it, and all releases lose ``epsilon`` together, exactly if ``crop`` is at least 2. The announced copy
         is covered only if no row was applied between it and the refresh. Without a refresh it is one unannounced copy,
         which loses less.
 
-    Error
-        Before the intrusion that of :class:`CroppedMean` at less than half the budget. After it the variance per user
+    Error:
+        Before the intrusion that of `CroppedMean` at less than half the budget. After it the variance per user
         is about crop³·(1+v)², v = p0·p1/(p1-p0)²: 4·crop·(1+v)²·(p1-p0)² times as large. So declare it only for small
         crops, and where starting anew would not do.
 
-    Parameters
-        As :class:`CroppedMean`.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        crop: The most appearances of one user that count.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        key: Public number that picks the sample.
 
-    Example
+    Examples:
         >>> monitor = RefreshableCroppedMean(universe=100_000, epsilon=4.0, crop=2).start()
         >>> monitor.update(range(50_000))
         >>> print(monitor.refresh(rows_since_copy=False))

@@ -27,39 +27,41 @@ class Bitmap(SiteCounter):
     starts as a coin of probability 1/(1+R), R = e**epsilon_state, and every arrival draws it afresh with probability
     R/(1+R). The noisy numbers of ones per level are released and the likeliest number of users is computed from them.
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's occurrences may be added or removed. The joint view of one copy of the state at
         any time and of all releases, in either order, loses exactly ``epsilon``. Noise enters with every cell and with
         every release (discrete Laplace on each level's number of ones; one user changes one of them by one). Two
         unannounced copies have no finite loss. Replacing one user by another costs 2·epsilon. The hash key is public:
         whoever may choose ids can choose cells and so spoil the count, never the privacy.
 
-    Error
+    Error:
         Standard error sqrt(1/I(n) - n), I the Fisher information of the levels' counts. Relative to n it levels off at
         c/sqrt(buckets), c = 3.4, 1.76, 1.005, .72 for epsilon_state .5, 1, 2, 4, from n of a few times ``buckets``
         up to buckets·2**levels/8; below, the absolute error stays as it is at n = buckets.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests. buckets, levels: size of the table; cells
-        are bits, in memory and when stored. expected: about how many will come, for ``error``; the best split of
-        epsilon depends on it only if intrusions are
-            announced.
-        epsilon_state: share of epsilon that is spent on the cells; the best by default.
-        releases: how many estimates will be published.
-        announced: how many announced intrusions to pay for in advance; each is covered only if no row was applied
-            between the copy and the refresh.
-        key: public number that picks the hash function.
-        hash: of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids if you keep ``key`` to
-            yourself; integers have a hash function of their own.
-        shards, owned: see *Merging*.
+    Args:
+        buckets: Columns of the bitmap; cells are bits, in memory and when stored.
+        levels: Rows of the bitmap, each for half as many ids as the one before.
+        expected: About how many will come, for ``error``; the best split of epsilon depends on
+            it only if intrusions are announced.
+        releases: How many estimates will be published.
+        key: Public number that picks the hash function.
+        hash: Of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids
+            if you keep ``key`` to yourself; integers have a hash function of their own.
+        shards: Number of shards that divide the cells among them; see *Merging*.
+        owned: Numbers of the shards that this bitmap holds; see *Merging*.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        epsilon_state: Share of epsilon that is spent on the cells; the best by default.
+        announced: How many announced intrusions to pay for in advance; each is covered only if
+            no row was applied between the copy and the refresh.
 
-    Merging
+    Merging:
         ``a.merge(b)`` consumes both. *Routed shards* (``shards=n, owned=i``, users sent where ``route`` says; others
         are ignored) own different cells and merge without loss under the same claim. *Sites* that may have seen the
-        same users merge by a noisy OR into a :class:`MergedBitmap`, whose claim adds up and whose cells are noisier.
+        same users merge by a noisy OR into a `MergedBitmap`, whose claim adds up and whose cells are noisier.
         Noisy merges of private sketches are the subject of a patent application, US20240256530.
 
-    Example
+    Examples:
         >>> monitor = Bitmap(epsilon=1.0).start()
         >>> monitor.update([f"user {i}" for i in range(50_000)])
         >>> monitor.update([f"user {i}" for i in range(20_000)])

@@ -1,7 +1,7 @@
 """How many users fit the noisy counts: maximum likelihood, Fisher information, and intervals that keep their level.
 
 Each level's noisy count is decoded to a number of empty cells, whose law is taken as normal with the exact mean and
-covariance for n users (:class:`panstream.privacy.bitmap_loss.LevelMoments`). With one parameter everything is a search
+covariance for n users (`LevelMoments`). With one parameter everything is a search
 on a line: a coarse grid that spans the bitmap's range, cached per bitmap, then finer and finer ones.
 """
 

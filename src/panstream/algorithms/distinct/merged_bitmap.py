@@ -32,7 +32,7 @@ class MergedBitmap(CellCounter):
     Made by ``merge``, not by hand. The noisy OR turns each pair of bits into one whose flip probability p* follows from
     the sites' own: 1 - e**-eps* = product of (1 - e**-eps_site). It can be updated, merged again and released.
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's occurrences, at any of the sites, may be added or removed. A user may be at every
         site, so the sites' losses **add up**. The claim covers as many copies as there were sites: one at each
         site before the merge (sending a state to the place of the merge is a look), or at all sites but one and at
@@ -40,15 +40,22 @@ class MergedBitmap(CellCounter):
         figure for any other choice. Noisy merges of private sketches are the subject of a patent application,
         US20240256530.
 
-    Error
-        As for :class:`Bitmap` with epsilon_state = eps*: two sites of epsilon_state 1 have eps* = .51.
+    Error:
+        As for `Bitmap` with epsilon_state = eps*: two sites of epsilon_state 1 have eps* = .51.
 
-    Parameters
-        sites: epsilon_state of every site.
-        kappa: decay rate of the release noise, the smallest of the sites'.
-        buckets, levels, expected, releases, key, hash, shards, owned: as the sites were built.
+    Args:
+        buckets: As in the sites.
+        levels: As in the sites.
+        expected: As in the sites.
+        releases: As in the sites.
+        key: As in the sites.
+        hash: As in the sites.
+        shards: As in the sites.
+        owned: As in the sites.
+        sites: Epsilon_state of every site.
+        kappa: Decay rate of the release noise, the smallest of the sites'.
 
-    Example
+    Examples:
         >>> from panstream.algorithms.distinct.bitmap import Bitmap
         >>> london, paris = (Bitmap(epsilon=2.0).start() for _ in range(2))
         >>> london.update(range(30_000))

@@ -52,7 +52,7 @@ class ErrorLaw:
 
     @classmethod
     def of(cls, ratios: NDArray[np.float64]) -> ErrorLaw:
-        """Return the law of measured ratios; a tail that 20 of them do not reach is left to :meth:`quantile`."""
+        """Return the law of measured ratios; a tail that 20 of them do not reach is left to `quantile`."""
         ordered = np.sort(np.abs(ratios))[::-1]
         tails = [0.5 ** (1 + step / 4) for step in range(_GRID)]
         return cls(tuple(float(ordered[int(tail * ordered.size)]) for tail in tails if tail * ordered.size >= 20))

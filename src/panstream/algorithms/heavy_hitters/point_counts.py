@@ -72,7 +72,7 @@ class PointCounts:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return what :meth:`to_bytes` wrote."""
+        """Return what `to_bytes` wrote."""
         try:
             first, _, packed = data.partition(b"\n")
             head = json.loads(first)

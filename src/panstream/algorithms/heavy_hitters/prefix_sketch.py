@@ -47,33 +47,38 @@ class FrequentItems(DivisibleTables[FrequentState]):
     an event moves them by one. All cells start as noise and are released once, with fresh noise; then the state starts
     again. Names are spelled from the released tables, prefix by prefix, and tested and counted in the released rows.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed (``contributions=K``: a user of at most K events). One copy of the state at any
         time and the releases lose ``epsilon`` (and ``delta``) together; so do any number of announced copies with a
         refresh after each. Start and release noise each use the whole budget, since an event is hidden by one of them.
         With ``delta=0`` noise is discrete Laplace, else discrete Gaussian, and delta is exact. The hash key is public.
         Two unannounced copies between two releases: no bound.
 
-    Error
+    Error:
         A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
         (``listing_threshold``), as long as the tables are wide enough; .05 listed names at most are expected never to
         have come. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
 
-    Parameters
-        epsilon, delta: total loss; ``epsilon=math.inf`` switches all noise off, for tests. max_item_bytes: bytes of a
-        name that count; longer ones are cut at a character and shown with "…". Shorter is better: noise grows with its
-        root,
-            and with ``delta=0`` with itself.
-        step: bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find lighter names, and decoding takes longer.
-        width, row_width: cells of a level and of a row, powers of two. rows: how many rows there are.
-        releases: how many lives are answered. contributions: events of one user that are protected together; nobody
-        checks that there are no more. key: public number that picks the hash functions.
-        Cells are 32-bit integers, which wrap around; a name with more than 2**31 events spoils answers, never privacy.
+    Args:
+        epsilon: Total privacy loss; ``math.inf`` switches all noise off, for tests.
+        delta: 0 for discrete Laplace noise, otherwise discrete Gaussian.
+        max_item_bytes: Bytes of a name that count; longer ones are cut at a character and shown with
+            "…". Shorter is better: noise grows with its root, and with ``delta=0`` with itself.
+        step: Bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find lighter names, and
+            decoding takes longer.
+        width: Cells of a level, a power of two.
+        row_width: Cells of a row, a power of two.
+        rows: How many rows there are.
+        releases: How many lives are answered.
+        contributions: Events of one user that are protected together; nobody checks that there
+            are no more.
+        key: Public number that picks the hash functions. Cells are 32-bit integers, which wrap
+            around; a name with more than 2**31 events spoils answers, never privacy.
 
-    Merging
+    Merging:
         ``a.merge(b)`` adds the tables of two sites with the same parameters, and their noise.
 
-    Example
+    Examples:
         >>> monitor = FrequentItems(epsilon=2.0, delta=1e-6, max_item_bytes=16, width=4096, row_width=8192).start()
         >>> monitor.update(["/index.html"] * 3000 + ["/about.html"] * 1000)
         >>> answer = monitor.release()

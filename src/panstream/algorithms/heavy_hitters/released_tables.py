@@ -113,7 +113,7 @@ class Tables:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return what :meth:`to_bytes` wrote."""
+        """Return what `to_bytes` wrote."""
         try:
             start = data.index(b"\n") + 1
             head, cells = json.loads(data[: start - 1]), []

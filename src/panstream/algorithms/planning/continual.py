@@ -5,7 +5,7 @@ The paper calls a mechanism (lambda, delta)-useful at time t if its error there 
 the constants that its proof yields. The functions take ``draws_per_sum``: 1 for the published outputs, 2 for the
 pan-private form with noise at the start and at the release of every sum (Corollary 2: a factor sqrt 2).
 
-:func:`epsilon_for` inverts each of them. For the tighter bounds of the shipped counters call their ``error``.
+`epsilon_for` inverts each of them. For the tighter bounds of the shipped counters call their ``error``.
 
 >>> bound = binary_bound(1.0, horizon=1024, time=1023, beta=0.05)
 >>> epsilon_for(binary_bound, bound, horizon=1024, time=1023, beta=0.05)

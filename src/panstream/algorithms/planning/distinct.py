@@ -1,7 +1,7 @@
 """Error, size and budget of a distinct count, in inverse pairs, and when one bit per user is better.
 
 ``bitmap_error(users, epsilon, buckets)`` is the relative standard error of
-:class:`panstream.algorithms.distinct.bitmap.Bitmap`:
+`Bitmap`:
 sqrt(1/I(n) - n)/n with I the Fisher information of the noisy levels and the best split of ``epsilon``. Two give the
 third:
 

@@ -12,7 +12,7 @@ from typing import Any
 class Plan:
     """What every method can do about one question: ``asked`` is the question, ``rows`` are dataclasses, one a method.
 
-    The fields of their ``kind`` that are a :func:`column` are printed.
+    The fields of their ``kind`` that are a `column` are printed.
     """
 
     title: str

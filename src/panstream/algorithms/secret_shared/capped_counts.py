@@ -32,16 +32,19 @@ _MOST = 64
 class SharedCropped(SharedStatistic):
     """The sum over a known population of min(appearances, crop).
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's rows may be added or removed, which moves the sum by ``crop`` at most. Any number
         of looks at one machine at a time, and all releases, lose ``epsilon``.
 
-    Error
+    Error:
         Two draws of scale crop/epsilon, whatever the population is: standard error 2·crop/epsilon.
 
-    Parameters
-        universe, epsilon, releases, key: as for :class:`panstream.algorithms.secret_shared.presence.SharedDensity`.
-        crop: the most appearances that count of one user, at most 64.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        crop: The most appearances that count of one user, at most 64.
+        releases: How many estimates will be published.
+        key: Public number that picks the sample.
     """
 
     kind: ClassVar[str] = "moved"
@@ -142,14 +145,14 @@ class SharedCropped(SharedStatistic):
 class SharedHeavy(SharedCropped):
     """How many of a known population appeared at least ``crop`` times.
 
-    Privacy
-        As :class:`SharedCropped`; one user moves the number by one.
+    Privacy:
+        As `SharedCropped`; one user moves the number by one.
 
-    Error
+    Error:
         Two draws of scale 1/epsilon, whatever the population and the threshold are.
 
-    Parameters
-        As :class:`SharedCropped`; ``crop`` is the threshold.
+    Args:
+        crop: The threshold: users with at least this many appearances are counted.
     """
 
     @property

@@ -29,19 +29,20 @@ from panstream.privacy.secret_shared_loss import ASSUMPTION
 class SharedTicks(SharedStatistic):
     """A statistic of the default tree (count, sum, mean, variance, quantile), with exact totals on shares.
 
-    Privacy
-        As the algorithm that it reads (:class:`panstream.algorithms.continual.sums.ContinualCount` and its like), with
+    Privacy:
+        As the algorithm that it reads (`ContinualCount` and its like), with
         any number
         of looks at one machine at a time. An event is in one node on each of h levels, and its loss is h·kappa.
 
-    Error
-        Twice the variance of :class:`panstream.algorithms.continual.least_squares_tree.LeastSquaresTree`, which trusts
+    Error:
+        Twice the variance of `LeastSquaresTree`, which trusts
         its machine: 840 for counts over 2**16 ticks at epsilon 1, where one pan-private machine has 1,623.
 
-    Parameters
-        statistic: the algorithm whose batches it takes and whose answers it gives, by name.
-        options: that algorithm's parameters, with a horizon and without ``one_step_ticks``.
-        radices: children per node of the tree over time, from the leaves up; chosen for the horizon.
+    Args:
+        statistic: The algorithm whose batches it takes and whose answers it gives, by name.
+        options: That algorithm's parameters, with a horizon and without ``one_step_ticks``.
+        radices: Children per node of the tree over time, from the leaves up; chosen for the
+            horizon.
     """
 
     kind: ClassVar[str] = "summed"

@@ -1,8 +1,8 @@
 """One machine's part of a step: from what it was dealt to its new shares and its share of an answer. No disk, no wire.
 
-A step is taken in two halves. :meth:`Party.open` draws noise, masks shares and returns what goes to the other machine;
-:meth:`Party.close` takes what came back and returns the new shares beside the old ones, which stay until the caller
-says :meth:`Party.settle`. Every state is blinded anew in every step, whatever the step does.
+A step is taken in two halves. `open` draws noise, masks shares and returns what goes to the other machine;
+`close` takes what came back and returns the new shares beside the old ones, which stay until the caller
+says `settle`. Every state is blinded anew in every step, whatever the step does.
 """
 
 from __future__ import annotations

@@ -46,18 +46,25 @@ _REACH, _WORSE = 8.0, 1.5  # a layout is judged at the expected number, and at s
 class SharedDistinct(SharedStatistic):
     """The number of different users that came, for ids of any kind, from a bitmap whose cells are exact.
 
-    Privacy
+    Privacy:
         Unit: user; any of one user's rows may be added or removed. Any number of looks at one machine at a time, and
         all releases, lose ``epsilon``; both machines in one epoch show the exact cells.
 
-    Error
+    Error:
         That of linear counting on each level, with the noise of two draws: .0041 at epsilon 1 and 100,000 users in 48
         KB, where one machine's default has .032.
 
-    Parameters
-        epsilon, buckets, levels, releases, key, hash: as for :class:`panstream.algorithms.distinct.bitmap.Bitmap`.
-        noisy: whether cells are drawn as on one machine, so that both machines in one epoch, once, are covered too; the
-            error is that of one machine then, with twice the noise of its answers.
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        buckets: Columns of the bitmap; cells are bits, in memory and when stored.
+        levels: Rows of the bitmap, each for half as many ids as the one before.
+        releases: How many estimates will be published.
+        key: Public number that picks the hash function.
+        hash: Of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids
+            if you keep ``key`` to yourself; integers have a hash function of their own.
+        noisy: Whether cells are drawn as on one machine, so that both machines in one epoch,
+            once, are covered too; the error is that of one machine then, with twice the noise
+            of its answers.
     """
 
     kind: ClassVar[str] = "overwritten"
@@ -182,16 +189,23 @@ class SharedDistinct(SharedStatistic):
 class SharedDensity(SharedStatistic):
     """The fraction, or number, of a known population that is present, from one exact bit a user.
 
-    Privacy
-        As :class:`SharedDistinct`; where rows may delete, the last row of a user counts.
+    Privacy:
+        As `SharedDistinct`; where rows may delete, the last row of a user counts.
 
-    Error
+    Error:
         That of two draws of noise, whatever the population is: 1.92 users at epsilon 1.
 
-    Parameters
-        universe, epsilon, releases, deletions, key, count: as for
-        :class:`panstream.algorithms.density.optbern.OptBern`.
-        noisy: as for :class:`SharedDistinct`.
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        key: Public number that picks the sample.
+        count: Whether the answer is the number of users that came instead of their fraction.
+        noisy: Whether cells are drawn as on one machine, so that both machines in one epoch,
+            once, are covered too; the error is that of one machine then, with twice the noise
+            of its answers.
     """
 
     kind: ClassVar[str] = "overwritten"
@@ -303,11 +317,17 @@ class SharedDensity(SharedStatistic):
 class SharedEdges(SharedDensity):
     """The fraction of a graph's possible edges that are present, from one exact bit an edge.
 
-    Privacy
-        Unit: edge; else as :class:`SharedDensity`. Whether a vertex takes part at all is not protected.
+    Privacy:
+        Unit: edge; else as `SharedDensity`. Whether a vertex takes part at all is not protected.
 
-    Parameters
-        vertices: n, vertices are numbered 0..n-1. Others as :class:`SharedDensity`.
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced
+            intrusions).
+        key: Public number that picks the sample.
+        count: Whether the answer is the number of users that came instead of their fraction.
+        vertices: Number of vertices, which are numbered from 0.
     """
 
     vertices: int

@@ -26,27 +26,36 @@ class BlockCounter(ModularCounter):
     A counter modulo q = p·crop starts in a random block of ``crop`` values, at a uniform place in it. A net weight a
     leaves the block with probability min(|a|, crop)/crop, and any other block is a square as often as not.
 
-    Privacy
-        As for :class:`LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state
+    Privacy:
+        As for `LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state
         at any time and all releases; twice that where one user takes another's place. Two unannounced copies: no bound.
 
-    Error
+    Error:
         Unbiased. Variance crop²·[m·pi(1-pi) + Var DLap(kappa)]/(P-w)² with pi = w + (P-w)(1 - T/(m·crop)), at most
         about crop²·m/tanh²(epsilon_state/2); a smaller ``largest`` gives a smaller prime and up to a tenth less error.
         Sampling adds at most U²·x(crop-x)/m·(U-m)/(U-1), x the mean.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` adds up exactly, for tests. crop: net weights count up to this much. largest:
-        bound on every user's |net weight|. Beyond it the counter may come round: a user then counts for the distance
-            to the next multiple of ``modulus``, cropped, which is never below 0 nor above ``crop``. Privacy does not
-            depend on it.
-        universe, sample: ids 0..U-1; or buckets, levels: ids of any kind. Users who share a bucket are added up first:
-        with weights of one sign the sum is too
-            small by at most the factor x/(-ln(1-x)), x = (sum read)/(buckets·crop), which the interval allows for. With
-            levels, the first one with x below 1/8 is read. Weights of both signs may cancel within a bucket.
-        independence (at least 4), max_weight, releases, adjacency, key: as everywhere.
+    Args:
+        epsilon: Total loss; ``math.inf`` adds up exactly, for tests.
+        universe: Number of users (ids 0..U-1).
+        sample: How many users have a counter; all of them by default.
+        buckets: Number of hash buckets, for ids of any kind instead of a universe. Users who
+            share a bucket are added up first: with weights of one sign the sum is too small by
+            at most the factor x/(-ln(1-x)), x = (sum read)/(buckets·crop), which the interval
+            allows for. Weights of both signs may cancel within a bucket.
+        levels: With several levels, the first one with x below 1/8 is read.
+        independence: Use a k-wise independent hash family, k at least 4, instead of the keyed
+            mixer.
+        max_weight: The largest weight of a row, of either sign.
+        releases: How many answers there will be.
+        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
+        key: Public number that chooses the sample or the hash function.
+        crop: Net weights count up to this much.
+        largest: Bound on every user's |net weight|. Beyond it the counter may come round: a
+            user then counts for the distance to the next multiple of ``modulus``, cropped,
+            which is never below 0 nor above ``crop``. Privacy does not depend on it.
 
-    Example
+    Examples:
         >>> counter = BlockCounter(universe=20_000, epsilon=2.0, crop=4, largest=24).start()
         >>> counter.update(range(15_000), weight=20)
         >>> counter.update(range(5_000), weight=-18)

@@ -33,33 +33,44 @@ class HeavyHitterCount(ModularCounter):
     reaches from a count that begins to rise at the threshold to one that is full there, and there is no point estimate
     (``value`` is NaN).
 
-    Privacy
+    Privacy:
         At most ``epsilon`` = epsilon_state + releases·sensitivity·kappa for one copy of the state at any time and all
         releases, and exactly that wherever the field has as many neighbouring squares as are read. The sensitivity is
         the number of readings, and one more for a bracket. Twice that where one user takes another's place. Two
         unannounced copies: no bound. With ``of_share`` the total weight is public, as the paper assumes, and the
         adjacency is replace.
 
-    Error
+    Error:
         sd ≈ sqrt(steps·m)/tanh(epsilon_state/2): useful only where the count is far above sqrt(steps·m)/epsilon. No
         pan-private algorithm can do without sqrt(m)/epsilon (docs/explanation/lower-bounds.md). A bracket is wider by
         the number of users within L of the threshold. In buckets it is buckets that are counted: see
         ``collision_bias``.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` counts exactly, for tests. threshold: the net weight that makes a user heavy.
-        steps: up to 64; ``threshold`` by default up to 16, and 4 above. More steps make the bracket narrower and the
-        noise larger. largest: bound on every user's net weight; beyond it the counter may come round, and a heavy user
-        is no longer counted.
-            A smaller bound gives a smaller prime and less noise. Privacy does not depend on it.
-        min_net_weight: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on
-        are taken, so that
-            nobody can fall below 0; give 0 if deletions never exceed what was added. Every L below 0 costs one more
-            reading. A user who ends below ``min_net_weight`` - L counts as heavy, and this cannot be detected.
-        total_weight: public bound on the sum of all weights, for ``collision_bias``. universe, sample: ids 0..U-1; or
-        buckets: ids of any kind. independence, max_weight, releases, adjacency, key: as everywhere.
+    Args:
+        epsilon: Total loss; ``math.inf`` counts exactly, for tests.
+        universe: Number of users (ids 0..U-1).
+        sample: How many users have a counter; all of them by default.
+        buckets: Number of hash buckets, for ids of any kind instead of a universe.
+        levels: Levels of a bitmap or tree; chosen for you by default.
+        independence: k-wise independence of the hash function; a keyed mixer by default.
+        max_weight: The largest weight of a row, of either sign.
+        releases: How many answers there will be.
+        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
+        key: Public number that chooses the sample or the hash function.
+        threshold: The net weight that makes a user heavy.
+        steps: Up to 64; ``threshold`` by default up to 16, and 4 above. More steps make the
+            bracket narrower and the noise larger.
+        largest: Bound on every user's net weight; beyond it the counter may come round, and a
+            heavy user is no longer counted. A smaller bound gives a smaller prime and less
+            noise. Privacy does not depend on it.
+        min_net_weight: The lowest net weight that a user may end with, 0 or below. By default
+            only weights from 0 on are taken, so that nobody can fall below 0; give 0 if
+            deletions never exceed what was added. Every L below 0 costs one more reading. A
+            user who ends below ``min_net_weight`` - L counts as heavy, and this cannot be
+            detected.
+        total_weight: Public bound on the sum of all weights, for ``collision_bias``.
 
-    Example
+    Examples:
         >>> counter = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=5, min_net_weight=0, largest=500).start()
         >>> counter.update(range(4_000), weight=400)
         >>> counter.update(range(1_000), weight=-399)

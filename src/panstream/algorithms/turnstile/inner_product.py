@@ -30,22 +30,21 @@ class _SidedBatch(CounterBatch):
 class InnerProduct(SignedSketch):
     """The sum over all ids of (net weight on the left)·(net weight on the right): rows of a join on the id.
 
-    Privacy
-        As :class:`panstream.algorithms.turnstile.second_moment.SecondMoment`. An event is a row of either stream; a
+    Privacy:
+        As `SecondMoment`. An event is a row of either stream; a
         user's ``contributions`` are her rows of both streams together.
 
-    Error
+    Error:
         With w counters, s2 the variance of a released counter's noise, F and G the second moments and P the product:
         variance at most (F·G + P²)/w + s2·(F + G) + w·s2², over the choice of the key too. Where the released counters
         show that few ids hold most of F and G, the interval charges less for collisions: 2·(F·G - F(T)·G(T))/w with T
         the largest ids. A standard error above half of ``expected`` squared is refused. P itself may be much smaller
         than that: then the answer says little.
 
-    Parameters
-        expected: about how large the larger of the two L2 norms will be. Others as in
-            :class:`panstream.algorithms.turnstile.signed_sketch.SignedSketch`.
+    Args:
+        expected: About how large the larger of the two L2 norms will be.
 
-    Example
+    Examples:
         >>> monitor = InnerProduct(epsilon=1.0, expected=300).start()
         >>> monitor.update([f"item {i % 1000}" for i in range(10_000)], stream="left")
         >>> monitor.update([f"item {i % 500}" for i in range(10_000)], stream="right")

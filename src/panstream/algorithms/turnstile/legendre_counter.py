@@ -30,31 +30,39 @@ class LegendreCounter(ModularCounter):
     1. After a shift by any other number than 0 the squares are as likely as not, so the number of counters at squares
     tells how many users are at zero.
 
-    Privacy
+    Privacy:
         Unit: user; any updates of one user may be added or removed. The joint view of one copy of the state at any time
         and of all releases, in either order, loses exactly ``epsilon`` = epsilon_state + releases·kappa. Noise enters
         once at the start of every counter and with every release (discrete Laplace on the integer number of squares).
         Two unannounced copies have no finite loss. ``claim("replace")`` is twice as much; ``adjacency="replace"`` makes
         ``epsilon`` mean that.
 
-    Error
+    Error:
         Variance of the count: [D·w(1-w) + (m-D)·P(1-P) + Var DLap(kappa)]/(P-w)², about D/tanh²(epsilon_state/2) +
         (m-D)/sinh²(epsilon_state/2), plus sampling: U²·d(1-d)/m·(U-m)/(U-1). In buckets: maximum likelihood, see
         docs/howto/which-counter.md.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` starts every counter at 0 and counts exactly, for tests.
-        universe, sample: ids 0..U-1, of whom ``sample`` (all by default) have a counter; or
-        buckets, levels: ids of any kind, hashed. Every id's weights carry a public factor of its own, so that users who
-            share a bucket do not cancel out. One level is right for up to about 2·buckets users; each further one
-            doubles that.
-        independence: use a k-wise independent family, k at least 4, after a fixed public bijection, instead of the
-        keyed mixer. max_weight: a single |weight| above it is refused. prime: the modulus. A net weight that is a
-        multiple of it counts as zero, whatever happened; with the default this takes
-            2**30 updates of the largest weight. Privacy does not depend on it.
-        releases, adjacency, key: as everywhere.
+    Args:
+        epsilon: Total loss; ``math.inf`` starts every counter at 0 and counts exactly, for
+            tests.
+        universe: Number of users (ids 0..U-1).
+        sample: How many users have a counter; all of them by default.
+        buckets: Number of hash buckets, for ids of any kind instead of a universe. Weights
+            carry a public factor of each id, so that users who share a bucket do not cancel
+            out.
+        levels: One level is right for up to about 2·buckets users; each further one doubles
+            that.
+        independence: Use a k-wise independent family, k at least 4, after a fixed public
+            bijection, instead of the keyed mixer.
+        max_weight: A single |weight| above it is refused.
+        releases: How many answers there will be.
+        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
+        key: Public number that chooses the sample or the hash function.
+        prime: The modulus. A net weight that is a multiple of it counts as zero, whatever
+            happened; with the default this takes 2**30 updates of the largest weight. Privacy
+            does not depend on it.
 
-    Example
+    Examples:
         >>> counter = LegendreCounter(universe=50_000, epsilon=2.0).start()
         >>> counter.update(range(30_000), weight=3)
         >>> counter.update(range(10_000), weight=-3)

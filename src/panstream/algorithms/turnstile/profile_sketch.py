@@ -31,34 +31,42 @@ class ProfileSketch(ModularCounter):
     weight).
 
     Counters live in the field of g elements, g the smallest fitting prime, and start like those of
-    :class:`LegendreCounter`. A release publishes the noisy histogram of the counters once; ``read`` then answers any
+    `LegendreCounter`. A release publishes the noisy histogram of the counters once; ``read`` then answers any
     number of questions from it by solving N ⋆ s = f with a fast Fourier transform and adding up s(c).
 
-    Privacy
+    Privacy:
         Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases
         (one user moves between two cells of the histogram); questions asked of a release are free. Each announced copy
         costs epsilon_state more, and adds a second start value to every counter. Twice that where one user takes
         another's place. Two unannounced copies: no bound.
 
-    Error
+    Error:
         Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds,
         and Var DLap(kappa)·sum s² once. For one question alone a dedicated counter is better for cropped sums; for
         distinct users it is as good but for the histogram's noise. Every refresh multiplies both parts by about
         g/tanh²(epsilon_state/2): announced intrusions are for net weights of a few units.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` answers exactly, for tests. largest: bound on every user's |net weight|, up to
-        2**20. A user beyond it is taken modulo ``modulus`` for another one
-            within; privacy does not depend on it.
-        signed: whether net weights may be below 0 (twice the prime).
-        crop, threshold: what a release itself answers: the sum of min(|net|, crop), or the users with at least
-            threshold; distinct users without them.
-        announced: how many announced intrusions to pay for in advance, up to 7.
-        universe, sample: ids 0..U-1; or buckets: ids of any kind, users who share a bucket being added up
-            (``collision_bias``).
-        independence, max_weight, releases, adjacency, key: as everywhere.
+    Args:
+        epsilon: Total loss; ``math.inf`` answers exactly, for tests.
+        universe: Number of users (ids 0..U-1).
+        sample: How many users have a counter; all of them by default.
+        buckets: Number of hash buckets, for ids of any kind instead of a universe. Users who
+            share a bucket are added up (``collision_bias``).
+        levels: Levels of a bitmap or tree; chosen for you by default.
+        independence: k-wise independence of the hash function; a keyed mixer by default.
+        max_weight: The largest weight of a row, of either sign.
+        releases: How many answers there will be.
+        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
+        key: Public number that chooses the sample or the hash function.
+        largest: Bound on every user's |net weight|, up to 2**20. A user beyond it is taken
+            modulo ``modulus`` for another one within; privacy does not depend on it.
+        signed: Whether net weights may be below 0 (twice the prime).
+        crop: Release the sum of min(|net|, crop) over users.
+        threshold: Release the number of users with at least this net weight; distinct users
+            without crop and threshold.
+        announced: How many announced intrusions to pay for in advance, up to 7.
 
-    Example
+    Examples:
         >>> from panstream.algorithms.turnstile.statistic import Statistic
         >>> sketch = ProfileSketch(universe=20_000, epsilon=2.0, largest=20)
         >>> monitor = sketch.start()

@@ -24,12 +24,12 @@ class SecondMoment(SignedSketch):
 
     It tells how evenly rows are spread over ids: n rows of n different ids have F2 = n, n rows of one id n².
 
-    Privacy
+    Privacy:
         Unit: event, one row added or removed; with ``contributions=K`` a user of at most K rows. A counter starts as
         DLap(kappa) and is released with another, kappa = epsilon/(max_weight·K). One copy at any time and all releases
         lose exactly ``epsilon``, and so do any number of announced copies with a refresh after each.
 
-    Error
+    Error:
         With w counters, s2 and q the variances of a released counter's noise and of its square: variance at most
         2·F2²/w + 4·s2·F2 + w·q, over the choice of the key too. At the best w the standard error is about
         6.1·max_weight·K/(epsilon·L2) of F2, and half of that of L2. Where the released counters show that few ids hold
@@ -37,10 +37,7 @@ class SecondMoment(SignedSketch):
         T the largest ids. An answer that would be off by more than half is refused: F2 drowns as soon as one unit may
         hold a visible share of L2.
 
-    Parameters
-        As in :class:`panstream.algorithms.turnstile.signed_sketch.SignedSketch`.
-
-    Example
+    Examples:
         >>> monitor = SecondMoment(epsilon=1.0, expected=300).start()
         >>> monitor.update([f"item {i % 1000}" for i in range(10_000)])
         >>> abs(monitor.release().value / 100_000 - 1) < 0.2

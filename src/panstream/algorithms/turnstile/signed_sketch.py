@@ -102,15 +102,17 @@ class Spread:
 class SignedSketch(Algorithm[SketchState]):
     """Base of the moments. Subclasses say how many streams there are and what is made of their counters.
 
-    Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        expected: about how large the L2 norm of a stream, the root of its sum of squared net weights, will be. What
-            would drown in noise at this size is refused.
-        buckets: counters of a stream; by default as many as are best at ``expected``.
-        max_weight: the largest weight of a row, of either sign. The noise grows with it.
-        contributions: protect a user with at most this many rows, not one event. The caller leaves further rows out.
-        releases: how many answers there will be. They cost no privacy; the n-th has n times the noise variance.
-        key: chooses the public hash function.
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        expected: About how large the L2 norm of a stream, the root of its sum of squared net
+            weights, will be. What would drown in noise at this size is refused.
+        buckets: Counters of a stream; by default as many as are best at ``expected``.
+        max_weight: The largest weight of a row, of either sign. The noise grows with it.
+        contributions: Protect a user with at most this many rows, not one event. The caller
+            leaves further rows out.
+        releases: How many answers there will be. They cost no privacy; the n-th has n times the
+            noise variance.
+        key: Chooses the public hash function.
     """
 
     state_type: ClassVar[type[Any]] = SketchState

@@ -1,6 +1,6 @@
 """The exact layer: enumeration for algorithms that toss coins, a linear program for those that add Laplace noise.
 
-Both drive the shipped code through :mod:`panstream.testing`; nothing is modelled by hand. The view is the snapshot at
+Both drive the shipped code through `panstream.testing`; nothing is modelled by hand. The view is the snapshot at
 every time that the claim covers, in both orders with all outputs.
 """
 
@@ -141,7 +141,7 @@ class LinearProgram:
         return Trial(event=f"a weighted sum of {weights.size} numbers seen passes a threshold", happens=happens)
 
     def _seen(self, monitor: Monitor[Any], world: World, look: int | None) -> Numbers:
-        """Return all numbers seen, outputs first and the state last, as :func:`linear_views` does."""
+        """Return all numbers seen, outputs first and the state last, as `linear_views` does."""
         shown: list[Numbers] = []
         state: list[Numbers] = [private_numbers(stolen(monitor))] if look == 0 else []
         for position, step in enumerate(world, start=1):
@@ -208,7 +208,7 @@ def case_of(
     ``scenarios``.
 
     The state must be small (a few bits or residues) and every draw must come from the source that is passed in.
-    ``window`` bounds the noisy integers, as in :class:`panstream.testing.enumeration.Enumerator`. ``options`` are
+    ``window`` bounds the noisy integers, as in `Enumerator`. ``options`` are
     fields of the case.
     """
     exact = Enumeration(algorithm, window, scenarios or [Scenario(streams, looks)])

@@ -70,7 +70,7 @@ def learn_event(
     """Return a trial whose event was learned: the set of views that told two streams apart best in ``runs`` runs of
     each.
 
-    The bound must then come from fresh runs, as :func:`lower_bound` makes them.
+    The bound must then come from fresh runs, as `lower_bound` makes them.
     """
     first, second = (Counter(observe(side) for _ in range(runs)) for side in (True, False))
     ranked: list[Any] = sorted(set(first) | set(second), key=lambda view: -(first[view] + 0.5) / (second[view] + 0.5))

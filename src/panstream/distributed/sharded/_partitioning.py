@@ -147,7 +147,7 @@ class Division(ABC):
         return codec.encode(type(algorithm).__name__, algorithm.parameters(), part, self.layout(shard))
 
     def decode(self, data: bytes, shard: int) -> Any:
-        """Return the part that :meth:`encode` wrote."""
+        """Return the part that `encode` wrote."""
         return codec.decode(data, self.algorithm.state_type, self.layout(shard))
 
 

@@ -168,7 +168,7 @@ def distinct(
 ) -> Estimate:
     """Return how many different values a column of a Dask DataFrame has, with a noisy state on the workers meanwhile.
 
-    The values are users' ids: whole numbers, strings or bytes. See :class:`panstream.algorithms.auto.DistinctCount` for
+    The values are users' ids: whole numbers, strings or bytes. See `DistinctCount` for
     the rest.
     """
     question = DistinctCount(epsilon, expected=expected, memory=memory, key=key)

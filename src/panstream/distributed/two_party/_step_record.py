@@ -83,7 +83,7 @@ def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any
 
 
 def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held, dict[str, Share]]:
-    """Return what :func:`stored` wrote; raise KeyError, ValueError or TypeError where it is something else."""
+    """Return what `stored` wrote; raise KeyError, ValueError or TypeError where it is something else."""
     meta = json.loads(parts[name])
     if meta["format"] != _FORMAT:
         raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")

@@ -82,7 +82,7 @@ class HttpsPeer:
         self._session: Session | None = None
 
     def __call__(self, message: bytearray) -> bytearray:
-        """Ask the second machine; :meth:`hang_up` ends the step's connection."""
+        """Ask the second machine; `hang_up` ends the step's connection."""
         if self._session is None:
             self._session = self._channel.session()
         try:

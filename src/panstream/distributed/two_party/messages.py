@@ -49,7 +49,7 @@ def told(task: Task, kinds: dict[str, str]) -> dict[str, Any]:
 
 
 def task_of(values: Any) -> Task:
-    """Return the task that :func:`told` described."""
+    """Return the task that `told` described."""
     try:
         started = {str(name): find_rule(kind, parameters) for name, (kind, parameters) in values["started"].items()}
         if values["kind"] not in ("rows", "answers", "idle"):

@@ -27,16 +27,19 @@ _NAME, _SLOT, _PRODUCER = "statistic", (0, 0), "monitor"
 class SharedMonitor:
     """A statistic whose state two machines hold as shares: every update and every release is a durable step of both.
 
-    Privacy
+    Privacy:
         That of the statistic's claim: any number of looks at one machine at a time. This process is the front end: run
         it on neither machine, and start it hardened (``panstream.primitives.memory.process_hardening.ENVIRONMENT``),
         or what it handled in earlier steps may stay in freed memory.
 
-    Parameters
-        statistic: what is asked, with its public parameters. link: how the machines are reached. stream: their
-        ``--stream``. A monitor that is made again, here or elsewhere, goes on where the last one was: the machines keep
-        the opened ``answers`` and ``sequence``, the number of the last update, -1 if none was numbered. After an error
-        in a step a monitor must be made again, since the step may count or not.
+    A monitor that is opened again, here or elsewhere, continues where the last one stopped: the machines store the
+    released ``answers`` and ``sequence``, the number of the last update (-1 if none was numbered). After an error in a
+    step, open a new monitor: the step may count or not.
+
+    Args:
+        statistic: What is asked, with its public parameters.
+        link: How the machines are reached.
+        stream: The ``--stream`` of both machines.
     """
 
     def __init__(self, statistic: SharedStatistic, link: Link, *, stream: str) -> None:

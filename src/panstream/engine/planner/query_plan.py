@@ -58,7 +58,7 @@ class QueryPlan:
 
     @property
     def releases(self) -> int:
-        """Return how many releases are planned, :data:`ENDLESS` without a horizon."""
+        """Return how many releases are planned, `ENDLESS` without a horizon."""
         return _releases_of(self.config)
 
     @property

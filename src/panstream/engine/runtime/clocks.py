@@ -95,7 +95,7 @@ class _WatchedClock:
     passed.
 
     An earlier process left off at ``last``: if it is later than ``until`` at the start, it stands still there.
-    Without ``elapsed`` the clock is believed. It may go back: the stream's own time (:class:`StreamClock`) does not.
+    Without ``elapsed`` the clock is believed. It may go back: the stream's own time (`StreamClock`) does not.
     """
 
     def __init__(

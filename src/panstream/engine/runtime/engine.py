@@ -296,7 +296,7 @@ class Engine:
         return [self.log.find(each) or each if each.unread else each for each in drawn]
 
     def draw(self, name: str) -> list[Release]:
-        """Answer like :meth:`release`, but do not wait for names to be read."""
+        """Answer like `release`, but do not wait for names to be read."""
         self._check_whole()
         query, before = self._queries[self.config.query(name).name], len(self._drawn)
         query.check_asked()

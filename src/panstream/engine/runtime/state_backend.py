@@ -67,7 +67,7 @@ class PendingAnswer:
 
 
 class Held(Protocol):
-    """A running state as the engine sees it; :class:`panstream.core.monitor.Monitor` is one."""
+    """A running state as the engine sees it; `Monitor` is one."""
 
     @property
     def algorithm(self) -> Any:

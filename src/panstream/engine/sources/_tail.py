@@ -15,7 +15,7 @@ _NEWLINE = 0x0A
 
 
 class TailBytes:
-    """A regular file that another program appends to. It ends when it is cut, or at its end after :meth:`finish`."""
+    """A regular file that another program appends to. It ends when it is cut, or at its end after `finish`."""
 
     def __init__(self, path: Path, raw: io.FileIO) -> None:
         status = os.fstat(raw.fileno())

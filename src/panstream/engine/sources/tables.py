@@ -36,7 +36,7 @@ def opened_table(data: Any) -> Any:
 
 
 class TableFeed(Feed):
-    """A table that :func:`opened_table` takes; its memory is the caller's and is never overwritten.
+    """A table that `opened_table` takes; its memory is the caller's and is never overwritten.
 
     With ``name=None`` no position in it is kept: another table is other rows, and counts from its first one.
     """

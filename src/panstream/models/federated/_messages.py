@@ -57,7 +57,7 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes, limit: int = LARGEST_MESSAGE) -> Message:
-        """Read a message; raise InvalidBytes for anything that :meth:`encode` would not have written."""
+        """Read a message; raise InvalidBytes for anything that `encode` would not have written."""
         if len(data) > limit:
             raise InvalidBytes(f"a message must have at most {limit} bytes")
         header, body = read_container(data, MESSAGE, max_header=MAX_MESSAGE_HEADER)

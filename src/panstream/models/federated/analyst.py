@@ -34,7 +34,7 @@ _FAR = 20.0  # standard deviations: a table further off than this did not come f
 
 
 class Channel(Protocol):
-    """A way to one holder: anything with a name that takes bytes and returns bytes, a :class:`Holder` itself included.
+    """A way to one holder: anything with a name that takes bytes and returns bytes, a `Holder` itself included.
 
     ``remote`` channels are asked at the same time, each in a thread.
     """
@@ -48,7 +48,7 @@ class Channel(Protocol):
         """Return whether asking takes long without using this process."""
 
     def answer(self, data: bytes) -> bytes:
-        """Return the bytes of the answer to a question, or raise :class:`panstream.errors.PeerUnreachable`."""
+        """Return the bytes of the answer to a question, or raise `PeerUnreachable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

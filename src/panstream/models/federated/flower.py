@@ -4,7 +4,7 @@
 (``holder="/path/north.toml"``); ``server_app()`` runs the method of the file that the run's configuration names
 (``federation``, ``out``). Flower may start a new process for every message, which is fine: what was answered and
 charged is in the ledger, one-time keys of secure sums included. A round costs seconds there, so methods ask few
-questions with many tables each (three for :class:`FederatedTree`). Secure sums are ours, not Flower's SecAgg+
+questions with many tables each (three for `FederatedTree`). Secure sums are ours, not Flower's SecAgg+
 (docs/howto/flower.md says why): the SuperLink relays openings that are signed by keys the holders have pinned.
 
 Use TLS and node keys (docs/howto/flower.md). Flower's telemetry is switched off by importing this module; set

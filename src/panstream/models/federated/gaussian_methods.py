@@ -41,7 +41,7 @@ _EVIDENCE = 1.0  # log likelihood that a pair must gain over independence
 class IndependentMarginals:
     """Only the N tables of single attributes, at equal shares: Laplace noise at delta = 0, Gaussian noise otherwise.
 
-    ``by_size`` gives larger tables more of the budget, as :class:`FederatedTree` does.
+    ``by_size`` gives larger tables more of the budget, as `FederatedTree` does.
     """
 
     epsilon: float
@@ -84,7 +84,7 @@ class GaussianSums:
     ``sqrt(T/rho)`` per cell where Laplace noise grows with T itself.
 
     Sums are left unclipped; what is known about the noise goes into the estimates
-    (:mod:`panstream.models.federated.estimates`).
+    (`panstream.models.federated.estimates`).
     """
 
     epsilon: float

@@ -29,7 +29,7 @@ class Holder:
     and however it depends on earlier answers, the answers together are (epsilon, delta)-private
     (docs/proofs/federated.md). The records themselves stay in this process's memory: a holder protects against the
     analyst, not against a thief of its own machine. With a ``roster`` it also takes part in secure sums
-    (:mod:`panstream.models.federated.secure_sums`), whose noise it shares with the other members.
+    (`panstream.models.federated.secure_sums`), whose noise it shares with the other members.
 
     >>> from panstream.models.federated import FederatedTree, Federation
     >>> from panstream.models.networks import Domain, Records

@@ -152,7 +152,7 @@ class HolderLedger:
         return answer
 
     def take_secret(self, question: str) -> bytes:
-        """Return the one-time secret of an opening and forget it; call it inside of :meth:`settle`."""
+        """Return the one-time secret of an opening and forget it; call it inside of `settle`."""
         found = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
         if found is None or found[0] is None:
             raise InvalidParameter("this sum was never opened here, or it is already closed")

@@ -1,7 +1,7 @@
 """Sums that can be read only as sums: every holder adds its part of the noise, and masks that cancel over all holders.
 
-Two questions. :class:`OpenSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
-:class:`CloseSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
+Two questions. `OpenSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
+`CloseSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
 sigma²/(M - t), and for each other member adds or subtracts (by the order of names) a mask that both derive from their
 shared secret. One vector tells nothing without all others; the sum of all has the noise that one holder would need,
 even if t members tell the analyst their own vectors. Dropouts after closing leave a sum that nobody can read; a new run
@@ -256,7 +256,7 @@ def write_signing_key(path: Path) -> bytes:
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """Read what :func:`write_signing_key` wrote."""
+    """Read what `write_signing_key` wrote."""
     try:
         key = load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):

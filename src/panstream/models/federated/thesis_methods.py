@@ -85,7 +85,7 @@ class NoisyStatistics(_Sums):
     Sharing the noisy sufficient statistics (Digalakis 2018, Algorithm 3.5).
 
     **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4). With
-    ``secure`` (epsilon, delta) as for :class:`FederatedPairs`: Gaussian noise of one holder on the sums.
+    ``secure`` (epsilon, delta) as for `FederatedPairs`: Gaussian noise of one holder on the sums.
 
     ``clip_at_holder`` sets negative counts to 0 before they are summed, as printed; else it is done after. The cells
     get 1 added.

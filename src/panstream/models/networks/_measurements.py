@@ -53,7 +53,7 @@ class Measured:
         return [slice(int(start), int(start) + size) for start, size in zip(self.starts, self.sizes, strict=True)]
 
     def thinned(self, source: Source) -> Half:
-        """Return (ones, pairs) with more noise, sqrt(1 + g²) times as much; :func:`other_half` is independent of it."""
+        """Return (ones, pairs) with more noise, sqrt(1 + g²) times as much; `other_half` is independent of it."""
         ones = self.ones + _THINNING * spread(self.one_weights) * normal(source, self.ones.shape)
         noise = np.triu(normal(source, self.pairs.shape), 1)
         return ones, self.pairs + _THINNING * spread(self.pair_weights) * (noise + noise.T)

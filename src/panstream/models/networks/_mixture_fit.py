@@ -1,9 +1,9 @@
 """The mixture closest to noisy one- and two-way tables. Only released tables and public figures are read.
 
-Each component is a tilted copy of one forest (:mod:`panstream.models.networks._tilted_forest`), in the simplest case of
+Each component is a tilted copy of one forest (`panstream.models.networks._tilted_forest`), in the simplest case of
 independent attributes. The weighted squared distance from the noisy tables is minimised by Adam (Kingma, Ba 2015) on
 logits, from components that differ from each other by chance. *When to stop* is learned by thinning
-(:mod:`panstream.models.networks._measurements`).
+(`panstream.models.networks._measurements`).
 """
 
 from __future__ import annotations

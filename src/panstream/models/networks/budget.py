@@ -219,7 +219,7 @@ class PureBudget(Budget):
     """Pure epsilon: losses are shares of epsilon.
 
     One-way tables share their noise in groups. One record changes one cell of every table, so tables that are drawn
-    together by :meth:`Source.add_joint_laplace` cost no more than one of them. With D free cells in all, a table of c
+    together by `add_joint_laplace` cost no more than one of them. With D free cells in all, a table of c
     cells gets a mean L1 norm of (D + 1)(1 - 1/c)·2/epsilon: nearly what D cells of its own budget would give, less for
     small tables, more for tables that are small beside the others of their group. So neighbours in size are grouped, by
     dynamic programming over the sorted sizes. Only public sizes decide.

@@ -1,7 +1,7 @@
 """What values a record may hold, declared in advance and never read from the rows.
 
 A domain that is read off private rows is itself a leak: that a category occurs at all says that somebody has it. So
-a :class:`Domain` is written down by hand, or proposed from public metadata by :func:`propose_domain`.
+a `Domain` is written down by hand, or proposed from public metadata by `propose_domain`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Attribute:
 class Domain:
     """The attributes of a table, in order, with every value each of them can take.
 
-    ``attributes`` maps a name to its categories or to :class:`Bins`. ``missing`` names the attributes where "no value"
+    ``attributes`` maps a name to its categories or to `Bins`. ``missing`` names the attributes where "no value"
     is a category of its own: as a mapping it gives the category's label, which is added at the end unless it is
     already there; nulls and values that are not declared then become that category instead of being refused.
 
@@ -150,7 +150,7 @@ class Domain:
 
     @classmethod
     def from_plain(cls, plain: Any) -> Domain:
-        """Read what :meth:`to_plain` wrote, or raise InvalidBytes."""
+        """Read what `to_plain` wrote, or raise InvalidBytes."""
         if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
             raise InvalidBytes("this is not a domain of panstream")
         if plain.get("version") != _VERSION:
@@ -171,7 +171,7 @@ class Domain:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Domain:
-        """Read the JSON that :meth:`to_json` wrote."""
+        """Read the JSON that `to_json` wrote."""
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError):
@@ -180,7 +180,7 @@ class Domain:
 
     @classmethod
     def load(cls, path: str | Path) -> Domain:
-        """Read a file: what :meth:`to_json` wrote, or declarations for :func:`propose_domain` in TOML or JSON."""
+        """Read a file: what `to_json` wrote, or declarations for `propose_domain` in TOML or JSON."""
         plain = read_file(Path(path), "domain file")
         declared = isinstance(plain, dict) and plain.get("format") == _FORMAT
         return cls.from_plain(plain) if declared else propose_domain(plain)
@@ -259,7 +259,7 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
 
     Per attribute: a list of categories; a number of categories (they are called "0", "1", …); or a mapping with
     ``enum`` or ``categories``, or ``type`` ("boolean", "integer", "number") with ``minimum`` and ``maximum`` and
-    optionally ``bins``, or ``edges``; numbers may have ``atoms`` and a ``tail`` (see :class:`Bins`). ``type`` "date"
+    optionally ``bins``, or ``edges``; numbers may have ``atoms`` and a ``tail`` (see `Bins`). ``type`` "date"
     has ``minimum``, ``maximum`` and ``step`` ("day", "week", "month", "quarter", "year"). ``nullable: true`` adds a
     category for missing values, ``missing: "?"`` one that is written as it was read. A Table Schema
     (``{"fields": [{"name": …, "type": …, "constraints": {…}}]}``) is understood as well. Integers with at most ``bins``

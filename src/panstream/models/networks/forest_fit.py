@@ -77,7 +77,7 @@ def fit_forest(
     log-likelihood. Each conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the
     child's own distribution, so no probability is 0.
 
-    Tables are first smoothed along declared bins (:mod:`panstream.models.networks.noisy_tables`). ``records`` is the
+    Tables are first smoothed along declared bins (`panstream.models.networks.noisy_tables`). ``records`` is the
     public
     number of records. Tables of the same attributes are averaged with weights 1/sigma². Without edges, and where noise
     alone would move tables by all they hold, they are replaced by what they mean on average, which is nearer to the
@@ -213,7 +213,7 @@ _LOWEST = -300.0  # exp of a smaller log potential would not survive the product
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by :func:`spanning`.
+    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by `spanning`.
 
     ``order`` lists the attributes so that parents come first; ``parents[v]`` is (parent, edge) or ``None`` for a root.
     """

@@ -2,7 +2,7 @@
 
 Given its component, a record's attributes are independent, or form a forest that is the same for all components but for
 tilts of its tables. Which component a record came from is not part of the record. All two-way tables of the model are
-cheap to compute, so all of them can be fitted at once (:mod:`panstream.models.networks._mixture_fit`).
+cheap to compute, so all of them can be fitted at once (`panstream.models.networks._mixture_fit`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The model nearest to noisy tables of all attributes and pairs. Only released tables and public figures are read.
 
 Four kinds of model are fitted to one half of the thinned noise and compared on the other
-(:mod:`panstream.models.networks._measurements`): independent attributes; a forest; a mixture of products, which holds
+(`panstream.models.networks._measurements`): independent attributes; a forest; a mixture of products, which holds
 many weak
 dependences at once; and a mixture of tilted forests, which also holds attributes that nearly determine each other.
 """

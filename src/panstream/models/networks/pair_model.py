@@ -1,7 +1,7 @@
 """A model of all pairs from one table: noisy one- and two-way tables of everything, and one mixture fitted to them.
 
 A tree keeps d - 1 of the d(d - 1)/2 dependences between d attributes. Where the noise allows it, this learner measures
-all of them and fits one model to them all (:mod:`panstream.models.networks.pair_fit`). The strongest dependences need
+all of them and fits one model to them all (`panstream.models.networks.pair_fit`). The strongest dependences need
 tables
 with the least noise, so a forest is chosen privately, as the tree does, and its edges get tables of their own. Then all
 pairs are looked at, with as much as makes that look clear enough. By what all this released, the rest goes to edges and
@@ -76,7 +76,7 @@ class PairModel(GaussianLearner):
 
     **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share); the shares grow like cells^(2/3).
 
-    Close two- and three-way tables; see :func:`recommended` for when a tree does better.
+    Close two- and three-way tables; see `recommended` for when a tree does better.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)

@@ -1,7 +1,7 @@
 """PrivBayes at pure epsilon: parents chosen privately, noisy tables of their families, a network fitted to them.
 
 Zhang, Cormode, Procopiuc, Srivastava, Xiao (2017), with the scores of that paper, and by default ``score="gain"``: a
-forest grown as in :mod:`panstream.models.networks.tree_network`, under Laplace noise and permute-and-flip.
+forest grown as in `panstream.models.networks.tree_network`, under Laplace noise and permute-and-flip.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The JSON keeps everything, every probability to its last bit; a mixture has its 
 
 BIF is the interchange format that pgmpy, bnlearn and others read. Names and categories in it are single words, so
 everything but letters, digits and ``_`` becomes ``_`` (with a number where two names would meet). The originals stand
-beside them in ``property`` lines, and :func:`from_bif` puts them back. Bins come back as plain categories: BIF has no
+beside them in ``property`` lines, and `from_bif` puts them back. Bins come back as plain categories: BIF has no
 numeric columns. A mixture becomes a network whose first variable, ``component``, is the hidden parent.
 """
 
@@ -67,7 +67,7 @@ def _flat(tables: Sequence[NDArray[np.float64]]) -> list[list[float]]:
 
 
 def from_json(text: str | bytes) -> BayesianNetwork | Mixture:
-    """Read a network that :func:`to_json` wrote; raise InvalidBytes for anything foreign, damaged or too new."""
+    """Read a network that `to_json` wrote; raise InvalidBytes for anything foreign, damaged or too new."""
     content = _content(text)
     domain = Domain.from_plain(content.get("domain"))
     try:
@@ -311,7 +311,7 @@ def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _shown(word: str | None, kind: type) -> Any:
-    """Return what :func:`_hidden` wrote, or None for a property of somebody else."""
+    """Return what `_hidden` wrote, or None for a property of somebody else."""
     try:
         value = json.loads(bytes.fromhex(word or ""))
     except ValueError:

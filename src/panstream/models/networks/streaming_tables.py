@@ -49,28 +49,28 @@ class StreamingTables(Tree):
     table, and closed nodes are released with fresh noise and start again. The rows themselves are never kept. ``tick``
     answers with the number of records so far; ``tables`` and ``model`` read the rest off the same released numbers.
 
-    Privacy
+    Privacy:
         Unit: one record added or removed, anywhere in time (``contributions=K``: a user of at most K records). A record
         is in one cell of each of d(d+1)/2 tables on each of ``levels`` levels. One copy of the state at any time and
         all outputs lose ``epsilon`` and ``delta``; any number of announced copies with a refresh too. Start and release
         noise of a node hide different records, so each uses the whole budget.
 
-    Error
+    Error:
         A cell has noise of variance 2·levels·(nodes in the answer)/(2·rho·share), see ``sigma`` of the tables; the
         shares grow like cells^(2/3). ``records_needed`` says how many records make it small. ``error`` is that of the
         number of records.
 
-    Parameters
-        domain: what values a record may hold. epsilon, delta: total loss; discrete Gaussian noise, or with ``delta=0``
-        discrete Laplace, which grows with the number of tables instead of its root. ``epsilon=math.inf`` switches all
-        noise off, for tests.
-        horizon: how many ticks there will be at most; must be given. contributions, levels, capacity: as in
-        :class:`panstream.algorithms.continual.tree_base.Tree`.
+    Args:
+        epsilon: Total privacy loss; ``math.inf`` switches all noise off, for tests.
+        horizon: How many ticks there will be at most; must be given.
+        domain: What values a record may hold.
+        delta: 0 for discrete Laplace noise, which grows with the number of tables; otherwise
+            discrete Gaussian, which grows with its square root.
 
-    Merging
+    Merging:
         ``a.merge(b)`` adds the tables of two sites that have closed as many slots, and their noise.
 
-    Example
+    Examples:
         >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
         >>> monitor = StreamingTables(domain=domain, epsilon=1.0, delta=1e-6, horizon=2).start()
         >>> monitor.update({"rain": ["no", "yes"] * 1000, "wet": ["no", "yes"] * 1000})

@@ -1,7 +1,7 @@
 """A forest network from one table: noisy one-way tables, edges chosen privately, noisy two-way tables, one joint fit.
 
 The recipe is that of MST (McKenna, Miklau, Sheldon 2021) with five changes, each paid for in the claim: the budget is
-divided by what it can buy (:mod:`panstream.models.networks.budget`); an edge's utility is what it would teach beyond
+divided by what it can buy (`panstream.models.networks.budget`); an edge's utility is what it would teach beyond
 the
 released one-way tables *minus* the noise its table would bring; "no further edge" is a candidate too, and what is then
 left over goes to the tables; larger tables get more budget; an edge fades into independence where noise hides it.

@@ -39,7 +39,7 @@ class PublishedDwork(LiteralDensity):
     It claims 2ε and loses 3.374, 3.423, 3.522, 3.829 at ε = .05, .1, .2, .5; however small ε is, never less than
     ln((1+e⁴)/2) = 3.325. And the bits use only part of their budget: they lose -ln(1 - ε/2) where ε is allowed.
 
-    Example
+    Examples:
         >>> estimator = PublishedDwork(universe=1000, epsilon=0.1)
         >>> round(estimator.claim().epsilon, 3)
         3.423
@@ -64,7 +64,7 @@ class PublishedOptBern(LiteralDensity):
     the ones were checked, not the zeros, and for c > 1/2 these lose more than ε (c = .8, ε = .5: the state alone loses
     4.579).
 
-    Example
+    Examples:
         >>> estimator = PublishedOptBern(universe=1000, epsilon=0.1)
         >>> round(estimator.claim().epsilon, 3)
         1.573
@@ -108,7 +108,7 @@ class PublishedLaplace(LiteralDensity):
     noise and stored values have the same decay rate: against an intruder who saw the value, a user who was re-drawn
     makes an output y far away likelier by a factor that grows like y. No finite loss. It claims 2ε.
 
-    Example
+    Examples:
         >>> PublishedLaplace(universe=1000, epsilon=0.1).claim().epsilon
         inf
     """
@@ -137,7 +137,7 @@ class PublishedQuantisedLaplace(LiteralDensity):
     2.281 at ε = .05, .1, .2, .5. More levels lose more: their outermost points lie further out. And two levels do not
     use the state's budget, they lose ln(2·e^(ε/2) - 1) < ε.
 
-    Example
+    Examples:
         >>> [round(PublishedQuantisedLaplace(universe=9, epsilon=0.1, levels=n).claim().epsilon, 3) for n in (2, 4)]
         [1.613, 3.631]
     """

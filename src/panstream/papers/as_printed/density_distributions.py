@@ -1,6 +1,6 @@
 """What the published density estimators store for a user: two laws, one for users not seen and one for users seen.
 
-Draws come from a :class:`Source`, so a :class:`SeededSource` repeats a run. Levels are drawn by exact coins; real
+Draws come from a `Source`, so a `SeededSource` repeats a run. Levels are drawn by exact coins; real
 values by inverting 53-bit uniforms, as the papers' floating-point code does.
 """
 

@@ -52,11 +52,16 @@ class PublishedPPDS(Algorithm[_PPDSState]):
     OptBern. And at level L the users that count are one residue class modulo 2^L: a stream of even ids only, say, is
     taken for an empty or a full one.
 
-    Parameters
-        sample: how many ids fit into memory. factor, shift: α and β; drawn at the start if not given.
-        integer_noise: a discrete stand-in for the output noise, of the same decay rate, for the enumerator.
+    Args:
+        universe: Number of users (ids 0..U-1).
+        epsilon: The epsilon of the published form; its true loss is in ``claim``.
+        sample: How many ids fit into memory.
+        factor: α; drawn at the start by default.
+        shift: β; drawn at the start by default.
+        integer_noise: A discrete stand-in for the output noise, of the same decay rate, for the
+            enumerator.
 
-    Example
+    Examples:
         >>> estimator = PublishedPPDS(universe=1000, epsilon=0.5, sample=100)
         >>> estimator.claim().epsilon
         inf

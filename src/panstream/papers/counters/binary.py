@@ -20,21 +20,21 @@ from panstream.privacy.continual_loss import binary_levels
 class BinaryMechanism(PartialSums):
     """A running sum over at most ``horizon`` slots from dyadic partial sums, each with its own noisy accumulator.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed (a value from ``lower`` to ``upper``), or with ``unit="slot"`` the whole
         content of a slot exchanged for another. An item enters at most floor(log2 T) + 1 sums; each accumulator starts
         as discrete Laplace noise of rate epsilon/(levels·sensitivity), and its release adds fresh noise of the same
         rate. One unannounced copy of the state at any time and all outputs together lose exactly ``epsilon``; so do any
         number of announced copies, each followed by ``refresh``.
 
-    Error
+    Error:
         With b = levels·sensitivity/epsilon, the answer after slot t holds two draws for each binary digit 1 of t (one
         for the last digit if ticks are one step): variance about 4b²·popcount(t), 2b²·log2(T) on average.
 
-    Parameters
-        horizon: number of slots; a longer stream is refused. The others as in :class:`SlotCounter`.
+    Args:
+        horizon: Number of slots; a longer stream is refused.
 
-    Example
+    Examples:
         >>> monitor = BinaryMechanism(epsilon=1.0, horizon=1000).start()
         >>> monitor.update([1, 0, 1])
         >>> estimate = monitor.tick()

@@ -39,10 +39,10 @@ class ConsistentCount:
     A raised answer is biased, so it has no standard error of its own: that of the noisy answer is passed on. The
     interval is the noisy answer's, extended to the raised answer where that lies outside.
 
-    Parameters
-        most: by how much the count can rise in one slot.
+    Args:
+        most: By how much the count can rise in one slot.
 
-    Example
+    Examples:
         >>> from panstream.papers.counters.binary import BinaryMechanism
         >>> monitor, counts = BinaryMechanism(epsilon=1.0, horizon=100).start(), ConsistentCount(most=1)
         >>> answers = [counts.follow(monitor.tick()).value for _ in range(10)]

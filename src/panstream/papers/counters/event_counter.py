@@ -18,20 +18,20 @@ from panstream.privacy.continual_loss import event_counter_memberships, segment_
 class EventCounter(SlotCounter):
     """A running sum that starts as noise; an output adds the noises of the dyadic segments that hold its time.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. The noises of running
         segments are kept in the state on purpose and the proof counts them in the view. An event moves at most c draws,
         where c is ceil(log2 T), or one more if T is a power of two (with one-step ticks only if T is 2, 4 or 8); all
         draws have rate epsilon/(c·sensitivity), so one copy at any time and all outputs lose exactly ``epsilon``. A
         refresh adds noise to the count and to every running segment, and any number of announced copies costs no more.
 
-    Error
+    Error:
         Every answer holds 1 + ceil(log2 T) draws: variance 2(1 + ceil(log2 T))(c·sensitivity/epsilon)².
 
-    Parameters
-        horizon: number of slots. The others as in :class:`SlotCounter`.
+    Args:
+        horizon: Number of slots.
 
-    Example
+    Examples:
         >>> monitor = EventCounter(epsilon=1.0, horizon=1000).start()
         >>> monitor.update([1, 1])
         >>> monitor.tick().claim.horizon

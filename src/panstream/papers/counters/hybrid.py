@@ -33,22 +33,23 @@ class HybridMechanism(SlotCounter):
     The slots 2**k + 1 .. 2**(k+1) - 1 form an epoch with a bounded counter of horizon 2**k - 1 of its own. An answer
     adds the logarithmic mechanism's sum up to 2**k to the bounded counter's sum since then.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event enters the
         logarithmic mechanism (epsilon/2) and one bounded counter (epsilon/2), both with noise at the start and at the
         release of every sum: one copy at any time and all outputs lose exactly ``epsilon``; any number of announced
         copies with a refresh too.
 
-    Error
+    Error:
         With the binary mechanism, after slot t with k = floor(log2 t): 8(k+1)s² + 16·k²·s²·popcount(t - 2**k) at most,
         s = sensitivity/epsilon.
 
-    Parameters
-        bounded: class name of the counter that is used between powers of two: "BinaryMechanism", "EventCounter",
-            "SimpleCounterI", or one of your own made known by ``panstream.register``.
-        The others as in :class:`SlotCounter`; ``horizon`` may stay None.
+    Args:
+        horizon: How many ticks there will be at most; None for a stream without end.
+        bounded: Class name of the counter that is used between powers of two:
+            "BinaryMechanism", "EventCounter", "SimpleCounterI", or one of your own made known
+            by ``panstream.register``.
 
-    Example
+    Examples:
         >>> monitor = HybridMechanism(epsilon=1.0).start()
         >>> answers = monitor.ticks([1, 0, 1] * 100)
         >>> len(answers), monitor.claim().epsilon

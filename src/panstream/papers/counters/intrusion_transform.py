@@ -7,7 +7,7 @@ by the noise of its release. So one copy and all outputs together lose what the 
 Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
 and closed in one step never meets an intruder and needs no initial noise.
 
-To make a mechanism of your own pan-private, subclass :class:`PartialSums` and say what it ``opens`` and ``closes`` at
+To make a mechanism of your own pan-private, subclass `PartialSums` and say what it ``opens`` and ``closes`` at
 every slot, from which ``places`` it answers, its ``shape`` and its ``memberships``.
 
 Reference: Budaeva et al. 2013, §2.4.4, Theorem 2, with the fresh noise at release.

@@ -18,21 +18,21 @@ from panstream.primitives.noise import Source
 class LogarithmicMechanism(PartialSums):
     """The sum up to the last power of two, for a stream of any length.
 
-    An answer changes at slots 1, 2, 4, 8, ...; in between the last one stands. See :class:`HybridMechanism` for
+    An answer changes at slots 1, 2, 4, 8, ...; in between the last one stands. See `HybridMechanism` for
     answers at every slot.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event lies in one sum;
         its accumulator starts as noise of rate epsilon/sensitivity and closes with fresh noise of that rate. One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
-    Error
+    Error:
         The answer after slot 2**k holds 2(k+1) draws: variance 4(k+1)(sensitivity/epsilon)².
 
-    Parameters
-        As in :class:`SlotCounter`; ``horizon`` may stay None.
+    Args:
+        horizon: How many ticks there will be at most; None for a stream without end.
 
-    Example
+    Examples:
         >>> monitor = LogarithmicMechanism(epsilon=1.0).start()
         >>> answers = monitor.ticks([1] * 8)
         >>> bool(answers.value[4] == answers.value[3])

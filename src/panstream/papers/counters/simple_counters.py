@@ -18,19 +18,19 @@ from panstream.primitives.noise import Source
 class SimpleCounterI(SlotCounter):
     """A running sum that starts as noise, published with fresh noise after every slot.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. All draws have rate
         epsilon/(T·sensitivity). An event of slot t that came before the look moves the start and the t - 1 outputs
         before it; one that came after moves the outputs from t on: at most T draws, so one copy at any time and all
         outputs lose exactly ``epsilon``, and any number of announced copies with a refresh too.
 
-    Error
+    Error:
         Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a handful of slots only.
 
-    Parameters
-        horizon: number of slots. The others as in :class:`SlotCounter`.
+    Args:
+        horizon: Number of slots.
 
-    Example
+    Examples:
         >>> monitor = SimpleCounterI(epsilon=1.0, horizon=3).start()
         >>> monitor.update([1, 1, 0])
         >>> monitor.tick().claim.epsilon
@@ -75,19 +75,19 @@ class SimpleCounterI(SlotCounter):
 class SimpleCounterII(PartialSums):
     """A running sum of noisy slots.
 
-    Privacy
+    Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. Every slot starts as noise
         of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one copy
         at any time and all outputs lose exactly ``epsilon``. What was published is all that stays in the state, so
         one copy in every slot loses no more, nor do announced copies with a refresh.
 
-    Error
+    Error:
         The answer after slot t holds 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².
 
-    Parameters
-        horizon: number of slots, or None for a stream without end. The others as in :class:`SlotCounter`.
+    Args:
+        horizon: Number of slots, or None for a stream without end.
 
-    Example
+    Examples:
         >>> monitor = SimpleCounterII(epsilon=1.0).start()
         >>> len(monitor.ticks([1, 0, 1]))
         3

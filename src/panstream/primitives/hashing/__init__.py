@@ -15,7 +15,7 @@
              mark_integers_packed, mark_strings_packed
 
 Every function takes the user's key, derives its own subkey from it and writes to an array ``out`` of the caller's,
-which :class:`panstream.primitives.memory.scratch.Scratch` can wipe; no hash stays anywhere else. Importing this
+which `Scratch` can wipe; no hash stays anywhere else. Importing this
 package compiles nothing: the loops in ``panstream.primitives.kernels`` are loaded at the first call.
 """
 

@@ -47,7 +47,7 @@ def derive(key: HashKey, label: str) -> HashKey:
 def expand(key: HashKey, label: str, words: int) -> tuple[int, ...]:
     """Return ``words`` pseudo-random integers below 2**64 for the use named ``label``.
 
-    They are the little-endian words of BLAKE2b digests of 64 bytes, personalised as in :func:`derive`, of the
+    They are the little-endian words of BLAKE2b digests of 64 bytes, personalised as in `derive`, of the
     key as 16 bytes, the digest's number (0, 1, ...) as 8 bytes, both little-endian, and the label.
     """
     check_key(key)

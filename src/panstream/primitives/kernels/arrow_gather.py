@@ -102,7 +102,7 @@ def view_offsets(views: NDArray[np.int32], sizes: NDArray[np.int64], offsets: ND
 def gather_views(
     views: NDArray[np.int32], addresses: NDArray[np.uint64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> None:
-    """Copy the bytes of views that :func:`view_offsets` has checked."""
+    """Copy the bytes of views that `view_offsets` has checked."""
     target, inline = np.uint64(data.ctypes.data), np.uint64(views.ctypes.data + 4)
     for i in range(views.shape[0]):
         length = offsets[i + 1] - offsets[i]

@@ -39,7 +39,7 @@ def spread_by_bytes(word: np.uint64, mask: np.uint64) -> np.uint64:
 
 
 def _spread(typingctx: Any, word: Any, mask: Any) -> Any:
-    """Return the same as :func:`spread_by_bytes`."""
+    """Return the same as `spread_by_bytes`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, processor, features = context.codegen().magic_tuple()

@@ -41,7 +41,7 @@ def forbid_dumps() -> None:
 
 
 def permit_reading() -> None:
-    """Let processes of the same user read this one's memory, now and after :func:`forbid_dumps`: for the memory
+    """Let processes of the same user read this one's memory, now and after `forbid_dumps`: for the memory
     drill.
     """
     global _readable

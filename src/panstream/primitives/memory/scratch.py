@@ -1,8 +1,8 @@
 """Working memory that is overwritten before it is given back.
 
-Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from :class:`Scratch`
+Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from `Scratch`
 come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends; registers and the stack below
-are cleared then too (:func:`clear_registers`).
+are cleared then too (`clear_registers`).
 
 >>> with Scratch() as scratch:
 ...     hashes = scratch.array(1000, np.uint64)
@@ -144,7 +144,7 @@ class Scratch:
 
     @property
     def taken(self) -> int:
-        """Return how many arrays were taken, for :meth:`reuse`."""
+        """Return how many arrays were taken, for `reuse`."""
         return len(self._used)
 
     def reuse(self, since: int) -> None:

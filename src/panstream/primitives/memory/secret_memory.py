@@ -4,7 +4,7 @@ Linux has such memory since 5.14 (``memfd_secret``): its pages are mapped for th
 has no way to them. Where it is missing or the limit of locked memory (``RLIMIT_MEMLOCK``) is too low, memory is locked
 and left out of dumps instead; failing that it is ordinary memory.
 
-A process asks for it once, by :func:`keep_states_secret`; the commands that are hardened do. A library does not: the
+A process asks for it once, by `keep_states_secret`; the commands that are hardened do. A library does not: the
 memory is shared with processes forked from this one, so that those could not go on with a state as they would expect.
 What is secret is the state between steps. A step computes in ordinary memory that it overwrites, and a commit writes
 the state to a file, encrypted.

@@ -13,7 +13,7 @@ sizes can be accepted in the same way, with 2^-(33 + j) for a count of 2^tail_pl
 A candidate is accepted if 128 uniform bits are below those of its chance. The kernel computes the chance with an error
 below 2^-117 and leaves the draw open where the two are closer than 2^-96. It does too if a candidate is in the tail, or
 none is accepted: with as many candidates as there are, that has a chance below 2^-64 in all. Only then
-:func:`settle` looks again, with exact chances and as many bits as they need, so the law is the stated one.
+`settle` looks again, with exact chances and as many bits as they need, so the law is the stated one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ of sizes, and an independent bit gives its sign.
 
 U is not rounded: a draw knows its first 63 bits, u, and the table holds b(m) = floor(2^63·G(m)). If u < b(m), then
 U < G(m) whatever the bits to come; if u > b(m), then U > G(m). Only if u = b(m) they decide, with a chance below 2^-46
-a draw. Then :func:`resolve` draws them, and computes G as precisely as they need. So the law is the stated one, with
+a draw. Then `resolve` draws them, and computes G as precisely as they need. So the law is the stated one, with
 its tails; nothing is cut off and no probability is rounded.
 
 G is bounded from both sides by integers. All products are rounded down, and a product of numbers up to 1 carries the

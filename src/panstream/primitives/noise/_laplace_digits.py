@@ -8,7 +8,7 @@ q^(2^places·j). So the digits of r are independent coins, digit i with chance 1
 in a row a coin of chance q^(2^places) shows 1. ``places`` is the least for which that chance is below 2^-128.
 
 A coin compares 128 uniform bits with the first 128 of its chance. Only if they are equal, further bits decide, and
-:func:`settle` draws them: then, and only then, there is more work to do. A draw has at most 120 coins, so that happens
+`settle` draws them: then, and only then, there is more work to do. A draw has at most 120 coins, so that happens
 with a chance below 2^-121, and whatever happens the law is the stated one, with its tails.
 """
 

@@ -13,7 +13,7 @@ from panstream.primitives.noise.source import Source, counter_mode
 class SeededSource(Source):
     """The same draws for the same seed. ``is_secure`` is False: claims made with it read epsilon = inf.
 
-    Unlike :class:`Source` it goes on where it stopped, so one object serves a whole run.
+    Unlike `Source` it goes on where it stopped, so one object serves a whole run.
     """
 
     __slots__ = ("_stream",)

@@ -132,7 +132,7 @@ class Source:
         """Add independent noise of ``law`` to every element of ``values``, in place.
 
         How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
-        elements but for a chance of 2^-121 each (:mod:`panstream.primitives.noise._laplace_digits`).
+        elements but for a chance of 2^-121 each (`panstream.primitives.noise._laplace_digits`).
         """
         if law.numerator is None or not values.size or self._add_many(values, law):
             return
@@ -182,7 +182,7 @@ class Source:
     def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
         """Add noise x to several tables, in place: P(x) proportional to exp(-kappa·max‖x_i‖₁), each x_i with sum 0.
 
-        Exact and for few cells (:mod:`panstream.primitives.noise.lattice_balls`), which also says what is not
+        Exact and for few cells (`panstream.primitives.noise.lattice_balls`), which also says what is not
         overwritten.
         """
         if law.numerator is None:
@@ -245,7 +245,7 @@ class Source:
         """Add independent noise of ``law`` to every element of ``values``, in place.
 
         How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
-        elements but for a chance of 2^-64 each (:mod:`panstream.primitives.noise._gaussian_rejection`).
+        elements but for a chance of 2^-64 each (`panstream.primitives.noise._gaussian_rejection`).
         """
         if law.numerator is None or not values.size or self._add_many(values, law):
             return
@@ -269,7 +269,7 @@ class Source:
     def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
         """Return an index near the largest utility by permute-and-flip (McKenna, Sheldon 2020).
 
-        For the same pure epsilon it is never worse than :meth:`exponential`; its zCDP loss is larger.
+        For the same pure epsilon it is never worse than `exponential`; its zCDP loss is larger.
         """
         return self._choose(utilities, preference, again=False)
 

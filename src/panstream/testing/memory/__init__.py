@@ -6,16 +6,16 @@ needle at every byte alignment and in every usual encoding.
 
 Three parties keep a drill honest:
 
-* the **test** makes the needles (:func:`make_needles`) *after* the target was started, or starts the target with a
+* the **test** makes the needles (`make_needles`) *after* the target was started, or starts the target with a
   fresh interpreter; a forked child would inherit them. It sends some of them to the target as traffic, and keeps back
   others of the same shape as **decoys**;
-* the **target** knows only what the traffic told it, and plants a control value (:func:`plant_control`);
-* the **scanner** is a process of its own, started by :func:`scan`. Needles reach it by a pipe, never by a command line,
+* the **target** knows only what the traffic told it, and plants a control value (`plant_control`);
+* the **scanner** is a process of its own, started by `scan`. Needles reach it by a pipe, never by a command line,
   environment or file, and the target never talks to it.
 
 The scan counts for something only if it can fail: a decoy that is found means the needles are guessable or the scan is
 wrong; a control that is not found means that the scan did not see the target's memory. Either makes the report
-invalid (:attr:`Report.valid`), as does memory that could not be read.
+invalid (`valid`), as does memory that could not be read.
 
 ::
 

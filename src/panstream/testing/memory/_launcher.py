@@ -158,7 +158,7 @@ def scan(
     once wrote, is read, and with ``read_only`` mapped files and code too.
 
     The reader must be allowed to: root, or the same user with Yama's ``ptrace_scope`` 0, or a target that called
-    :func:`permit_scan`.
+    `permit_scan`.
     """
     if sys.platform != "linux":
         raise NotSupported(f"a memory scan reads /proc, which only Linux has; this platform is {sys.platform}")

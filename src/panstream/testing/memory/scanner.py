@@ -64,7 +64,7 @@ class Searcher:
 
     def told(self, pattern: int) -> tuple[int, int]:
         """Return the number of a pattern's needle, and the position of its encoding among those given to
-        :meth:`add`.
+        `add`.
         """
         return self._owner[pattern], self._encoding[pattern]
 

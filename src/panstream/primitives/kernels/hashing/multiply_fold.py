@@ -166,7 +166,7 @@ def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
 def fold_block(
     offsets: NDArray[Any], data: NDArray[np.uint8], length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
 ) -> None:
-    """Write the hash of string ``i`` to ``out[i]``; ``length`` is what :func:`short_length` says of it and others."""
+    """Write the hash of string ``i`` to ``out[i]``; ``length`` is what `short_length` says of it and others."""
     equal = readable(offsets, length, data.size)
     if equal:
         _hash_equal(data, np.int64(offsets[0]), length, keys, out[:equal])

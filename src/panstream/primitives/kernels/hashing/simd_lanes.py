@@ -67,7 +67,7 @@ def _product(builder: Any, left: Any, right: Any) -> Any:
 
 
 def _folded(context: Any, builder: Any, kind: Any, args: Any) -> Any:
-    """Return the hashes of strings from the first five arguments of :data:`fold_lanes`."""
+    """Return the hashes of strings from the first five arguments of `fold_lanes`."""
     size = builder.add(builder.mul(args[2], _WORD(LANES - 1)), _WORD(16))
     first, second = _pairs(builder, place_in(context, builder, kind, args[0], args[1], size), args[2])
     keep = [_each(builder, builder.extract_value(args[3], i)) for i in range(2)]
@@ -89,7 +89,7 @@ def _turned(builder: Any, words: Any, bits: int) -> Any:
 
 
 def _mixed(builder: Any, words: Any, keys: Any) -> Any:
-    """Return what :func:`panstream.primitives.kernels.hashing.integer_mixer.mix` returns for each."""
+    """Return what `mix` returns for each."""
     for key, few, many, factor in ((0, 25, 50, FIRST), (1, 24, 49, SECOND)):
         words = builder.xor(words, _each(builder, builder.extract_value(keys, key)))
         words = builder.xor(words, builder.xor(_turned(builder, words, few), _turned(builder, words, many)))
@@ -98,7 +98,7 @@ def _mixed(builder: Any, words: Any, keys: Any) -> Any:
 
 
 def _cells(builder: Any, hashes: Any, table: Any) -> Any:
-    """Return what :func:`panstream.primitives.kernels.hashing.bitmap_cells.cell_of` returns for each."""
+    """Return what `cell_of` returns for each."""
     buckets, guard = (builder.extract_value(table, i) for i in range(2))
     kind = ir.FunctionType(_WORDS, [_WORDS, ir.IntType(1)])
     zeros = builder.module.declare_intrinsic(f"llvm.cttz.v{LANES}i64", (), kind)
