@@ -1,0 +1,67 @@
+"""The reference of the Python interface has every public name, and griffe finds what the pages show of each."""
+
+import importlib
+import inspect
+import runpy
+from pathlib import Path
+from typing import Any
+
+import griffe
+import pytest
+
+import panstream
+from panstream.core.catalogue import ALGORITHMS
+
+ROOT = Path(__file__).parents[2]
+EXTENSION = ROOT / "docs" / "reference" / "docstrings.py"
+DOCSTRINGS = runpy.run_path(str(EXTENSION))
+EXPORTS = {
+    "api": panstream.__all__,
+    "algorithms": sorted(set(ALGORITHMS) - set(panstream.__all__)),
+    "networks": importlib.import_module("panstream.models.networks").__all__,
+    "federated": importlib.import_module("panstream.models.federated").__all__,
+    "cluster": importlib.import_module("panstream.distributed.sharded").__all__,
+}
+
+
+@pytest.fixture(scope="module")
+def package() -> Any:
+    """Return panstream as mkdocstrings sees it."""
+    extensions = griffe.load_extensions("dataclasses", str(EXTENSION))
+    return griffe.load("panstream", search_paths=[ROOT / "src"], docstring_parser="google", extensions=extensions)
+
+
+def entries(package: Any, page: str) -> list[Any]:
+    return [package[path.removeprefix("panstream.")] for path in DOCSTRINGS["entries"](page)]
+
+
+@pytest.mark.parametrize("page", EXPORTS)
+def test_every_public_name_has_an_entry_where_it_is_defined(page: str) -> None:
+    paths = DOCSTRINGS["entries"](page)
+    names = [path.rpartition(".")[2] for path in paths]
+    assert names == sorted((name for name in EXPORTS[page] if not name.startswith("__")), key=str.lower)
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        thing = getattr(importlib.import_module(module), name)
+        assert (thing.__module__, thing.__qualname__) == (module, name)
+
+
+@pytest.mark.parametrize("page", EXPORTS)
+def test_every_entry_has_a_docstring(package: Any, page: str) -> None:
+    assert not [thing.path for thing in entries(package, page) if not thing.has_docstring]
+
+
+@pytest.mark.parametrize("page", EXPORTS)
+def test_every_parameter_is_described(package: Any, page: str) -> None:
+    """Of algorithms all parameters are, and of everything else if any is; bases may describe them."""
+    missing = []
+    for thing in entries(package, page):
+        documented = getattr(importlib.import_module(thing.parent.path), thing.name)
+        if inspect.isclass(documented) and issubclass(documented, Exception):
+            continue
+        taken = set(inspect.signature(documented).parameters)
+        described = {name.lstrip("*") for name in DOCSTRINGS["described"](thing)}
+        if described or thing.name in ALGORITHMS:
+            missing += [f"{thing.path}({name})" for name in sorted(taken - described)]
+        assert described <= taken, thing.path
+    assert not missing
