@@ -34,8 +34,8 @@ COMMANDS: dict[str, tuple[list[str], type | str, str]] = {  # with where the sig
     "query": (["SELECT COUNT(*) FROM '-'", "--epsilon=1"], PipeBytes, "head"),
     "run": (["panstream.toml", "visits.csv"], drain.__module__, "_take"),
     "send": (["http://127.0.0.1:9", "visits", "visits.csv"], Client, "send_body"),
-    "serve": (["panstream.toml", "--port=0"], _Server, "startup"),
-    "web": (["--site=example.org", "--visitors-per-day=1000", "--listen=127.0.0.1:0"], _Server, "startup"),
+    "serve": (["panstream.toml", "--port=0"], _Server, "_start"),
+    "web": (["--site=example.org", "--visitors-per-day=1000", "--listen=127.0.0.1:0"], _Server, "_start"),
 }
 
 
@@ -47,16 +47,12 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def signalling(real: Callable[..., Any], number: int, *, started: bool) -> Callable[..., Any]:
-    async def starts(*args: Any, **kwargs: Any) -> None:
-        await real(*args, **kwargs)
-        os.kill(os.getpid(), number)
-
+def signalling(real: Callable[..., Any], number: int) -> Callable[..., Any]:
     def works(*args: Any, **kwargs: Any) -> Any:
         os.kill(os.getpid(), number)
         return real(*args, **kwargs)
 
-    return starts if started else works
+    return works
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -75,7 +71,7 @@ def test_exit_code_is_128_and_the_signal(
     options, place, name = COMMANDS[command]
     target = sys.modules[place] if isinstance(place, str) else place
     real = getattr(target, name)
-    monkeypatch.setattr(target, name, signalling(real, number, started=place is _Server))
+    monkeypatch.setattr(target, name, signalling(real, number))
     monkeypatch.setattr(sys.modules[main.__module__], "load", lambda *modules: None)
     monkeypatch.setattr(sys, "argv", ["command", command, *options])
     before = [signal.getsignal(each) for each in SIGNALS]
