@@ -235,6 +235,13 @@ def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: 
         assert engine.release("cropped")[0].record["value"] > 0
 
 
+def test_a_state_that_one_process_stored_is_not_taken_over(tmp_path: Path) -> None:
+    with Engine(settings("bits", directory=tmp_path), zero_noise=True) as engine:
+        engine.apply(batches(["bits"])[0])
+    with pytest.raises(StoreError, match="stored by a single process, without shards: run it without workers"):
+        ClusterEngine(settings("bits", directory=tmp_path), LocalLink(2), zero_noise=True)
+
+
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
