@@ -10,19 +10,24 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Steps
-from panstream.algorithms.continual.sums import KaryTree
+from panstream import Claim, Estimate
+from panstream.algorithms import KaryTree
 from panstream.audit import audit, linear_case, register_case
-from panstream.core.estimate import Estimate
-from panstream.primitives.codec import FieldLayout, noised
-from panstream.primitives.noise import DiscreteLaplace, Source
-from panstream.privacy.claim import Claim
+from panstream.core import DiscreteLaplace, FieldLayout, Source, noised
 from panstream.testing.enumeration import tick, update
 
 
 @dataclass(slots=True)
 class CountState:
     count: NDArray[np.int64] = noised()  # it says so, but it is not
+
+
+@dataclass(slots=True)
+class Rows:
+    rows: NDArray[np.int64]
+
+    def wipe(self) -> None:
+        self.rows[:] = 0
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,10 @@ class NaiveCounter:
     def begin(self, source: Source) -> CountState:
         return CountState(count=np.zeros(1, np.int64))
 
-    def batch(self, values: Any) -> Steps:
-        return Steps(np.array(values))
+    def batch(self, values: Any) -> Rows:
+        return Rows(np.array(values))
 
-    def update(self, state: CountState, batch: Steps, source: Source) -> None:
+    def update(self, state: CountState, batch: Rows, source: Source) -> None:
         state.count += batch.rows.sum()
 
     def tick(self, state: CountState, source: Source) -> Estimate:

@@ -17,10 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from panstream.engine.config.config import load_config
-from panstream.engine.reporting.export import answers
-from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine import Engine, answers, feed, load_config
 
 HERE = Path(__file__).parent
 VISITS = HERE / "data" / "clinic.csv.gz"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from shared.band_plot import draw, target
 
-from panstream.algorithms.continual.sums import ContinualCount
+from panstream import ContinualCount
 
 EPSILON, DAYS = 1.0, 60
 

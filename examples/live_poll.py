@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from shared.band_plot import draw, target
 
-from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
+from panstream import ContinualMean, ContinualVariance
 from panstream.privacy import sequential
 
 EPSILON, MINUTES = 1.0, 180

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from shared.band_plot import draw, target
 
-from panstream.algorithms.continual.sums import ContinualSum
-from panstream.algorithms.continual.windowed_sum import WindowedSum
-from panstream.papers.as_printed.counters import PublishedPointNoise
+from panstream import ContinualSum, WindowedSum
+from panstream.papers import PublishedPointNoise
 
 EPSILON, MOST, FILMS, RATINGS, MACHINES = 1.0, 10, 12, 5000, 4
 

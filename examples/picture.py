@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from panstream.algorithms.density import OptBern
-from panstream.primitives.packed_bits import unpacked
 
 ROOT = Path(__file__).parents[1]
 PATIENTS, EPSILON, DAYS = 50_000, 1.0, 30
@@ -36,7 +35,11 @@ def main() -> None:
     left.set(xlabel="day of the month", ylabel="patients so far", title="30 daily releases, epsilon 1 in total")
     left.legend(frameon=False, loc="lower right")
     left.spines[["top", "right"]].set_visible(False)
-    right.imshow(unpacked(monitor.state.bits, 100 * 100).reshape(100, 100), cmap="Blues", interpolation="nearest")
+    right.imshow(
+        np.unpackbits(monitor.state.bits, bitorder="little")[: 100 * 100].reshape(100, 100),
+        cmap="Blues",
+        interpolation="nearest",
+    )
     right.set(title="the memory an intruder copies", xticks=[], yticks=[], xlabel="10,000 of 50,000 noisy bits")
     figure.tight_layout()
     target = ROOT / "docs" / "pictures" / "clinic.svg"

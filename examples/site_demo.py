@@ -11,11 +11,8 @@ from pathlib import Path
 
 from shared.site_traffic import last_midnight, traffic
 
-from panstream.engine.config.config import load_config
+from panstream.engine import Engine, RowSchema, Selector, load_config
 from panstream.engine.presets.website import Site, propose, to_toml
-from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.formats.arrow_columns import from_arrow
 
 SHOWN = ("visitors per day", "page views per day", "devices [device=mobile]")

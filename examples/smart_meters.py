@@ -15,8 +15,7 @@ from rich.progress import track
 from rich.table import Table
 from shared.band_plot import draw, target
 
-from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
-from panstream.algorithms.continual.sums import ContinualSum
+from panstream import ContinualMean, ContinualSum, ContinualVariance
 
 EPSILON, MOST, METERS = 1.0, 10.0, 1000  # kilowatts: what the main fuse lets through
 

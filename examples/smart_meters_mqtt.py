@@ -14,9 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from shared.broker import mosquitto, publish
 
-from panstream.engine.config.config import read_config
-from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine import Engine, feed, read_config
 
 HOMES, HOURS = 5, 24
 CONFIG = {

@@ -10,8 +10,8 @@ quarter the tables are published, and a network is learned from them. Run it:
 
 import numpy as np
 
+from panstream.core import Source
 from panstream.models.networks import Bins, Domain, Records, StreamingTables, balanced_sample, compare
-from panstream.primitives.noise import Source
 
 DOMAIN = Domain(
     {

@@ -5,12 +5,12 @@ Learns a tree network from 8,000 real rows at epsilon = 1, delta = 1e-9, and wri
     python examples/synthetic_table.py [OUT.csv]
 """
 
+import csv
 import sys
 from pathlib import Path
 
+from panstream.core import Source
 from panstream.models.networks import Domain, Records, TreeNetwork, balanced_sample, compare
-from panstream.primitives.inputs.table_files import write_columns
-from panstream.primitives.noise import Source
 
 DATA = Path(__file__).parent / "data"
 
@@ -33,7 +33,8 @@ def main() -> None:
     found = compare(rows, synthetic)
     print(f"distance of one-way marginals {found.mean_one_way:.4f}, of two-way marginals {found.mean_two_way:.4f}")
     if len(sys.argv) > 1:
-        write_columns(Path(sys.argv[1]), columns)
+        with open(sys.argv[1], "w", newline="") as file:
+            csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
         print(f"written to {sys.argv[1]}")
 
 

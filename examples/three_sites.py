@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms import Bitmap
 
 USERS, SHARED, RUNS = 60_000, 0.3, 12
 

@@ -15,7 +15,7 @@ from pyarrow import csv, parquet
 from rich.console import Console
 from rich.table import Table
 
-from panstream.algorithms.auto import DistinctCount
+from panstream import DistinctCount
 
 BUNDLED = Path(__file__).parent / "data" / "nasa_hosts.txt.gz"
 EPSILON, BATCH = 1.0, 5_000

@@ -23,9 +23,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from panstream.models.federated.secure_sums import write_signing_key
-from panstream.models.networks.serialization import load, read_about
-from panstream.primitives.certificates import Authority
+from panstream.models.federated import Authority, write_signing_key
+from panstream.models.networks import load, read_about
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data" / "hospitals"

@@ -21,7 +21,7 @@ import numpy as np
 
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import StoreError
-from panstream.primitives.certificates import Authority
+from panstream.models.federated import Authority
 
 USERS, HERE, BLIND = 2000, range(0, 2000, 4), 0.2
 CONFIG = """

@@ -7,10 +7,8 @@ compiler.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from panstream.core.catalogue import ALGORITHMS
+from panstream.primitives.lazy_exports import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -46,11 +44,4 @@ _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
 __all__ = sorted([*_DOORS, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _DOORS:
-        raise AttributeError(f"module 'panstream' has no attribute {name!r}")
-    return getattr(importlib.import_module(_DOORS[name]), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_exports(__name__, _DOORS)

@@ -1,5 +1,5 @@
 """The analyst's side: asks, adds up, writes the network."""
 
-from panstream.models.federated.flower import server_app
+from panstream.models.federated import server_app
 
 app = server_app()

@@ -1,1 +1,55 @@
-"""What every algorithm implements or returns: Algorithm, Monitor, Estimate."""
+"""What every algorithm implements or returns, and what it draws from: all that an algorithm of your own needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from panstream.primitives.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from panstream.core.algorithm import Algorithm as Algorithm
+    from panstream.core.algorithm import Continual as Continual
+    from panstream.core.estimate import Estimate as Estimate
+    from panstream.core.estimate import Estimates as Estimates
+    from panstream.core.monitor import Monitor as Monitor
+    from panstream.core.registry import register as register
+    from panstream.core.shardable import Divisible as Divisible
+    from panstream.core.shardable import DivisibleTables as DivisibleTables
+    from panstream.primitives.codec import FieldLayout as FieldLayout
+    from panstream.primitives.codec import noise as noise
+    from panstream.primitives.codec import noised as noised
+    from panstream.primitives.codec import public as public
+    from panstream.primitives.codec import published as published
+    from panstream.primitives.noise import Coin as Coin
+    from panstream.primitives.noise import DiscreteGaussian as DiscreteGaussian
+    from panstream.primitives.noise import DiscreteLaplace as DiscreteLaplace
+    from panstream.primitives.noise import Preference as Preference
+    from panstream.primitives.noise import SeededSource as SeededSource
+    from panstream.primitives.noise import Source as Source
+
+_MODULES = {
+    "Algorithm": "panstream.core.algorithm",
+    "Coin": "panstream.primitives.noise",
+    "Continual": "panstream.core.algorithm",
+    "DiscreteGaussian": "panstream.primitives.noise",
+    "DiscreteLaplace": "panstream.primitives.noise",
+    "Divisible": "panstream.core.shardable",
+    "DivisibleTables": "panstream.core.shardable",
+    "Estimate": "panstream.core.estimate",
+    "Estimates": "panstream.core.estimate",
+    "FieldLayout": "panstream.primitives.codec",
+    "Monitor": "panstream.core.monitor",
+    "Preference": "panstream.primitives.noise",
+    "SeededSource": "panstream.primitives.noise",
+    "Source": "panstream.primitives.noise",
+    "noise": "panstream.primitives.codec",
+    "noised": "panstream.primitives.codec",
+    "public": "panstream.primitives.codec",
+    "published": "panstream.primitives.codec",
+    "register": "panstream.core.registry",
+}
+
+__all__ = sorted(_MODULES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

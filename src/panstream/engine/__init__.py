@@ -4,3 +4,39 @@ Here belong the configuration, SQL and its plans, ``feeds`` that rows come from,
 schedule and make both durable, one-off questions, and what people are told of either. What an answer costs is computed
 by the algorithms and ``privacy``, not here.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from panstream.primitives.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from panstream.engine.config.config import Config as Config
+    from panstream.engine.config.config import load_config as load_config
+    from panstream.engine.config.config import read_config as read_config
+    from panstream.engine.reporting.explain import explain as explain
+    from panstream.engine.reporting.export import answers as answers
+    from panstream.engine.rows.row_batch import RowSchema as RowSchema
+    from panstream.engine.runtime.engine import Engine as Engine
+    from panstream.engine.runtime.ingest import feed as feed
+    from panstream.engine.runtime.selector import Selector as Selector
+    from panstream.engine.sources import TableFeed as TableFeed
+
+_MODULES = {
+    "Config": "panstream.engine.config.config",
+    "Engine": "panstream.engine.runtime.engine",
+    "RowSchema": "panstream.engine.rows.row_batch",
+    "Selector": "panstream.engine.runtime.selector",
+    "TableFeed": "panstream.engine.sources",
+    "answers": "panstream.engine.reporting.export",
+    "explain": "panstream.engine.reporting.explain",
+    "feed": "panstream.engine.runtime.ingest",
+    "load_config": "panstream.engine.config.config",
+    "read_config": "panstream.engine.config.config",
+}
+
+__all__ = sorted(_MODULES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -8,6 +8,7 @@ shipped code. No other room computes a loss.
 
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
 from panstream.privacy.composition import group, parallel, per_holder, repeated, sequential
+from panstream.privacy.joint_loss import pair_loss
 from panstream.privacy.ledger import Ledger
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Ledger",
     "Unit",
     "group",
+    "pair_loss",
     "parallel",
     "per_holder",
     "repeated",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from panstream.algorithms.planning.density import accuracy, sample_size
-from panstream.algorithms.planning.density_plan import density_plan
+from panstream.algorithms.planning.density_comparison import density_plan
 from panstream.algorithms.planning.density_published import (
     DWORK,
     OPTBERN,

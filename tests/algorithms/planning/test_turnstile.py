@@ -9,8 +9,8 @@ import pytest
 
 from panstream.algorithms.planning.tables import Plan
 from panstream.algorithms.planning.turnstile import (
-    epsilon_needed,
-    error_of,
+    counter_epsilon,
+    counter_error,
     turnstile_plan,
 )
 from panstream.algorithms.turnstile.block_counter import BlockCounter
@@ -32,11 +32,11 @@ COUNTERS: list[tuple[ModularCounter, int | None]] = [
 
 @pytest.mark.parametrize(("counter", "users"), COUNTERS, ids=lambda value: type(value).__name__)
 def test_error_and_epsilon_are_inverse(counter: ModularCounter, users: int | None) -> None:
-    error = error_of(counter, 0.05, users=users)
-    assert epsilon_needed(counter, error * (1 + 1e-6), 0.05, users=users) == pytest.approx(1.0, rel=1e-3)
-    assert epsilon_needed(counter, 2 * error, 0.05, users=users) < 1.0
+    error = counter_error(counter, 0.05, users=users)
+    assert counter_epsilon(counter, error * (1 + 1e-6), 0.05, users=users) == pytest.approx(1.0, rel=1e-3)
+    assert counter_epsilon(counter, 2 * error, 0.05, users=users) < 1.0
     with pytest.raises(InvalidParameter, match="not reached"):
-        epsilon_needed(counter, 1e-6, 0.05, users=users)
+        counter_epsilon(counter, 1e-6, 0.05, users=users)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_planned_error_is_kept_in_simulation() -> None:
         with source:
             state = counter.begin(source)
             counter.update(state, batch, source)
-            outside += abs(counter.release(state, source).unbiased - truth) > error_of(counter, beta)
+            outside += abs(counter.release(state, source).unbiased - truth) > counter_error(counter, beta)
     assert outside <= runs * beta + 5 * math.sqrt(runs * beta * (1 - beta))
     assert outside >= 0.3 * runs * beta  # and the plan does not just promise too much
 
@@ -95,7 +95,7 @@ def test_net_weights_below_zero_cost_readings_and_need_a_known_universe() -> Non
     above, below = (plan("heavy hitters", threshold=4, largest=20, min_net_weight=least) for least in (None, -9))
     assert [row.name for row in below.rows] == ["HeavyHitterCount", "ProfileSketch"]
     readings = HeavyHitterCount(universe=20_000, epsilon=1.0, threshold=4, min_net_weight=-9, largest=20)
-    assert below.rows[0].error == error_of(readings) > 1.5 * above.rows[0].error
+    assert below.rows[0].error == counter_error(readings) > 1.5 * above.rows[0].error
     with pytest.raises(InvalidParameter, match="universe must be given where net weights may end below 0"):
         plan("heavy hitters", threshold=4, universe=None, total_weight=1000, min_net_weight=-9)
 

@@ -4,3 +4,73 @@
 ``density_published`` and ``continual`` have the papers' own bounds. ``text`` prints the plans. Nothing here draws
 noise or reads rows.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from panstream.primitives.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from panstream.algorithms.planning.continual import average_bound as average_bound
+    from panstream.algorithms.planning.continual import binary_bound as binary_bound
+    from panstream.algorithms.planning.continual import concentration as concentration
+    from panstream.algorithms.planning.continual import conjectured_bound as conjectured_bound
+    from panstream.algorithms.planning.continual import corollary_one as corollary_one
+    from panstream.algorithms.planning.continual import epsilon_for as epsilon_for
+    from panstream.algorithms.planning.continual import event_counter_bound as event_counter_bound
+    from panstream.algorithms.planning.continual import unbounded_sum_bound as unbounded_sum_bound
+    from panstream.algorithms.planning.continual import variance_bound as variance_bound
+    from panstream.algorithms.planning.density import accuracy as accuracy
+    from panstream.algorithms.planning.density import epsilon_needed as epsilon_needed
+    from panstream.algorithms.planning.density import failure_probability as failure_probability
+    from panstream.algorithms.planning.density import sample_size as sample_size
+    from panstream.algorithms.planning.density_comparison import density_plan as density_plan
+    from panstream.algorithms.planning.density_published import ppds_capacity as ppds_capacity
+    from panstream.algorithms.planning.density_published import ppds_failure as ppds_failure
+    from panstream.algorithms.planning.density_published import ppds_level as ppds_level
+    from panstream.algorithms.planning.density_published import roth_sample_size as roth_sample_size
+    from panstream.algorithms.planning.distinct import bitmap_buckets as bitmap_buckets
+    from panstream.algorithms.planning.distinct import bitmap_epsilon as bitmap_epsilon
+    from panstream.algorithms.planning.distinct import bitmap_error as bitmap_error
+    from panstream.algorithms.planning.distinct import break_even_density as break_even_density
+    from panstream.algorithms.planning.moments import moments_plan as moments_plan
+    from panstream.algorithms.planning.tables import Plan as Plan
+    from panstream.algorithms.planning.turnstile import counter_epsilon as counter_epsilon
+    from panstream.algorithms.planning.turnstile import counter_error as counter_error
+    from panstream.algorithms.planning.turnstile import turnstile_plan as turnstile_plan
+
+_MODULES = {
+    "Plan": "panstream.algorithms.planning.tables",
+    "accuracy": "panstream.algorithms.planning.density",
+    "average_bound": "panstream.algorithms.planning.continual",
+    "binary_bound": "panstream.algorithms.planning.continual",
+    "bitmap_buckets": "panstream.algorithms.planning.distinct",
+    "bitmap_epsilon": "panstream.algorithms.planning.distinct",
+    "bitmap_error": "panstream.algorithms.planning.distinct",
+    "break_even_density": "panstream.algorithms.planning.distinct",
+    "concentration": "panstream.algorithms.planning.continual",
+    "conjectured_bound": "panstream.algorithms.planning.continual",
+    "corollary_one": "panstream.algorithms.planning.continual",
+    "counter_epsilon": "panstream.algorithms.planning.turnstile",
+    "counter_error": "panstream.algorithms.planning.turnstile",
+    "density_plan": "panstream.algorithms.planning.density_comparison",
+    "epsilon_for": "panstream.algorithms.planning.continual",
+    "epsilon_needed": "panstream.algorithms.planning.density",
+    "event_counter_bound": "panstream.algorithms.planning.continual",
+    "failure_probability": "panstream.algorithms.planning.density",
+    "moments_plan": "panstream.algorithms.planning.moments",
+    "ppds_capacity": "panstream.algorithms.planning.density_published",
+    "ppds_failure": "panstream.algorithms.planning.density_published",
+    "ppds_level": "panstream.algorithms.planning.density_published",
+    "roth_sample_size": "panstream.algorithms.planning.density_published",
+    "sample_size": "panstream.algorithms.planning.density",
+    "turnstile_plan": "panstream.algorithms.planning.turnstile",
+    "unbounded_sum_bound": "panstream.algorithms.planning.continual",
+    "variance_bound": "panstream.algorithms.planning.continual",
+}
+
+__all__ = sorted(_MODULES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -2,8 +2,8 @@
 pairs.
 
 =====================================  ======================================================================
-``error_of(counter, beta)``            the error that is exceeded with probability at most ``beta``
-``epsilon_needed(counter, error)``     the smallest epsilon at which that error is kept
+``counter_error(counter, beta)``            the error that is exceeded with probability at most ``beta``
+``counter_epsilon(counter, error)``     the smallest epsilon at which that error is kept
 ``turnstile_plan(question, ...)``      every counter that can answer the question, the best first
 =====================================  ======================================================================
 """
@@ -49,11 +49,11 @@ class _Row:
     note: str = column("note")
 
 
-def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
+def counter_error(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
     """Return the error of a counter that is exceeded with probability at most ``beta``, at ``users`` if it depends on
     them.
 
-    >>> round(error_of(LegendreCounter(universe=20_000, epsilon=1.0), 0.05))
+    >>> round(counter_error(LegendreCounter(universe=20_000, epsilon=1.0), 0.05))
     666
     """
     if users is not None and isinstance(counter, LegendreCounter) and counter.placement.open:
@@ -61,16 +61,16 @@ def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None =
     return counter.error(beta=beta)
 
 
-def epsilon_needed(counter: ModularCounter, error: float, beta: float = 0.05, *, users: int | None = None) -> float:
+def counter_epsilon(counter: ModularCounter, error: float, beta: float = 0.05, *, users: int | None = None) -> float:
     """Return the smallest epsilon at which the counter, otherwise as given, keeps ``error``: the inverse of
-    ``error_of``.
+    ``counter_error``.
 
-    >>> round(epsilon_needed(LegendreCounter(universe=20_000, epsilon=9.0), 666.3), 2)
+    >>> round(counter_epsilon(LegendreCounter(universe=20_000, epsilon=9.0), 666.3), 2)
     1.0
     """
 
     def suffices(epsilon: float) -> bool:
-        return error_of(replace(counter, epsilon=epsilon), beta, users=users) <= error
+        return counter_error(replace(counter, epsilon=epsilon), beta, users=users) <= error
 
     if not suffices(MAX_EPSILON):
         raise InvalidParameter(f"error={error:g} is not reached at any epsilon up to {MAX_EPSILON:g}")
@@ -231,7 +231,7 @@ def _row(
     return _Row(
         name=type(counter).__name__,
         setting=setting,
-        error=error_of(counter, beta, users=users),
+        error=counter_error(counter, beta, users=users),
         bias=bias,
         state_bytes=8 * counter.cells,
         note=note,

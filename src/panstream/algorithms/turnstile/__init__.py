@@ -10,5 +10,14 @@ from panstream.algorithms.turnstile.inner_product import InnerProduct
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.algorithms.turnstile.second_moment import SecondMoment
+from panstream.algorithms.turnstile.statistic import Statistic
 
-__all__ = ["BlockCounter", "HeavyHitterCount", "InnerProduct", "LegendreCounter", "ProfileSketch", "SecondMoment"]
+__all__ = [
+    "BlockCounter",
+    "HeavyHitterCount",
+    "InnerProduct",
+    "LegendreCounter",
+    "ProfileSketch",
+    "SecondMoment",
+    "Statistic",
+]

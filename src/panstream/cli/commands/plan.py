@@ -23,7 +23,7 @@ def _density(
     as_json: AsJson = False,
 ) -> None:
     """How many users must be watched for a density within ALPHA: ours, the papers', and Roth's bound."""
-    from panstream.algorithms.planning.density_plan import density_plan
+    from panstream.algorithms.planning.density_comparison import density_plan
 
     with outcome(refused=2):
         plan = density_plan(epsilon, alpha, beta, universe)

@@ -7,17 +7,22 @@ Here belongs what divides states, moves cells and drives workers; what touches a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from panstream.distributed.sharded.dataframes import distinct, run
+    from panstream.distributed.sharded.dask_setup import local_cluster as local_cluster
+    from panstream.distributed.sharded.dataframes import distinct as distinct
+    from panstream.distributed.sharded.dataframes import run as run
 
-__all__ = ["distinct", "run"]
+_MODULES = {
+    "distinct": "panstream.distributed.sharded.dataframes",
+    "local_cluster": "panstream.distributed.sharded.dask_setup",
+    "run": "panstream.distributed.sharded.dataframes",
+}
 
+__all__ = sorted(_MODULES)
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from panstream.distributed.sharded import dataframes as lakes
-
-    return getattr(lakes, name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

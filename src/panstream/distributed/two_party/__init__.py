@@ -1,3 +1,23 @@
 """The two machines that hold shares, and the front end that deals to them: steps that are durable on both or on
 neither, the wire between them, and the engine's states on top.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from panstream.primitives.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from panstream.distributed.two_party.local import LocalLink as LocalLink
+    from panstream.distributed.two_party.monitor import SharedMonitor as SharedMonitor
+
+_MODULES = {
+    "LocalLink": "panstream.distributed.two_party.local",
+    "SharedMonitor": "panstream.distributed.two_party.monitor",
+}
+
+__all__ = sorted(_MODULES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

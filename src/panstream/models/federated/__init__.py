@@ -6,35 +6,52 @@ answers and costs, holders and their ledgers, the ways between both sides, and t
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-_NAMES = {
-    "AverageScores": "thesis_methods",
-    "DistributedParameters": "thesis_methods",
-    "FederatedModel": "analyst",
-    "FederatedPairs": "federated_pairs",
-    "FederatedTree": "gaussian_methods",
-    "Federation": "analyst",
-    "GaussianSums": "gaussian_methods",
-    "Holder": "holder",
-    "HolderLedger": "ledger",
-    "IndependentMarginals": "gaussian_methods",
-    "MajorityVoting": "thesis_methods",
-    "NoisyModel": "thesis_methods",
-    "NoisyStatistics": "thesis_methods",
-    "Roster": "secure_sums",
+from panstream.primitives.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from panstream.models.federated.analyst import FederatedModel as FederatedModel
+    from panstream.models.federated.analyst import Federation as Federation
+    from panstream.models.federated.federated_pairs import FederatedPairs as FederatedPairs
+    from panstream.models.federated.flower import client_app as client_app
+    from panstream.models.federated.flower import server_app as server_app
+    from panstream.models.federated.gaussian_methods import FederatedTree as FederatedTree
+    from panstream.models.federated.gaussian_methods import GaussianSums as GaussianSums
+    from panstream.models.federated.gaussian_methods import IndependentMarginals as IndependentMarginals
+    from panstream.models.federated.holder import Holder as Holder
+    from panstream.models.federated.ledger import HolderLedger as HolderLedger
+    from panstream.models.federated.secure_sums import Roster as Roster
+    from panstream.models.federated.secure_sums import write_signing_key as write_signing_key
+    from panstream.models.federated.thesis_methods import AverageScores as AverageScores
+    from panstream.models.federated.thesis_methods import DistributedParameters as DistributedParameters
+    from panstream.models.federated.thesis_methods import MajorityVoting as MajorityVoting
+    from panstream.models.federated.thesis_methods import NoisyModel as NoisyModel
+    from panstream.models.federated.thesis_methods import NoisyStatistics as NoisyStatistics
+    from panstream.primitives.certificates import Authority as Authority
+
+_MODULES = {
+    "Authority": "panstream.primitives.certificates",
+    "AverageScores": "panstream.models.federated.thesis_methods",
+    "DistributedParameters": "panstream.models.federated.thesis_methods",
+    "FederatedModel": "panstream.models.federated.analyst",
+    "FederatedPairs": "panstream.models.federated.federated_pairs",
+    "FederatedTree": "panstream.models.federated.gaussian_methods",
+    "Federation": "panstream.models.federated.analyst",
+    "GaussianSums": "panstream.models.federated.gaussian_methods",
+    "Holder": "panstream.models.federated.holder",
+    "HolderLedger": "panstream.models.federated.ledger",
+    "IndependentMarginals": "panstream.models.federated.gaussian_methods",
+    "MajorityVoting": "panstream.models.federated.thesis_methods",
+    "NoisyModel": "panstream.models.federated.thesis_methods",
+    "NoisyStatistics": "panstream.models.federated.thesis_methods",
+    "Roster": "panstream.models.federated.secure_sums",
+    "client_app": "panstream.models.federated.flower",
+    "server_app": "panstream.models.federated.flower",
+    "write_signing_key": "panstream.models.federated.secure_sums",
 }
 
-__all__ = sorted(_NAMES)
+__all__ = sorted(_MODULES)
 
-
-def __getattr__(name: str) -> Any:
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'panstream.models.federated' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"panstream.models.federated.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

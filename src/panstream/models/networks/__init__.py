@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from panstream.models.networks.bins import Bins
-from panstream.models.networks.budget import Split
+from panstream.models.networks.budget import PureBudget, Split
 from panstream.models.networks.conditioning import Conditioned, conditioned
 from panstream.models.networks.contingency import compare, contingency, pairwise
 from panstream.models.networks.domain import Attribute, Domain, propose_domain
@@ -24,7 +24,16 @@ from panstream.models.networks.pair_model import PairModel, recommended
 from panstream.models.networks.privbayes import PrivBayes
 from panstream.models.networks.records import Records
 from panstream.models.networks.sampling import balanced_sample, sample
-from panstream.models.networks.serialization import from_bif, from_json, load, save, seven_attributes, to_bif, to_json
+from panstream.models.networks.serialization import (
+    from_bif,
+    from_json,
+    load,
+    read_about,
+    save,
+    seven_attributes,
+    to_bif,
+    to_json,
+)
 from panstream.models.networks.structure_search import (
     chow_liu,
     fit_tables,
@@ -50,6 +59,7 @@ __all__ = [
     "NoisyTable",
     "PairModel",
     "PrivBayes",
+    "PureBudget",
     "Records",
     "Split",
     "StreamingTables",
@@ -74,6 +84,7 @@ __all__ = [
     "noisy_entropy_error",
     "pairwise",
     "propose_domain",
+    "read_about",
     "recommended",
     "sample",
     "save",

@@ -1,0 +1,27 @@
+"""Public names of a package that are imported when they are first used.
+
+A package that imports what it exports makes every import of one of its modules pay for all of them. Type checkers do
+not see these names: a package lists them once more under ``TYPE_CHECKING``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        modules: The module of every public name.
+    """
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(modules[name]), name)
+
+    return load, lambda: sorted(modules)
