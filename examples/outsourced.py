@@ -1,4 +1,4 @@
-"""Ratings handed to rented machines: noise on every point before it leaves the house, of the right size.
+"""Ratings handed to rented machines: noise on every point before it leaves its owner, of the right size.
 
 The recipe "add Lap(1/epsilon) to each data point" loses N·epsilon for points from 0 to N. Here each rating gets noise
 of scale N/epsilon, so what the machines see, and all they compute, loses epsilon for one rating. The second way keeps
@@ -36,7 +36,7 @@ def main() -> None:
     home = np.diff(sums.unclipped[ends], prepend=0.0) / RATINGS
 
     table = Table(title=f"Mean rating of {FILMS} films from {RATINGS:,} ratings each", title_justify="left")
-    for column in ("film", "truth", "by the machines", "from sums kept locally"):
+    for column in ("film", "truth", "by the machines", "from sums held locally"):
         table.add_column(column, justify="right")
     truth = ratings.mean(axis=1)
     for film in range(FILMS):
@@ -49,7 +49,7 @@ def main() -> None:
     literal = PublishedPointNoise(epsilon=EPSILON, horizon=slots, bound=MOST)
     losses.add_row("Lap(1/epsilon)", f"{EPSILON:g}", f"{literal.claim().epsilon:g}")
     losses.add_row("Lap(10/epsilon)", f"{EPSILON:g}", f"{points.claim.epsilon:g}")
-    losses.add_row("none: sums kept locally", f"{EPSILON:g}", f"{sums.claim.epsilon:g}")
+    losses.add_row("none: sums held locally", f"{EPSILON:g}", f"{sums.claim.epsilon:g}")
     console.print(losses)
     panel = {"x": np.arange(1, FILMS + 1), "low": mean - half, "high": mean + half, "estimate": mean, "truth": truth}
     draw(out, [panel | {"title": "mean ratings by rented machines", "xlabel": "film", "ylabel": "mean rating"}])

@@ -50,7 +50,7 @@ def page() -> str:
         "",
         "## Limits",
         "",
-        "Defaults; sizes in bytes, times in seconds. Kept by token; connections also by address, while they are open.",
+        "Defaults; sizes in bytes, times in seconds. Counted by token; connections also by address, while open.",
         "",
     ]
     lines += ["| limit | default |", "| --- | --- |"]

@@ -2,7 +2,7 @@
 
 A block that cannot run here (it waits for ever, or needs systemd, Docker, root or another machine) has a comment above,
 ``<!-- not run: why -->``. Its shell syntax is checked, and that every command and option of panstream in it exists.
-``<!-- kept running -->`` marks a server that the blocks after it talk to, here on a free port.
+``<!-- left running -->`` marks a server that the blocks after it talk to, here on a free port.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from panstream.cli.app import app
 from tests.docs.core_install import ROOT, core_install, run
 from tests.ports import free_port
 
-FENCE = re.compile(r"(?sm)^(?:<!-- (?P<why>not run: [^\n]+|kept running) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```")
+FENCE = re.compile(r"(?sm)^(?:<!-- (?P<why>not run: [^\n]+|left running) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```")
 
 
 class Block(NamedTuple):
@@ -107,7 +107,7 @@ def test_commands_run_as_they_stand(page: str, programs: Path, tmp_path: Path) -
         for block in blocks(page):
             if block.kind != "sh" or (block.why or "").startswith("not run"):
                 continue
-            if block.why == "kept running":
+            if block.why == "left running":
                 running.enter_context(kept_running(programs, f"{block.text.strip()} --port {port}", tmp_path, port))
             elif block.text.startswith("make "):  # what it would do; the environment is what it installs
                 for command in block.commands:

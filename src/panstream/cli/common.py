@@ -3,10 +3,10 @@
 ::
 
     0    done
-    1    stopped: the input, the store or a row was at fault; what was committed is kept
+    1    stopped: the input, the store or a row was at fault; what was committed stays
     2    wrong usage or configuration; nothing was read
     3    the declared privacy budget does not allow it
-    128 + n  stopped by signal n: 130 by Ctrl-C (SIGINT), 143 by SIGTERM; what was committed is kept
+    128 + n  stopped by signal n: 130 by Ctrl-C (SIGINT), 143 by SIGTERM; what was committed stays
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ CODES = {
     "misdirected": (421, "Without tokens, the server answers only under a loopback name."),
     "rate_limited": (429, "The token's request rate or number of simultaneous requests is exceeded; see Retry-After."),
     "header_too_large": (431, "The request's header is over the limit."),
-    "internal": (500, "Internal error. What was acknowledged is kept."),
+    "internal": (500, "Internal error. What was acknowledged stays stored."),
     "unavailable": (503, "The server is stopping, is full, or gave up its state; try again later."),
 }
 _PHRASES = {

@@ -364,5 +364,5 @@ def _() -> Case:
 
 @sabotage("seed kept")
 def _() -> Case:
-    case = next(case for case in cases_of("attacks") if case.name == "Seed kept in the state")
+    case = next(case for case in cases_of("attacks") if case.name == "Seed stored in the state")
     return replace(case, kind="production")

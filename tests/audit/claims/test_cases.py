@@ -216,7 +216,7 @@ MISTAKES = {
     "sparse vector with a stored threshold": "Sparse vector with a stored threshold",
     "noisy OR with the single-state claim": "Noisy OR with the single-state claim",
     "leaf without start noise": "Tree whose leaf starts in the clear",
-    "generator kept between steps": "Generator kept between steps",
+    "generator kept between steps": "Generator reused between steps",
     "generator rewound": "Generator rewound",
     "re-noised release after a crash": "Release drawn again after a crash",
     "allocator residue": "Ids left in freed memory",

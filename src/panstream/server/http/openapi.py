@@ -101,7 +101,7 @@ def _paths() -> dict[str, Any]:
             ),
             "post": _operation(
                 "openProducer",
-                "Open a producer under this token, or take it over: batches under ids that earlier openings told are "
+                "Open a producer under this token, or take it over: batches under ids that earlier openings gave are "
                 f"refused from now on. One that sends nothing from the end of one round of {ROUND} days to the end of "
                 "the next is closed.",
                 "Producer",

@@ -237,14 +237,14 @@ def _attack_cases() -> Iterator[Case]:
         quick_runs=300,
     )
     yield _attack(
-        "Generator kept between steps",
+        "Generator reused between steps",
         coins,
         "the output is the one predicted for user 0",
         _predicted,
         "a generator's state in memory leads forward to future noise, even if it cannot be rewound",
     )
     yield _attack(
-        "Seed kept in the state",
+        "Seed stored in the state",
         _SeedKept(universe=_USERS, epsilon=0.1),
         "replaying the stolen seed with user 0 gives the stolen bits",
         _replayed,

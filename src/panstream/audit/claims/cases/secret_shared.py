@@ -190,7 +190,7 @@ def _mistakes() -> Iterator[Case]:
         "rows-answers", [("F", "step", 2)], claimed=_two_draws(),
     )  # fmt: skip
     yield case(
-        "Kept noise in clear", "a tree whose nodes' noise is not kept as shares", sums, "rows-idle-answers",
+        "Stored noise in clear", "a tree whose nodes' noise is not held as shares", sums, "rows-idle-answers",
         [(a, "epoch", 1), (b, "epoch", 2)], claimed=_ONE,
     )  # fmt: skip
     watched = [(a, place, number) for place in ("epoch", "step") for number in range(5)]
