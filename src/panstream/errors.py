@@ -239,18 +239,18 @@ def _packages(extra: str) -> str:
     except PackageNotFoundError:
         declared = []
     ending = re.compile(rf";\s*extra\s*==\s*['\"]{extra}['\"]\s*$")
-    found = [ending.sub("", each).strip() for each in declared if ending.search(each)]
-    return " ".join(f"'{package}'" for package in found) or f"'panstream[{extra}]'"
+    packages = [ending.sub("", requirement).strip() for requirement in declared if ending.search(requirement)]
+    return " ".join(f"'{package}'" for package in packages) or f"'panstream[{extra}]'"
 
 
 def translated(
-    work: Callable[[], _T], caught: type[_E] | tuple[type[_E], ...], told: Callable[[_E], PanstreamError]
+    work: Callable[[], _T], caught: type[_E] | tuple[type[_E], ...], translate: Callable[[_E], PanstreamError]
 ) -> _T:
-    """Return ``work()``; if that raises an error of ``caught``, raise what is ``told`` of it, and keep nothing of
+    """Return ``work()``; if that raises an error of ``caught``, raise what is ``translate`` of it, and keep nothing of
     it.
     """
     try:
         return work()
     except caught as error:
-        found = told(error)
-    raise found
+        translated_error = translate(error)
+    raise translated_error

@@ -222,9 +222,9 @@ def _beacons_in_headers(take: Any, *args: Any) -> Any:
 @_leak("commits of followed rows", "panstream.server.ingest.file_follower:Follower", "_take", shown_by="follow")
 def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
     """Store the state once for every row of a followed file that was selected."""
-    before = _hits
+    previous_hits = _hits
     taken = take(follower, batch, engine)
-    for _ in range(_hits - before):
+    for _ in range(_hits - previous_hits):
         follower._call(lambda now: now.commit())
     return taken
 

@@ -118,21 +118,21 @@ def drill_recorded_machines(*, ids: int = 2_000, hardened: bool = True) -> Drill
         searched: list[Needle] = [*needles, *hashes_of(needles), *secrets, *present]
         after = {who: party.scan(searched, options) for who, party in parties.items()}
     kinds = ["ids"] * len(needles) + [HASHES] * len(needles) + [log.pieces[secret][0] for secret in secrets]
-    found: Counter[tuple[str, str]] = Counter()
+    found_counts: Counter[tuple[str, str]] = Counter()
     present_found: Counter[str] = Counter()
     for who, report in after.items():
         hits = {finding.needle for finding in report.found}
-        found.update((kinds[hit], who) for hit in hits if hit < len(kinds))
+        found_counts.update((kinds[hit], who) for hit in hits if hit < len(kinds))
         shares = sum(hit >= len(kinds) for hit in hits)
         if who in newest:
             present_found[who] = shares  # where nobody came, both machines' shares are alike
         else:
-            found["share", who] += shares
+            found_counts["share", who] += shares
     controls = [(f"control: in a step, {who}", len(kinds), report.found_needles) for who, report in during.items()]
     controls += [(f"control: the present share, {who}", len(present), present_found[who]) for who in newest]
     handled = Counter(kinds)
     handled["share"] += 0  # a row of its own even if none was recorded
-    return summarize(handled, found, controls, [*during.values()], after)
+    return summarize(handled, found_counts, controls, [*during.values()], after)
 
 
 def _scan_held_step(

@@ -75,9 +75,9 @@ class DistinctCount(AutoAlgorithm):
     def __post_init__(self) -> None:
         if isinstance(self.universe, list):
             object.__setattr__(self, "universe", tuple(self.universe))
-        least = _LEAST_MEMORY * (self.announced + 1)
-        if self.memory is not None and self.memory < least:
-            raise InvalidParameter(f"memory must be at least {least} bytes, got memory={self.memory}")
+        min_memory = _LEAST_MEMORY * (self.announced + 1)
+        if self.memory is not None and self.memory < min_memory:
+            raise InvalidParameter(f"memory must be at least {min_memory} bytes, got memory={self.memory}")
         if self.expected is not None and not 0 < self.expected < math.inf:
             raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
         object.__setattr__(self, "choice", _choose(self))
@@ -93,7 +93,9 @@ class DistinctCount(AutoAlgorithm):
         lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
         if choice.rejected is not None:
             lines.append(f"Rejected: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
-            bits, bitmap = sorted((choice, choice.rejected), key=lambda each: isinstance(each.algorithm, Bitmap))
+            bits, bitmap = sorted(
+                (choice, choice.rejected), key=lambda candidate: isinstance(candidate.algorithm, Bitmap)
+            )
             if isinstance(bits.algorithm, OptBern) and bits.algorithm.sample is None:
                 # Bits have a constant error, and the best bitmap's grows like the root of the count.
                 even = choice.users * (bits.error / bitmap.error) ** 2
@@ -119,18 +121,18 @@ class _Choice:
 
 def _choose(question: DistinctCount) -> _Choice:
     bits = None if question.universe is None else _sized_bits(question)
-    most = _LARGEST_COUNT if bits is None else bits.population.size
-    if question.expected is not None and question.expected > most:
-        raise InvalidParameter(f"expected must not exceed {most} users, got expected={question.expected}")
+    max_users = _LARGEST_COUNT if bits is None else bits.population.size
+    if question.expected is not None and question.expected > max_users:
+        raise InvalidParameter(f"expected must not exceed {max_users} users, got expected={question.expected}")
     planned = question.expected or (None if bits is None else bits.population.size)
-    bitmap = _sized_bitmap(question, planned, most)
+    bitmap = _sized_bitmap(question, planned, max_users)
     users = planned or reference_users(bitmap.buckets, bitmap.levels)
     hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
     if bits is None:
         return hashed
     cells = _started(question, bits) or bits
-    known = _Choice(algorithm=cells, users=users, error=cells.standard_error(users))
-    best, other = (known, hashed) if known.error <= hashed.error else (hashed, known)
+    per_user = _Choice(algorithm=cells, users=users, error=cells.standard_error(users))
+    best, other = (per_user, hashed) if per_user.error <= hashed.error else (hashed, per_user)
     return replace(best, rejected=other)
 
 
@@ -171,12 +173,12 @@ def _started(question: DistinctCount, bits: OptBern) -> ContinualDensity | None:
     )
 
 
-def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
+def _sized_bitmap(question: DistinctCount, users: float | None, max_users: int) -> Bitmap:
     """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at
-    ``most``.
+    ``max_users``.
     """
     cells = _cells(question)
-    sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
+    sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, max_users)) for power in range(20)]
     fitting = [
         Bitmap(
             buckets=buckets,
@@ -194,20 +196,20 @@ def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bi
     return next(bitmap for bitmap, error in zip(fitting, errors, strict=True) if error <= _ALMOST * min(errors))
 
 
-def _levels(buckets: int, most: int) -> int:
-    """Return as many levels as ``most`` users need: an eighth of the last level's cells are then come to."""
-    return min(max(math.ceil(math.log2(most / buckets)) + 4, 4), MAX_LEVELS)
+def _levels(buckets: int, max_users: int) -> int:
+    """Return as many levels as ``max_users`` users need: an eighth of the last level's cells are then come to."""
+    return min(max(math.ceil(math.log2(max_users / buckets)) + 4, 4), MAX_LEVELS)
 
 
 def _described(algorithm: Bitmap | OptBern | ContinualDensity) -> str:
-    room = f"({_bytes(algorithm):,} bytes)"
+    memory_text = f"({_bytes(algorithm):,} bytes)"
     if isinstance(algorithm, Bitmap):
-        return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {room}"
+        return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {memory_text}"
     also = ", and the start released once" if isinstance(algorithm, ContinualDensity) and algorithm.way.start else ""
     if algorithm.sample is None:
-        return f"one bit for each of {algorithm.population.size:,} users {room}{also}"
+        return f"one bit for each of {algorithm.population.size:,} users {memory_text}{also}"
     sampled = f"{algorithm.sample:,} sampled users out of {algorithm.population.size:,}"
-    return f"one bit for each of {sampled} {room}{also}"
+    return f"one bit for each of {sampled} {memory_text}{also}"
 
 
 def _bytes(algorithm: Bitmap | OptBern | ContinualDensity) -> int:
@@ -287,8 +289,8 @@ class TopItems(AutoAlgorithm):
         row_width = _power(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
         while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
             if width <= _WIDTHS[0] and row_width <= _ROW_WIDTHS[0]:
-                least = 4 * (smallest.levels * width + smallest.rows * row_width)
-                raise InvalidParameter(f"memory must be at least {least} bytes, got memory={self.memory}")
+                min_memory = 4 * (smallest.levels * width + smallest.rows * row_width)
+                raise InvalidParameter(f"memory must be at least {min_memory} bytes, got memory={self.memory}")
             if row_width > _ROW_WIDTHS[0] and smallest.rows * row_width > smallest.levels * width // 2:
                 row_width //= 2
             else:
@@ -326,6 +328,6 @@ class TopItems(AutoAlgorithm):
         return "\n".join(lines)
 
 
-def _power(least: float, low: int, high: int) -> int:
-    """Return the smallest power of two that is at least ``least``, between ``low`` and ``high``."""
-    return int(min(max(1 << max(math.ceil(least) - 1, 0).bit_length(), low), high))
+def _power(min_value: float, low: int, high: int) -> int:
+    """Return the smallest power of two that is at least ``min_value``, between ``low`` and ``high``."""
+    return int(min(max(1 << max(math.ceil(min_value) - 1, 0).bit_length(), low), high))

@@ -60,8 +60,8 @@ for _name, _group in (("intrusion", intrusion), ("plan", plan.app), ("synth", sy
     app.add_typer(_group, name=_name)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(show_version: bool) -> None:
+    if show_version:
         typer.echo(f"panstream {__version__}")
         raise typer.Exit
 

@@ -135,7 +135,7 @@ class BatchSequence:
                     self._sending += 1
                     return self._id
                 earlier = self._batches[: self._batches.index(batch)]
-                if self._stopped or any(each.stuck for each in earlier):
+                if self._stopped or any(batch.stuck for batch in earlier):
                     batch.stuck = True
                     self._changed.notify_all()
                     raise ServerUnreachable("an earlier batch was not answered, and this one has to wait for it")

@@ -38,9 +38,9 @@ class Patience:
     timeout: float = 30.0
     sleep: Callable[[float], None] = time.sleep
 
-    def pause(self, number: int, asked: str | None = None) -> None:
-        """Wait before another try; ``asked`` is the server's Retry-After."""
-        wished = float(asked) if asked is not None and asked.isdecimal() else 0.0
+    def pause(self, number: int, retry_after: str | None = None) -> None:
+        """Wait before another try; ``retry_after`` is the server's Retry-After."""
+        wished = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
         self.sleep(min(self.longest, max(wished, self.first * 2.0**number)))
 
 
@@ -155,9 +155,9 @@ def _json(data: bytes) -> Any:
 
 
 def _error(answer: Any, status: int) -> tuple[str, str]:
-    found = answer.get("error") if isinstance(answer, dict) else None
-    if isinstance(found, dict):
-        return str(found.get("code")), str(found.get("message"))
+    details = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(details, dict):
+        return str(details.get("code")), str(details.get("message"))
     return "http", f"the server answered with status {status}"
 
 

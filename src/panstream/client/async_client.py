@@ -84,7 +84,7 @@ class AsyncClient:
         """Tell the server that its state may have been copied (admin)."""
         return await self._ask(self._client.announce_intrusion, copied_at=copied_at, just_now=just_now)
 
-    async def _ask(self, call: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
+    async def _ask(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call in a thread, one call at a time: reading shares one connection."""
         async with self._turn:
-            return await asyncio.to_thread(call, *given, **options)
+            return await asyncio.to_thread(call, *args, **options)

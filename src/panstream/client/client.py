@@ -156,9 +156,9 @@ class Client:
         for batch in as_batches(rows):
             start = 0
             while start < batch.num_rows:
-                room = self._room()
+                capacity = self._room()
                 with self._freed:
-                    take = min(batch.num_rows - start, room)
+                    take = min(batch.num_rows - start, capacity)
                     self._pending.append(batch.slice(start, take))
                     self._pending_rows += take
                 start += take
@@ -208,9 +208,9 @@ class Client:
         """Return how many rows more may be collected; by the clock, wait until there are some."""
         if self._pace is None:
             return self._rows - self._pending_rows
-        most = _AHEAD * self._rows
-        self._wait_for(lambda: self._pending_rows < most)
-        return most - self._pending_rows
+        max_rows = _AHEAD * self._rows
+        self._wait_for(lambda: self._pending_rows < max_rows)
+        return max_rows - self._pending_rows
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
         """Wait for something, or raise what failed meanwhile."""

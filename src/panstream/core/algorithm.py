@@ -28,12 +28,12 @@ SeenT = TypeVar("SeenT", contravariant=True)
 _GIVEN = {"update": 3, "release": 2, "refresh": 2}  # what these are given besides the algorithm
 
 
-def _of_a_state(method: Callable[..., Any], given: int) -> Callable[..., Any]:
+def _of_a_state(method: Callable[..., Any], argument_count: int) -> Callable[..., Any]:
     """Return a method that says, called like a monitor's, that a monitor is what was meant."""
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) + len(kwargs) < given:
+        if len(args) + len(kwargs) < argument_count:
             raise not_started(self, method.__name__)
         return method(self, *args, **kwargs)
 
@@ -65,10 +65,10 @@ class Algorithm(Protocol[StateT]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, given in _GIVEN.items():
+        for name, argument_count in _GIVEN.items():
             method = cls.__dict__.get(name)
             if method is not None and not hasattr(method, "checked"):  # a dataclass with slots is made twice
-                setattr(cls, name, _of_a_state(method, given))
+                setattr(cls, name, _of_a_state(method, argument_count))
 
     def claim(self) -> Claim:
         """Return exactly what is promised."""

@@ -227,7 +227,7 @@ def falling_root(function: Callable[[float], float], low: float, high: float, to
         return low
     if at_high >= 0:
         return high
-    kept = 0  # which end survived the last two rounds: its value is halved so that both ends move
+    retained_end = 0  # which end survived the last two rounds: its value is halved so that both ends move
     for _ in range(100):
         middle = (low * at_high - high * at_low) / (at_high - at_low)
         value = function(middle)
@@ -235,12 +235,12 @@ def falling_root(function: Callable[[float], float], low: float, high: float, to
             return middle
         if value > 0:
             low, at_low = middle, value
-            at_high = at_high / 2 if kept > 0 else at_high
-            kept = 1
+            at_high = at_high / 2 if retained_end > 0 else at_high
+            retained_end = 1
         else:
             high, at_high = middle, value
-            at_low = at_low / 2 if kept < 0 else at_low
-            kept = -1
+            at_low = at_low / 2 if retained_end < 0 else at_low
+            retained_end = -1
     return high
 
 

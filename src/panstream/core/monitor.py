@@ -212,16 +212,16 @@ class Monitor(Generic[StateT]):
     @contextmanager
     def _publishing(self) -> Iterator[None]:
         """Count one publication of this state and of all its copies, unless the call is refused."""
-        before = self._published
+        previous_count = self._published
         if self._shares:
-            copies.spend(self._id, before)
+            copies.spend(self._id, previous_count)
         try:
             self._published += 1
             yield
         except PanstreamError:
-            self._published = before
+            self._published = previous_count
             if self._shares:
-                copies.give_back(self._id, before)
+                copies.give_back(self._id, previous_count)
             raise
 
     def _step(self) -> Source:

@@ -28,8 +28,8 @@ def find(name: str) -> type[Any]:
         return _REGISTERED[name]
     if name not in ALGORITHMS:
         raise InvalidBytes(f"this release knows no algorithm named {name[:64]!r}")
-    found: type[Any] = getattr(importlib.import_module(ALGORITHMS[name]), name)
-    return found
+    algorithm_class: type[Any] = getattr(importlib.import_module(ALGORITHMS[name]), name)
+    return algorithm_class
 
 
 def built(header: dict[str, Any]) -> Any:

@@ -113,11 +113,11 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
         ...
 
     @abstractmethod
-    def places(self, own: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
+    def places(self, local_tables: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
         """Return which entries of the first axis of every array a part has."""
 
     @abstractmethod
-    def blank(self, own: NDArray[np.int64]) -> StateT:
+    def blank(self, local_tables: NDArray[np.int64]) -> StateT:
         """Return a part of zeros without any noise, in which rows in flight are added up."""
 
     @abstractmethod
@@ -138,7 +138,12 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
 
     @abstractmethod
     def move(
-        self, state: StateT, own: NDArray[np.int64], columns: Touches, chosen: NDArray[np.int64], scratch: Scratch
+        self,
+        state: StateT,
+        local_tables: NDArray[np.int64],
+        columns: Touches,
+        chosen: NDArray[np.int64],
+        scratch: Scratch,
     ) -> None:
         """Do to the tables of a part what the ``chosen`` of listed rows do."""
 

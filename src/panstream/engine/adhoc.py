@@ -92,10 +92,10 @@ def query(
         >>> 20 <= float(answer) <= 30
         True
     """
-    given = [str(source)] if isinstance(source, str | Path) else source
+    sources = [str(source)] if isinstance(source, str | Path) else source
     written = Dialect(decimal=decimal, date_format=date_format, encoding=encoding)
-    asked = Asked(
-        given,
+    prepared = Asked(
+        sources,
         sql,
         epsilon=epsilon,
         user=user,
@@ -106,9 +106,9 @@ def query(
         written=written,
         unusable_share=unusable_share,
     )
-    for text in asked.warnings():
+    for text in prepared.warnings():
         warnings.warn(text, stacklevel=2)
-    return asked.answer(ledger=ledger, budget=budget)
+    return prepared.answer(ledger=ledger, budget=budget)
 
 
 class Asked:
@@ -131,7 +131,7 @@ class Asked:
     ) -> None:
         source_of(sql)  # before anything waits for standard input
         self.sql = sql
-        self.files = [Path(given) for given in source] if is_paths(source) else []
+        self.files = [Path(path) for path in source] if is_paths(source) else []
         self._source = source
         if is_paths(source):
             self.guess = guess(source, format=format, written=written, caller=caller)
@@ -158,8 +158,8 @@ class Asked:
 
     def warnings(self) -> list[str]:
         """Return what whoever asks should know before the answer is paid for."""
-        found = loose(self._epsilon)
-        texts = [*self._doubts] if found is None else [*self._doubts, found]
+        loose_texts = loose(self._epsilon)
+        texts = [*self._doubts] if loose_texts is None else [*self._doubts, loose_texts]
         stream = self.config.stream
         plans = _told(lambda: plan_all(self.config))
         if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
@@ -238,21 +238,23 @@ class Asked:
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
             alone = sum(not query.of_unusable for query in self.config.queries) == 1
-            said = {self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims}
-            charged = charge(paths, said, budget=budget)
+            claims_by_text = {
+                self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims
+            }
+            charged = charge(paths, claims_by_text, budget=budget)
             self.fed = drain(engine, feed, select, tick=tick, once=True)
             if self.fed.interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
-            several = len(self.config.statements[0].view.shown) > 1
-            rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
-            asked = [plan for plan in engine.plans if not plan.config.of_unusable]
+            has_several_columns = len(self.config.statements[0].view.shown) > 1
+            rows = [answer_row(release, name if has_several_columns else None) for name, release in shown(engine)]
+            answer_plans = [plan for plan in engine.plans if not plan.config.of_unusable]
             promised = (
-                *_contribution_labels(asked, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
+                *_contribution_labels(answer_plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
                 *(note for _, note in notes(engine)),
             )
-            shares = _shares(asked)
+            shares = _shares(answer_plans)
             unusable = published_share(engine)
         return Answer(
             sql=self.sql,
@@ -293,10 +295,10 @@ def _config(
     scheduled = settings.get("window") is not None or settings.get("every") is not None
     if scheduled or time is not None:
         stream |= {"time": time or _time_column(columns), "lateness": _ANY_ORDER}
-    asked = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
-    if isinstance(groups := asked.get("groups"), Mapping):
-        asked["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
-    config = _told(lambda: read_config({"stream": stream, "query": [asked]}))
+    query_table = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
+    if isinstance(groups := query_table.get("groups"), Mapping):
+        query_table["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
+    config = _told(lambda: read_config({"stream": stream, "query": [query_table]}))
     return replace(config, stream=replace(config.stream, guessed=True))
 
 
@@ -311,8 +313,8 @@ def _shares(plans: Sequence[QueryPlan]) -> str:
     by_groups: dict[int, list[float]] = {}
     for plan in plans:
         by_groups.setdefault(plan.groups_touched, []).append(plan.config.epsilon)
-    several = {groups: epsilons for groups, epsilons in by_groups.items() if groups > 1}
-    return "; ".join(f"{total(epsilons):.6g} in each of {groups} groups" for groups, epsilons in several.items())
+    grouped = {groups: epsilons for groups, epsilons in by_groups.items() if groups > 1}
+    return "; ".join(f"{total(epsilons):.6g} in each of {groups} groups" for groups, epsilons in grouped.items())
 
 
 def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> list[str]:
@@ -347,11 +349,15 @@ def _keys(keys: Any, kind: str | None) -> Any:
 
 
 def _time_column(columns: Mapping[str, str]) -> str:
-    found = [name for name, kind in columns.items() if kind in _TIMES]
-    if len(found) != 1:
-        which = f"several could be it: {', '.join(found)}" if found else "there is no column of timestamps or dates"
+    candidates = [name for name, kind in columns.items() if kind in _TIMES]
+    if len(candidates) != 1:
+        which = (
+            f"several could be it: {', '.join(candidates)}"
+            if candidates
+            else "there is no column of timestamps or dates"
+        )
         raise InvalidParameter(f"a window needs the column of event time, time, and {which}")
-    return found[0]
+    return candidates[0]
 
 
 def _with_types(guessed: Guess, types: Mapping[str, str]) -> Guess:
@@ -368,8 +374,8 @@ def _told(work: Callable[[], _T]) -> _T:
 
     def told(error: ConfigError) -> InvalidParameter:
         message = str(error)
-        for place in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
-            message = message.replace(place, "")
+        for prefix in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
+            message = message.replace(prefix, "")
         return InvalidParameter(message)
 
     return translated(work, ConfigError, told)

@@ -36,12 +36,14 @@ def _text(sample: bytes, decimal: str) -> dict[str, Any]:
         file.seek(0)
         connection = duckdb.connect(":memory:")
         connection.execute("SET threads = 1; SET temp_directory = ''")
-        place = f"'{_DEVICE}/{file.fileno()}', sample_size=-1, decimal_separator='{decimal}'"
+        arguments = f"'{_DEVICE}/{file.fileno()}', sample_size=-1, decimal_separator='{decimal}'"
         try:
-            found = connection.execute(_SNIFF.format(place)).fetchall()[0]
+            dialect_row = connection.execute(_SNIFF.format(arguments)).fetchall()[0]
         except duckdb.Error:  # a row among the first is not made like the others
-            found = connection.execute(_SNIFF.format(f"{place}, strict_mode=false, ignore_errors=true")).fetchall()[0]
-    delimiter, quote, skipped, header, columns = found
+            dialect_row = connection.execute(
+                _SNIFF.format(f"{arguments}, strict_mode=false, ignore_errors=true")
+            ).fetchall()[0]
+    delimiter, quote, skipped, header, columns = dialect_row
     return {
         "delimiter": delimiter if len(delimiter) == 1 else ",",
         "quote": quote if len(quote) == 1 else '"',

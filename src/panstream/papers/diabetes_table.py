@@ -42,8 +42,8 @@ _GROUPS: tuple[tuple[str, range, int | None], ...] = (  # ICD-9 codes, and a sym
 
 def _diagnosis(code: str) -> str:
     """Return the group of an ICD-9 code; E and V codes and "?" are "Other"."""
-    whole = code.partition(".")[0]
-    number = int(whole) if whole.isdecimal() else -1
+    integer_part = code.partition(".")[0]
+    number = int(integer_part) if integer_part.isdecimal() else -1
     return next((name for name, codes, symptom in _GROUPS if number in codes or number == symptom), "Other")
 
 
@@ -59,12 +59,12 @@ def prepare(path: Path) -> Records:
     encounters, patients = (np.array(columns[name], np.int64) for name in _IDS)
     order = np.argsort(encounters)
     first = order[np.sort(np.unique(patients[order], return_index=True)[1])]
-    kept = [name for name in names if name not in _DROPPED]
-    domain = {name: sorted(set(columns[name]), key=_by_number) for name in kept}
-    codes = np.empty((len(kept), first.size), np.uint16)
+    attributes = [name for name in names if name not in _DROPPED]
+    domain = {name: sorted(set(columns[name]), key=_by_number) for name in attributes}
+    codes = np.empty((len(attributes), first.size), np.uint16)
     for row, (name, labels) in enumerate(domain.items()):
-        place = {label: code for code, label in enumerate(labels)}
-        codes[row] = np.array([place[label] for label in columns[name]], np.uint16)[first]
+        code_by_label = {label: code for code, label in enumerate(labels)}
+        codes[row] = np.array([code_by_label[label] for label in columns[name]], np.uint16)[first]
     return Records(Domain(domain), codes)
 
 
@@ -86,8 +86,8 @@ def write_table(records: Records, folder: Path) -> None:
 @lru_cache(maxsize=2)
 def read_table(folder: str = "") -> Records:
     """Return what `write_table` wrote, or without a folder the bundled sample of 10,000 patients."""
-    place: Path | Traversable = Path(folder) if folder else resources.files("panstream.papers").joinpath("diabetes")
-    domain = Domain.from_json(place.joinpath(f"{_NAME}-domain.json").read_text("utf-8"))
-    lines = gzip.decompress(place.joinpath(f"{_NAME}.csv.gz").read_bytes()).decode().splitlines()
+    directory: Path | Traversable = Path(folder) if folder else resources.files("panstream.papers").joinpath("diabetes")
+    domain = Domain.from_json(directory.joinpath(f"{_NAME}-domain.json").read_text("utf-8"))
+    lines = gzip.decompress(directory.joinpath(f"{_NAME}.csv.gz").read_bytes()).decode().splitlines()
     names, *rows = csv.reader(lines)
     return Records.read(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)), domain)

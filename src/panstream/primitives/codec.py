@@ -112,9 +112,9 @@ def to_json(parameters: Mapping[str, Any]) -> str:
 
 def _header(name: str, parameters: str, table: tuple[Any, ...], identity: Identity | None) -> bytes:
     """Return JSON with sorted keys, put together from parts of which only the identity is the state's own."""
-    own = "" if identity is None else f'"id":"{identity[0].hex()}",'
+    id_text = "" if identity is None else f'"id":"{identity[0].hex()}",'
     end = "" if identity is None else f',"published":"{identity[1]:016x}"'
-    return f'{_header_start(name, table)}{own}"parameters":{parameters}{end}}}'.encode()
+    return f'{_header_start(name, table)}{id_text}"parameters":{parameters}{end}}}'.encode()
 
 
 @lru_cache(maxsize=256)
@@ -157,38 +157,38 @@ def decode(data: bytes, state_type: type[Any], layout: Mapping[str, FieldLayout]
     if not isinstance(table, list) or [row[0] if isinstance(row, list) and row else None for row in table] != names:
         raise InvalidBytes("the fields are not those of this algorithm's state")
     values: dict[str, Any] = {}
-    at = 0
+    pos = 0
     for row in table:
-        values[row[0]], at = _read_field(body, at, row, layout[row[0]])
-    if at != len(body):
+        values[row[0]], pos = _read_field(body, pos, row, layout[row[0]])
+    if pos != len(body):
         raise InvalidBytes("there are more bytes than the fields account for")
     return state_type(**values)
 
 
-def _read_field(body: memoryview, at: int, row: list[Any], expected: FieldLayout) -> tuple[Any, int]:
+def _read_field(body: memoryview, pos: int, row: list[Any], expected: FieldLayout) -> tuple[Any, int]:
     if len(row) != 3 or row[1] != _file_kind(expected) or not _fits(row[2], expected.shape):
         raise InvalidBytes(f"field {row[0]} does not have the shape that the parameters ask for")
     if expected.kind == "int":
-        if at + 8 > len(body):
+        if pos + 8 > len(body):
             raise InvalidBytes(f"field {row[0]} is cut short")
-        (number,) = struct.unpack_from("<q", body, at)
+        (number,) = struct.unpack_from("<q", body, pos)
         _check_range(row[0], number, number, expected)
-        return number, at + 8
+        return number, pos + 8
     count = int(np.prod(row[2], dtype=object)) if row[2] else 1
     item = np.dtype(_DTYPES[expected.kind])
     size = (count + 7) // 8 if row[1] == "bits" else count * item.itemsize
-    if at + size > len(body):
+    if pos + size > len(body):
         raise InvalidBytes(f"field {row[0]} is cut short")
-    raw = np.frombuffer(body, np.uint8, size, at)
+    raw = np.frombuffer(body, np.uint8, size, pos)
     if expected.kind == "packed":
-        return _rows_of(raw, row), at + size
+        return _rows_of(raw, row), pos + size
     if expected.kind == "bits":
         array: NDArray[Any] = np.unpackbits(raw, count=count, bitorder="little")
     else:
         array = raw.view(item.newbyteorder("<")).astype(item)
     if array.size:
         _check_range(row[0], int(array.min()), int(array.max()), expected)
-    return array.reshape(row[2]), at + size
+    return array.reshape(row[2]), pos + size
 
 
 def _file_kind(expected: FieldLayout) -> str:

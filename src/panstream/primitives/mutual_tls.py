@@ -237,10 +237,10 @@ class Session:
 
 def _filled(source: Any, data: bytearray) -> bool:
     """Fill a buffer from a stream; say whether there was enough."""
-    left = memoryview(data)
-    while left and (got := source.readinto(left)):
-        left = left[got:]
-    return not left
+    remaining = memoryview(data)
+    while remaining and (got := source.readinto(remaining)):
+        remaining = remaining[got:]
+    return not remaining
 
 
 def _load(context: ssl.SSLContext, identity: Identity) -> None:

@@ -32,9 +32,9 @@ def finite(**values: float | Fraction) -> None:
     _keep(values, lambda value: 0 < value < math.inf, "positive and finite")
 
 
-def at_least(least: float, **values: float | Fraction) -> None:
-    """Refuse what is below ``least``."""
-    _keep(values, lambda value: value >= least, f"at least {least}")
+def at_least(minimum: float, **values: float | Fraction) -> None:
+    """Refuse what is below ``minimum``."""
+    _keep(values, lambda value: value >= minimum, f"at least {minimum}")
 
 
 def within(low: int, high: int, **values: int) -> None:
@@ -104,7 +104,7 @@ def is_loopback(host: str) -> bool:
 def _localhost_is_here() -> bool:
     """Return whether this machine knows localhost, and only by loopback addresses: anybody may edit its table."""
     try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo("localhost", None)}
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo("localhost", None)}
     except OSError:
         return False
-    return all(ipaddress.ip_address(each).is_loopback for each in found)
+    return all(ipaddress.ip_address(address).is_loopback for address in addresses)

@@ -171,8 +171,8 @@ def bitmap_split(
         else:
             decoder, kappa = Decoder.toggled(p1), (epsilon - (announced + 1) * state) / releases
         noise = laplace_variance(kappa)
-        found = LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=turns)
-        return found.variance(min(users, 2.0 / float(found.rates.min())))  # beyond, every cell is full
+        moments = LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=turns)
+        return moments.variance(min(users, 2.0 / float(moments.rates.min())))  # beyond, every cell is full
 
     top = epsilon / (announced + 1)
     state = minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
@@ -181,12 +181,12 @@ def bitmap_split(
 
 def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
     """Return the kappa whose joint loss (k+1)·epsilon_state + n·kappa is ``epsilon``, rounded down."""
-    left = rest(epsilon, *[epsilon_state] * (announced + 1))
-    if math.isinf(left):
+    remaining = rest(epsilon, *[epsilon_state] * (announced + 1))
+    if math.isinf(remaining):
         return math.inf
-    if not left > 0:
+    if not remaining > 0:
         raise InvalidParameter(f"epsilon_state must leave something of epsilon={epsilon}, got {epsilon_state}")
-    return down(left / releases)
+    return down(remaining / releases)
 
 
 def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fraction]:
@@ -202,8 +202,8 @@ def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fra
 
 def merged_flip(flips: Sequence[Fraction]) -> Fraction:
     """Return p* with (1-2p*)/(1-p*) = product of (1-2p)/(1-p), that is 1 - e**-eps* = product of 1 - e**-eps."""
-    kept = math.prod(((1 - 2 * flip) / (1 - flip) for flip in flips), start=Fraction(1))
-    return (1 - kept) / (2 - kept)
+    product = math.prod(((1 - 2 * flip) / (1 - flip) for flip in flips), start=Fraction(1))
+    return (1 - product) / (2 - product)
 
 
 def merged_loss(
@@ -294,7 +294,7 @@ def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> 
         return math.inf
     left_out = states.index(max(states))
     odds = [exp_fraction(-Fraction(state)) for state in states]
-    high = 1 / (2 - math.prod((1 - each for each in odds), start=Fraction(1)))  # h = 1 - p*
+    high = 1 / (2 - math.prod((1 - ratio for ratio in odds), start=Fraction(1)))  # h = 1 - p*
     gone = odds.pop(left_out)  # 1 - T
     low = high * gone
     output = low + (1 - low) * exp_fraction(Fraction(kappa) * releases)

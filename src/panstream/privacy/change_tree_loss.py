@@ -29,25 +29,25 @@ def change_room(epsilon: float, epsilon_state: float, start: float = 0.0, *, del
     """
     if math.isinf(epsilon):
         return math.inf
-    left = Fraction(epsilon) - Fraction(epsilon_state)
-    if not left > 0:
+    remaining = Fraction(epsilon) - Fraction(epsilon_state)
+    if not remaining > 0:
         raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
-    room = mixture_room(left, epsilon_state)
+    headroom = mixture_room(remaining, epsilon_state)
     if deletions:
-        found = min(room / 2, room - Fraction(start))
+        tree = min(headroom / 2, headroom - Fraction(start))
     else:
-        found = min(room - Fraction(start), mixture_room(Fraction(epsilon), epsilon_state) / 2)
-    if not found > 0:
+        tree = min(headroom - Fraction(start), mixture_room(Fraction(epsilon), epsilon_state) / 2)
+    if not tree > 0:
         raise InvalidParameter(f"start must leave something of epsilon={epsilon}, got start={start}")
-    return down(found)
+    return down(tree)
 
 
 def change_room_near(epsilon: float, epsilon_state: float, start: float, *, deletions: bool = False) -> float:
     """Return ``change_room`` to within rounding, either way, and 0 where there is none: quick, for searches only."""
-    room = kappa_near(epsilon, epsilon_state)
+    headroom = kappa_near(epsilon, epsilon_state)
     if deletions:
-        return max(min(room / 2.0, room - start), 0.0)
-    return max(min(room - start, kappa_near(epsilon + epsilon_state, epsilon_state) / 2.0), 0.0)
+        return max(min(headroom / 2.0, headroom - start), 0.0)
+    return max(min(headroom - start, kappa_near(epsilon + epsilon_state, epsilon_state) / 2.0), 0.0)
 
 
 def single_room(epsilon: float, epsilon_state: float, start: float) -> float:
@@ -55,9 +55,9 @@ def single_room(epsilon: float, epsilon_state: float, start: float) -> float:
 
     The start is released, then one answer, and no row is taken after it. [Theorem C]
     """
-    left = epsilon * (1.0 - _MARGIN) - epsilon_state
-    early = left + log_mixture(-epsilon_state, -start)
-    late = left - log_mixture(epsilon_state, start)
+    remaining = epsilon * (1.0 - _MARGIN) - epsilon_state
+    early = remaining + log_mixture(-epsilon_state, -start)
+    late = remaining - log_mixture(epsilon_state, start)
     if not (early > 0.0 and late > 0.0):
         return 0.0
     return min(_unmixed(epsilon_state, early), _unmixed(-epsilon_state, late))
@@ -103,9 +103,9 @@ def flicker_room(
     """Return the largest ``tree`` = levels·kappa with which one user loses at most ``epsilon``, by bisection."""
     if math.isinf(epsilon):
         return math.inf
-    most, high = epsilon * (1.0 - _MARGIN), epsilon_state / 2.0
+    max_loss, high = epsilon * (1.0 - _MARGIN), epsilon_state / 2.0
 
     def fits(tree: float) -> bool:
-        return _flicker_loss(epsilon_state, tree / levels, levels, closings, windowed=windowed) <= most
+        return _flicker_loss(epsilon_state, tree / levels, levels, closings, windowed=windowed) <= max_loss
 
     return high * (1.0 - _MARGIN) if fits(high) else bisected(fits, 0.0, high, _ROUNDS)[0]

@@ -177,12 +177,12 @@ class Claim:
     def of_rows(cls, epsilon: float, rows: int | None, **rest: Any) -> Self:
         """Return the claim about one event, or about a user of at most this many rows, each of which loses its part."""
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
-        given: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "unit": "event" if rows is None else "user",
             "note": "no noise: for tests only" if math.isinf(epsilon) else note,
             "event_epsilon": None if rows is None else up(share(epsilon, rows)),
         }
-        return cls(epsilon=epsilon, **given | rest)
+        return cls(epsilon=epsilon, **defaults | rest)
 
     @property
     def protects(self) -> str:

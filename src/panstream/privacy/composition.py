@@ -53,8 +53,8 @@ def per_holder(claims: Sequence[Claim]) -> Claim:
     """
     if any(claim.adjacency != "replace" for claim in claims):
         raise InvalidParameter("per_holder is about replace-one claims; for add-remove claims use parallel")
-    found = _largest(claims)
-    return replace(found, note=_joined([found.note, "every holder's records are protected separately"]))
+    largest = _largest(claims)
+    return replace(largest, note=_joined([largest.note, "every holder's records are protected separately"]))
 
 
 def repeated(claim: Claim, times: int) -> Claim:
@@ -117,8 +117,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     checks.probability(delta=delta)
     if rho == 0.0:
         return 0.0
-    most = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
-    return bisected(lambda epsilon: _zcdp_delta(rho, epsilon) > delta, 0.0, most)[1] * (1.0 + _MARGIN)
+    upper = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
+    return bisected(lambda epsilon: _zcdp_delta(rho, epsilon) > delta, 0.0, upper)[1] * (1.0 + _MARGIN)
 
 
 @functools.lru_cache(maxsize=256)
@@ -185,25 +185,27 @@ def _composed(
 
 def _weaker(intrusions: Sequence[Intrusions]) -> Intrusions:
     """Return the intrusions that every claim covers."""
-    counted = [each.announced for each in intrusions if each.announced >= 0]  # the others cover any number
+    counted = [
+        intrusion.announced for intrusion in intrusions if intrusion.announced >= 0
+    ]  # the others cover any number
     announced = min(counted, default=-1)
-    unnoticed = [each.unannounced for each in intrusions if each.unannounced >= 0]
+    unnoticed = [intrusion.unannounced for intrusion in intrusions if intrusion.unannounced >= 0]
     # With any number of announced looks, or one unannounced look in every phase, the last phase is one of them.
     return Intrusions(
         unannounced=min(unnoticed, default=-1),
         announced=announced,
-        per_phase=all(each.per_phase for each in intrusions),
-        machines=min(each.machines for each in intrusions),
-        freezes=announced != 0 and any(each.freezes for each in intrusions),
+        per_phase=all(intrusion.per_phase for intrusion in intrusions),
+        machines=min(intrusion.machines for intrusion in intrusions),
+        freezes=announced != 0 and any(intrusion.freezes for intrusion in intrusions),
     )
 
 
 def _parts(claims: Sequence[Claim]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    losses_by_part: dict[str, list[float]] = {}
     for claim in claims:
         for name, loss in (claim.parts or {"total": claim.epsilon}).items():
-            found.setdefault(name, []).append(loss)
-    return {name: total(losses) for name, losses in found.items()}
+            losses_by_part.setdefault(name, []).append(loss)
+    return {name: total(losses) for name, losses in losses_by_part.items()}
 
 
 def _of_an_event(claim: Claim) -> float:

@@ -105,7 +105,10 @@ def tables_laws(
     if math.isinf(epsilon):
         return (DiscreteLaplace(None),) * len(shares)
     if delta == 0.0:
-        return tuple(DiscreteLaplace.at_most(Fraction(epsilon) * each / (levels * contributions)) for each in shares)
+        return tuple(
+            DiscreteLaplace.at_most(Fraction(epsilon) * table_share / (levels * contributions))
+            for table_share in shares
+        )
     rho = zcdp_rho(epsilon, delta)
-    squares = [contributions**2 * levels / (2 * Fraction(rho) * each) for each in shares]
+    squares = [contributions**2 * levels / (2 * Fraction(rho) * table_share) for table_share in shares]
     return tuple(DiscreteGaussian.at_least(math.nextafter(math.sqrt(square), math.inf)) for square in squares)

@@ -47,7 +47,7 @@ class Loss:
         1.4).
         """
         values = list(epsilons)
-        return cls(epsilon=total(values), rho=total(each**2 / 2 for each in values))
+        return cls(epsilon=total(values), rho=total(epsilon**2 / 2 for epsilon in values))
 
     @classmethod
     def of_choice(cls, epsilon: float) -> Loss:

@@ -47,11 +47,11 @@ def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announce
     """
     if math.isinf(epsilon):
         return math.inf
-    left = epsilon - (announced + 1) * epsilon_state
+    remaining = epsilon - (announced + 1) * epsilon_state
     p1 = present_probability(epsilon_state)
-    if left > 30.0:
-        return (left - math.log(p1)) / releases
-    return math.log1p(math.expm1(left) / p1) / releases
+    if remaining > 30.0:
+        return (remaining - math.log(p1)) / releases
+    return math.log1p(math.expm1(remaining) / p1) / releases
 
 
 @lru_cache(maxsize=1024)
@@ -63,18 +63,20 @@ def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced
     """
     if math.isinf(epsilon):
         return math.inf
-    left = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
-    if not left > 0:
+    remaining = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
+    if not remaining > 0:
         raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
-    return down(mixture_room(left, epsilon_state) / releases)
+    return down(mixture_room(remaining, epsilon_state) / releases)
 
 
-def mixture_room(left: Fraction, epsilon_state: float) -> Fraction:
-    """Return the largest x with ln(1 - p1 + p1·e**x) at most ``left``, rounded down: the inverse of ``log_mixture``."""
-    if left > _LARGE:
-        return left
+def mixture_room(remaining: Fraction, epsilon_state: float) -> Fraction:
+    """Return the largest x with ln(1 - p1 + p1·e**x) at most ``remaining``, rounded down: the inverse of
+    ``log_mixture``.
+    """
+    if remaining > _LARGE:
+        return remaining
     odds = exp_fraction(-Fraction(epsilon_state)) * (1 - HAIR)
-    return log_down(1 + (exp_fraction(left) * (1 - HAIR) - 1) * (1 + odds))
+    return log_down(1 + (exp_fraction(remaining) * (1 - HAIR) - 1) * (1 + odds))
 
 
 _LARGE = 100_000  # e**left would have too many digits; no kappa that large can be drawn
@@ -119,8 +121,8 @@ def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | 
         raise InvalidParameter(f"the state alone must lose less than epsilon={float(epsilon)}")
     high = math.log1p(math.expm1(epsilon) / p1) / releases  # the loss is at least ln(1 - p1 + p1·e**(n·kappa))
     low, _ = bisected(lambda kappa: pair_loss(float(p0), float(p1), kappa, releases) <= epsilon, 0.0, high)
-    most = exp_fraction(epsilon) * (1 - HAIR)
-    while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > most:
+    max_ratio = exp_fraction(epsilon) * (1 - HAIR)
+    while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > max_ratio:
         low *= 1.0 - 2.0**-52
     return low
 

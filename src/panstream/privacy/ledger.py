@@ -108,24 +108,24 @@ class Ledger:
             limit = self.limit(*kind[:2])
             if limit is None:
                 continue
-            found = self._total(*kind, entries)
-            if found.epsilon <= limit * (1.0 + _TOLERANCE):
+            spent = self._total(*kind, entries)
+            if spent.epsilon <= limit * (1.0 + _TOLERANCE):
                 continue
-            if found.reason:
-                refused = f"a budget for one {found.protects} ({found.adjacency}) cannot be kept: {found.reason}"
-                raise NotBounded(refused, unit=found.unit)
-            share = dict(found.parts)[name]
+            if spent.reason:
+                refused = f"a budget for one {spent.protects} ({spent.adjacency}) cannot be kept: {spent.reason}"
+                raise NotBounded(refused, unit=spent.unit)
+            share = dict(spent.parts)[name]
             raise BudgetExhausted(
-                f"charging epsilon={share:g} to {found.protects} ({found.adjacency}) "
-                f"would make {found.epsilon:g} of {limit:g}"
+                f"charging epsilon={share:g} to {spent.protects} ({spent.adjacency}) "
+                f"would make {spent.epsilon:g} of {limit:g}"
             )
 
     def total(
         self, unit: Unit, adjacency: Adjacency = "add-remove", window: float | None = None
     ) -> tuple[float, float]:
         """Return the (epsilon, delta) that one unit can have lost; epsilon is inf where it is not bounded."""
-        found = self._total(unit, adjacency, window, self._entries)
-        return found.epsilon, found.delta
+        spent = self._total(unit, adjacency, window, self._entries)
+        return spent.epsilon, spent.delta
 
     def totals(self) -> tuple[Total, ...]:
         """Return the total of every unit that a charge or a limit is about, windows of each length on their own."""
@@ -179,7 +179,7 @@ class Ledger:
         return {
             "limits": [[unit, adjacency, limit] for (unit, adjacency), limit in self._limits.items()],
             "entries": [
-                [name, _plain(paid.epsilon), *(getattr(paid, each) for each in _PAID[1:])]
+                [name, _plain(paid.epsilon), *(getattr(paid, field) for field in _PAID[1:])]
                 for name, paid in self._entries
             ],
         }
@@ -200,10 +200,10 @@ def say_totals(totals: Iterable[Total]) -> str:
     return "; ".join(f"{_loss(total)} for one {total.protects}" for total in totals)
 
 
-def _loss(found: Total) -> str:
-    if found.epsilon == math.inf:
+def _loss(spent: Total) -> str:
+    if spent.epsilon == math.inf:
         return "no bound on epsilon"
-    return f"epsilon {found.epsilon:.6g}" + (f", delta {found.delta:.3g}," if found.delta else "")
+    return f"epsilon {spent.epsilon:.6g}" + (f", delta {spent.delta:.3g}," if spent.delta else "")
 
 
 def _touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:
@@ -241,9 +241,11 @@ def _windows(length: float | None, other: float | None) -> int | None:
 
 
 def _charge(name: str, *paid: Any) -> Charge:
-    given = dict(zip(_PAID, paid, strict=True))
-    numbers = {key: float(given[key]) for key in given if key not in ("unit", "adjacency") and given[key] is not None}
-    return name, Claim(**given | numbers)
+    values = dict(zip(_PAID, paid, strict=True))
+    numbers = {
+        key: float(values[key]) for key in values if key not in ("unit", "adjacency") and values[key] is not None
+    }
+    return name, Claim(**values | numbers)
 
 
 def _plain(epsilon: float) -> float | str:

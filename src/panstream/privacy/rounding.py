@@ -50,8 +50,8 @@ def rest(epsilon: float, *spent: float) -> Fraction | float:
 
 def state_and_output(epsilon: float, *states: float) -> dict[str, float]:
     """Return what a claim is made of: the losses of the states seen, and what is left for the outputs."""
-    left = rest(epsilon, *states) if math.isfinite(epsilon) else math.inf
-    return {"state": total(states), "output": left if isinstance(left, float) else up(left)}
+    remaining = rest(epsilon, *states) if math.isfinite(epsilon) else math.inf
+    return {"state": total(states), "output": remaining if isinstance(remaining, float) else up(remaining)}
 
 
 def share(epsilon: float, parts: int) -> Fraction | float:
@@ -70,14 +70,14 @@ def rounded_up(number: float) -> str:
 
 def log_up(ratio: Fraction) -> float:
     """Return ln(ratio) for a ratio of at least 1, rounded up."""
-    found = _log(ratio)
-    return up(found + (1 + found) * HAIR)
+    logarithm = _log(ratio)
+    return up(logarithm + (1 + logarithm) * HAIR)
 
 
 def log_down(ratio: Fraction) -> Fraction:
     """Return a little less than ln(ratio), by less than ``2·HAIR`` of it or of 1, for a ratio of at least 1."""
-    found = _log(ratio)
-    return max(found - (1 + found) * HAIR, Fraction(0))
+    logarithm = _log(ratio)
+    return max(logarithm - (1 + logarithm) * HAIR, Fraction(0))
 
 
 def _log(ratio: Fraction) -> Fraction:

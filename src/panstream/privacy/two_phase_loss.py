@@ -40,7 +40,7 @@ def _reading_variance(p1: float, crop: int, before: int, after: int) -> float:
 
 def worst_variance(p1: float, crop: int) -> float:
     """Return the largest variance of a reading, over users who came any number of times in either phase."""
-    points = {round(at * crop / _POINTS) for at in range(_POINTS + 1)}
+    points = {round(step * crop / _POINTS) for step in range(_POINTS + 1)}
     return max(_reading_variance(p1, crop, before, after) for before in points for after in points)
 
 
@@ -66,10 +66,10 @@ def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tu
 
     def noise(state: float, share: float) -> float:
         ones, pairs = noise_weights(present_probability(state), crop)
-        left = share * (epsilon - 2 * state)
-        return ones * laplace_variance(kappa_near(epsilon - left, state, releases, 1)) + pairs * laplace_variance(
-            left / releases
-        )
+        pair_epsilon = share * (epsilon - 2 * state)
+        return ones * laplace_variance(
+            kappa_near(epsilon - pair_epsilon, state, releases, 1)
+        ) + pairs * laplace_variance(pair_epsilon / releases)
 
     def share_of(state: float) -> float:
         return minimise(lambda share: noise(state, share), 1e-6, 1 - 1e-6, 1e-6)
@@ -78,6 +78,6 @@ def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tu
         return cells * worst_variance(present_probability(state), crop) + noise(state, share_of(state))
 
     state = minimise(error, 1e-6 * epsilon, epsilon / 2 * (1 - 1e-9), 1e-9)
-    left = Fraction(epsilon) - 2 * Fraction(state)
-    pairs = down(left * Fraction(share_of(state)) / releases)
-    return state, down(mixture_room(left - releases * Fraction(pairs), state) / releases), pairs
+    remaining = Fraction(epsilon) - 2 * Fraction(state)
+    pairs = down(remaining * Fraction(share_of(state)) / releases)
+    return state, down(mixture_room(remaining - releases * Fraction(pairs), state) / releases), pairs

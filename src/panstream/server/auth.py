@@ -71,26 +71,26 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
 def _read(path: Path) -> list[tuple[bytes, _Grant]]:
     refused = InvalidParameter(f"the token file {path.name!r} cannot be read")
     lines = translated(lambda: path.read_text().splitlines(), (OSError, UnicodeDecodeError), lambda _: refused)
-    found = []
+    grants = []
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
-            found.append(_parsed(line, f"{path.name}, line {number}"))
-    names = [grant.name for _, grant in found]
+            grants.append(_parsed(line, f"{path.name}, line {number}"))
+    names = [grant.name for _, grant in grants]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{path.name}: two tokens have the same name")
-    return found
+    return grants
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _parsed(line: str, place: str) -> tuple[bytes, _Grant]:
+def _parsed(line: str, label: str) -> tuple[bytes, _Grant]:
     name, scopes, digest = (*line.split(), "", "", "")[:3]
-    given = frozenset(scopes.split(","))
-    if len(line.split()) != 3 or not given <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
-        raise InvalidParameter(f"{place} must read: name, scopes joined by commas, SHA-256 in hexadecimal")
-    return bytes.fromhex(digest), _Grant(name=name, scopes=given)
+    scope_set = frozenset(scopes.split(","))
+    if len(line.split()) != 3 or not scope_set <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
+        raise InvalidParameter(f"{label} must read: name, scopes joined by commas, SHA-256 in hexadecimal")
+    return bytes.fromhex(digest), _Grant(name=name, scopes=scope_set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class Access:
             if not is_loopback(host):
                 raise InvalidParameter("tokens are needed unless host is a loopback address, got no token file")
             return cls(None)
-        found = _read(path)
-        if not found:
+        grants = _read(path)
+        if not grants:
             raise InvalidParameter(f"{path.name} holds no token; create one with: panstream token {path.name} NAME")
-        return cls(tuple(found))
+        return cls(tuple(grants))
 
     def check(self, headers: Mapping[str, str], scope: str | None) -> _Grant:
         """Return who is asking, or refuse. ``scope`` of None is open to all."""
@@ -148,8 +148,8 @@ def _name(host: str) -> str:
     >>> [_name(host) for host in ("[::1]:80", "localhost:80", "127.0.0.1", "[::1]evil.example", "::1")]
     ['::1', 'localhost', '127.0.0.1', '', '']
     """
-    found = _HOST.fullmatch(host)
-    return "" if found is None else found[1] or found[2]
+    match = _HOST.fullmatch(host)
+    return "" if match is None else match[1] or match[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

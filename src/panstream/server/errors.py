@@ -56,8 +56,8 @@ class Refusal(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers that only this refusal has."""
-        found = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
-        return found | ({"www-authenticate": 'Bearer realm="panstream"'} if self.code == "unauthorized" else {})
+        headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        return headers | ({"www-authenticate": 'Bearer realm="panstream"'} if self.code == "unauthorized" else {})
 
     @property
     def body(self) -> bytes:

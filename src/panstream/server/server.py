@@ -293,11 +293,11 @@ def _warm_up(config: Config) -> None:
             body = Body(Gate(Limits()), kind, "identity")
             body.make_room(len(text))
             body.data[: len(text)], body.size = text, len(text)
-            with contextlib.ExitStack() as after:
-                after.callback(body.wipe)
+            with contextlib.ExitStack() as cleanup:
+                cleanup.callback(body.wipe)
                 batch = parse(body, schema)
-                after.callback(batch.wipe)
-                after.callback(select.wipe)
+                cleanup.callback(batch.wipe)
+                cleanup.callback(select.wipe)
                 rows = select(batch)
                 if kind == "arrow":
                     _apply(config, rows)
@@ -307,8 +307,8 @@ def _apply(config: Config, rows: Rows) -> None:
     """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
     every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
     rows.queries = {
-        name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
-        for name, each in rows.queries.items()
+        name: replace(selection, rows=every, unusable=~every, groups=None if selection.groups is None else first)
+        for name, selection in rows.queries.items()
     }
     one = [replace(query, groups={key: keys[:1] for key, keys in query.groups.items()}) for query in config.queries]
     config = replace(config, queries=tuple(one))  # thousands of groups would take as long as their first answers

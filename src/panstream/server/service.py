@@ -87,20 +87,20 @@ class Service:
                     raise Refusal("not_found", "there is no query of this name")
             return engine.log.latest(names, since=since, limit=limit)
 
-        found: list[Release] = await self.worker.call(look)
-        return found
+        releases: list[Release] = await self.worker.call(look)
+        return releases
 
     async def counts(self, query: str, names: list[str], number: str | None) -> list[dict[str, Any]]:
         """Return how often names came, from the table of one release, the latest unless told; no state is looked at."""
 
         def look(engine: Engine) -> tuple[Release, bytes]:
-            found = engine.log.last(query)
+            last_release = engine.log.last(query)
             if number is not None:
-                found = next(engine.log.history(query, after=int(number) - 1), None)
-            table = b"" if found is None else engine.log.table(query, found.number)
-            if found is None or not table or number not in (None, str(found.number)):
+                last_release = next(engine.log.history(query, after=int(number) - 1), None)
+            table = b"" if last_release is None else engine.log.table(query, last_release.number)
+            if last_release is None or not table or number not in (None, str(last_release.number)):
                 raise Refusal("not_found", "this query has published no table of names, or none of this number")
-            return found, table
+            return last_release, table
 
         release, table = await self.worker.call(look)
         return await asyncio.to_thread(counted, release, table, names)
@@ -135,11 +135,11 @@ class _Listeners:
             listener.put_nowait(None)
         self._listeners.clear()
 
-    def listen(self, name: str, most: int) -> Listener:
-        """Return the queue of a new listener, of whom the token ``name`` may have ``most``."""
+    def listen(self, name: str, max_listeners: int) -> Listener:
+        """Return the queue of a new listener, of whom the token ``name`` may have ``max_listeners``."""
         if self._closed or len(self._listeners) >= _LISTENERS:
             raise Refusal("unavailable", "there are too many listeners, or the server is stopping", retry_after=5)
-        if sum(each == name for each in self._listeners.values()) >= most:
+        if sum(listener_name == name for listener_name in self._listeners.values()) >= max_listeners:
             raise Refusal("rate_limited", retry_after=5)
         listener: Listener = asyncio.Queue()
         self._listeners[listener] = name
@@ -154,7 +154,7 @@ class _Listeners:
     ) -> AsyncIterator[bytes]:
         """Yield old events, then new ones about the query as they come."""
         try:
-            yield b"retry: 2000\n\n" + b"".join(_event("release", each) for each in past)
+            yield b"retry: 2000\n\n" + b"".join(_event("release", release) for release in past)
             while True:
                 try:
                     item = await asyncio.wait_for(listener.get(), _BREATH)
@@ -195,7 +195,7 @@ def release_json(published: Release, config: Config) -> dict[str, Any]:
 
 def releases_csv(published: Iterable[Release], config: Config) -> str:
     """Return published answers as CSV; a list of names is followed by those that its statement shows."""
-    return to_csv(each for release in published for each in (release, *listed_names(release, _view(release, config))))
+    return to_csv(row for release in published for row in (release, *listed_names(release, _view(release, config))))
 
 
 def _view(published: Release, config: Config) -> View:
@@ -227,12 +227,12 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
     yield InfoMetricFamily("panstream", "The running version.", {"version": __version__})
     yield GaugeMetricFamily("panstream_failed", "1 while the state cannot be stored.", float(failed))
     yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
-    made = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
+    release_counter = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
     loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])
     for plan in engine.plans:
-        made.add_metric([plan.config.name], engine.made(plan.config.name))
+        release_counter.add_metric([plan.config.name], engine.made(plan.config.name))
         loss.add_metric([plan.config.name, plan.claim.unit], plan.claim.epsilon)
-    yield made
+    yield release_counter
     yield loss
     names = ["unit", "adjacency", "window"]
     spent = GaugeMetricFamily(
@@ -269,7 +269,7 @@ def _answers(engine: Engine) -> Iterator[Any]:
         for series in plan.series:
             last = engine.log.last(series)
             for release in [] if last is None else [last, *listed_names(last, _view(last, engine.config))]:
-                group = ", ".join(f"{key}={each}" for key, each in release.record.get("group", {}).items())
+                group = ", ".join(f"{key}={value}" for key, value in release.record.get("group", {}).items())
                 for family, value in zip(families, _figures(release), strict=True):
                     family.add_metric([release.asked, group], value)
     yield from families

@@ -39,9 +39,9 @@ class _Coins(ScriptedSource):
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Toss the next coin of the script, for all cells alike."""
-        found = np.empty(size, np.uint8) if out is None else out[:size]
-        found[:] = next(self.coins)
-        return found
+        tosses = np.empty(size, np.uint8) if out is None else out[:size]
+        tosses[:] = next(self.coins)
+        return tosses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,18 +81,18 @@ def views(algorithm: Any, ticks: int) -> list[View]:
     kappas = np.array(base[2])
 
     def column(bits: list[int], script: Mapping[int, int], look: int | None) -> Floats:
-        found = run(bits, script)
-        return _seen(found, look) - _seen(base, look)
+        observed = run(bits, script)
+        return _seen(observed, look) - _seen(base, look)
 
-    found = []
+    look_views = []
     for look in [None, *range(ticks + 1)]:
-        units = [[int(t == at) for t in range(ticks + 1)] for at in range(ticks + 1)]
+        units = [[int(t == slot) for t in range(ticks + 1)] for slot in range(ticks + 1)]
         data = np.array([column(unit, {}, look) for unit in units]).T
         noise = np.array([column(none, {draw: 1}, look) for draw in range(kappas.size)]).T
-        mixed = [at % 2 for at in range(ticks + 1)]
+        mixed = [slot % 2 for slot in range(ticks + 1)]
         assert np.array_equal(column(mixed, {}, look), data @ mixed)  # linear in the bit
-        found.append(_separate(look, data, noise, kappas))
-    return found
+        look_views.append(_separate(look, data, noise, kappas))
+    return look_views
 
 
 def _seen(run: tuple[list[float], list[list[float]], list[float]], look: int | None) -> Floats:
@@ -133,7 +133,7 @@ class Losses:
         if view.look is not None:
             self.points.insert(view.look + 1, -1)
         self.histories = np.array(list(itertools.product((0, 1), repeat=len(self.points))), np.int64)
-        at_ticks = self.histories[:, [at for at, tick in enumerate(self.points) if tick >= 0]]
+        at_ticks = self.histories[:, [index for index, tick in enumerate(self.points) if tick >= 0]]
         values = at_ticks @ view.weights.T
         self.log_factors = np.log(
             [
@@ -147,13 +147,13 @@ class Losses:
     def chances(self, pattern: Pattern) -> Floats:
         """Return the chance of every history of a user who does so between the points."""
         table, p0 = self.histories, 1.0 - self.p1
-        found = np.where(table[:, 0] == 1, p0, self.p1)
-        for at, step in enumerate(pattern, start=1):
+        probabilities = np.where(table[:, 0] == 1, p0, self.p1)
+        for point, step in enumerate(pattern, start=1):
             if step in (0, TOGGLE):
-                found = found * ((table[:, at] == table[:, at - 1]) == (step == 0))
+                probabilities = probabilities * ((table[:, point] == table[:, point - 1]) == (step == 0))
             else:
-                found = found * np.where((table[:, at] == 1) == (step > 0), self.p1, p0)
-        return found
+                probabilities = probabilities * np.where((table[:, point] == 1) == (step > 0), self.p1, p0)
+        return probabilities
 
     def patterns(self, steps: tuple[int, ...] = (0, 1)) -> list[Pattern]:
         """Return everything a user can do."""
@@ -177,14 +177,14 @@ class Losses:
         factors = self.log_factors[:, :, self.shown[shown]]
         total, best = factors[np.arange(len(choice)), choice].sum(axis=0), -math.inf
         while True:
-            before = best
+            previous_best = best
             for number in range(len(choice)):
                 weights = np.log(np.exp(total - factors[number, choice[number]] + factors[number]) @ both)
                 ratios = weights[:, 0] - weights[:, 1]
                 chosen = int(np.argmax(ratios))
                 total = total + factors[number, chosen] - factors[number, choice[number]]
                 choice[number], best = chosen, float(ratios[chosen])
-            if best <= before + 1e-12:
+            if best <= previous_best + 1e-12:
                 return best
 
     def of_event(self, steps: tuple[int, ...] = (0, 1)) -> float:
@@ -192,9 +192,9 @@ class Losses:
         laws = {pattern: self.everything(pattern) for pattern in self.patterns(steps)}
         worst = 0.0
         for pattern, law in laws.items():
-            for at, step in enumerate(pattern):
+            for index, step in enumerate(pattern):
                 if step:
-                    other = laws[(*pattern[:at], 0, *pattern[at + 1 :])]
+                    other = laws[(*pattern[:index], 0, *pattern[index + 1 :])]
                     possible = (law > 0) | (other > 0)
                     with np.errstate(divide="ignore"):
                         worst = max(worst, float(np.abs(np.log(law[possible]) - np.log(other[possible])).max()))

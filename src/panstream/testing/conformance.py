@@ -80,14 +80,14 @@ def _start_is_already_noised(specimen: Specimen) -> None:
 def _state_is_numbers_of_fixed_size(specimen: Specimen) -> None:
     """The state holds integers and arrays only, whose size does not depend on the stream."""
     monitor = Monitor(specimen.algorithm)
-    before = len(monitor.to_bytes())
+    initial_size = len(monitor.to_bytes())
     _feed(monitor, specimen)
     for declared in fields(monitor.state):
         value = getattr(monitor.state, declared.name)
         assert isinstance(value, int | np.ndarray), f"state field {declared.name} is neither integer nor array"
         assert not isinstance(value, np.ndarray) or value.dtype.kind in "iu", f"{declared.name} is not integral"
     data = monitor.to_bytes()
-    assert len(data) == before, "the state grew with the stream"
+    assert len(data) == initial_size, "the state grew with the stream"
     assert specimen.canary.encode() not in data, "an item is stored in the state"
 
 
@@ -106,11 +106,11 @@ def _bad_batch_changes_nothing(specimen: Specimen) -> None:
     """After a refused batch the state is what it was, bit by bit."""
     monitor = Monitor(specimen.algorithm)
     _feed(monitor, specimen)
-    before = snapshot(copy.deepcopy(monitor.state))
+    initial_state = snapshot(copy.deepcopy(monitor.state))
     for batch in specimen.bad:
         with _refused(InvalidBatch, "a bad batch was accepted"):
             _update(monitor, batch)
-        assert snapshot(monitor.state) == before, "a refused batch changed the state"
+        assert snapshot(monitor.state) == initial_state, "a refused batch changed the state"
 
 
 def _bytes_round_trip(specimen: Specimen) -> None:
@@ -136,12 +136,12 @@ def _a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
     for batch in (*specimen.batches, *specimen.batches):
         restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(6))
         monitor._given = SeededSource(6)
-        for each in (monitor, restored):
-            _update(each, batch)
+        for candidate in (monitor, restored):
+            _update(candidate, batch)
         assert snapshot(monitor.state) == snapshot(restored.state), "an update depends on something outside the state"
     restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(7))
     monitor._given = SeededSource(7)
-    answers = [_conclude(each) for each in (monitor, restored)]
+    answers = [_conclude(candidate) for candidate in (monitor, restored)]
     assert answers[0].released == answers[1].released, "an answer depends on something outside the state"
     assert snapshot(monitor.state) == snapshot(restored.state), "an answer depends on something outside the state"
     claim = specimen.algorithm.claim()

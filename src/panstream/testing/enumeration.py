@@ -40,9 +40,9 @@ class Step:
         """Call ``algorithm.batch`` or ``monitor.update`` with the arguments; ids go by position, whatever they are
         called there.
         """
-        given = self.given()
-        ids = (given.pop("ids"),) if "ids" in given else ()
-        return function(*ids, **given)
+        arguments = self.given()
+        ids = (arguments.pop("ids"),) if "ids" in arguments else ()
+        return function(*ids, **arguments)
 
 
 World = tuple[Step, ...]
@@ -51,8 +51,8 @@ Key = tuple[Any, ...]
 
 def update(ids: Any = None, **keywords: Any) -> Step:
     """Return an update step; ``ids`` and keywords are passed to ``algorithm.batch``."""
-    given = {"ids": ids, **keywords} if ids is not None else keywords
-    frozen = {name: tuple(value) if isinstance(value, list | range) else value for name, value in given.items()}
+    arguments = {"ids": ids, **keywords} if ids is not None else keywords
+    frozen = {name: tuple(value) if isinstance(value, list | range) else value for name, value in arguments.items()}
     return Step("update", tuple(frozen.items()))
 
 
@@ -145,8 +145,8 @@ class Enumerator:
         """Return the exact law of the view: all outputs, all announced snapshots, and the state after ``look``
         steps.
         """
-        whole, views = self._views(world, look)
-        return {self._shown(view): Fraction(weight, whole) for view, weight in views.items()}
+        denominator, views = self._views(world, look)
+        return {self._shown(view): Fraction(weight, denominator) for view, weight in views.items()}
 
     def _views(self, world: World, look: int | None) -> tuple[int, dict[_View, int]]:
         law = self._after(world, look)
@@ -161,22 +161,23 @@ class Enumerator:
             merged: dict[tuple[_View, int], Fraction] = {}
             for chance, state in outcomes(self.algorithm.begin, self.window):
                 _add(merged, ((), self._number(self.remember(state))), chance)
-            whole = math.lcm(*(chance.denominator for chance in merged.values()))
+            denominator = math.lcm(*(chance.denominator for chance in merged.values()))
             law = _Law(
-                whole, {place: chance.numerator * (whole // chance.denominator) for place, chance in merged.items()}
+                denominator,
+                {key: chance.numerator * (denominator // chance.denominator) for key, chance in merged.items()},
             )
             return _looked(law) if look == 0 else law
-        before, step = self._begun(world[:-1], look), world[-1]
-        before = _looked(before) if step.verb in ("refresh", "copied") else before
-        states = {state for _, state in before.weights}
-        whole = math.lcm(*{self._denominator(state, step) for state in states})
-        shares = {state: self._parts(state, step, whole) for state in states}
+        previous, step = self._begun(world[:-1], look), world[-1]
+        previous = _looked(previous) if step.verb in ("refresh", "copied") else previous
+        states = {state for _, state in previous.weights}
+        denominator = math.lcm(*{self._denominator(state, step) for state in states})
+        shares = {state: self._parts(state, step, denominator) for state in states}
         following: dict[tuple[_View, int], int] = {}
-        for (view, state), weight in before.weights.items():
-            for share, after, output in shares[state]:
-                place = (view + output, after)
-                following[place] = following.get(place, 0) + weight * share
-        law = _Law(before.whole * whole, following)
+        for (view, state), weight in previous.weights.items():
+            for share, next_state, output in shares[state]:
+                key = (view + output, next_state)
+                following[key] = following.get(key, 0) + weight * share
+        law = _Law(previous.whole * denominator, following)
         return _looked(law) if look == len(world) else law
 
     def _denominator(self, state: int, step: Step) -> int:
@@ -186,16 +187,20 @@ class Enumerator:
             self._denominators[state, step] = math.lcm(*{chance.denominator for chance, _, _ in moves})
         return self._denominators[state, step]
 
-    def _parts(self, state: int, step: Step, whole: int) -> list[tuple[int, int, _View]]:
-        """Return the moves from a state in parts of ``whole``, kept for other streams: division of long integers is
-        slow.
+    def _parts(self, state: int, step: Step, denominator: int) -> list[tuple[int, int, _View]]:
+        """Return the moves from a state in parts of ``denominator``, kept for other streams: division of long integers
+        is slow.
         """
-        if (state, step, whole) not in self._shares:
-            self._shares[state, step, whole] = [
-                (share.numerator * (whole // share.denominator), self._number(after), tuple(map(self._number, output)))
-                for share, after, output in self.moves(self._seen[state], step)
+        if (state, step, denominator) not in self._shares:
+            self._shares[state, step, denominator] = [
+                (
+                    share.numerator * (denominator // share.denominator),
+                    self._number(next_state),
+                    tuple(map(self._number, output)),
+                )
+                for share, next_state, output in self.moves(self._seen[state], step)
             ]
-        return self._shares[state, step, whole]
+        return self._shares[state, step, denominator]
 
     def _number(self, thing: Any) -> int:
         number = self._numbers.setdefault(thing, len(self._seen))
@@ -218,9 +223,9 @@ class Enumerator:
         worst = JointLoss(ratio=Fraction(1))
         for look in self._looks(streams, looks):
             self._laws = {begun: law for begun, law in self._laws.items() if begun[1] is None}  # others are past
-            found = [self._views(world, look) for world in streams]
-            common = math.lcm(*(whole for whole, _ in found))
-            laws = [(common // whole, law) for whole, law in found]
+            view_laws = [self._views(world, look) for world in streams]
+            common = math.lcm(*(denominator for denominator, _ in view_laws))
+            laws = [(common // denominator, law) for denominator, law in view_laws]
             for view in set().union(*(law for _, law in laws)):
                 weights = [scale * law.get(view, 0) for scale, law in laws]
                 high, low = max(weights), min(weights)
@@ -252,7 +257,7 @@ class Enumerator:
             merged: dict[tuple[Key, Key], Fraction] = {}
             for weight, (state, output) in outcomes(lambda source: self._run(key, step, source), self.window):
                 _add(merged, (self.remember(state), output), weight)
-            self._moves[key, step] = [(weight, after, output) for (after, output), weight in merged.items()]
+            self._moves[key, step] = [(weight, next_state, output) for (next_state, output), weight in merged.items()]
         return self._moves[key, step]
 
     def _run(self, key: Key, step: Step, source: Source) -> tuple[Any, Key]:

@@ -82,9 +82,9 @@ def decode_unions(
             best = worst, members
     if best is None:
         return None
-    found = np.zeros(users, np.uint8)
-    found[list(best[1])] = 1
-    return found
+    decoded = np.zeros(users, np.uint8)
+    decoded[list(best[1])] = 1
+    return decoded
 
 
 def answers_from_counters(counter: LegendreCounter, counters: NDArray[np.int64], queries: Bits) -> NDArray[np.float64]:
@@ -105,8 +105,8 @@ def members_from_counters(counter: LegendreCounter, counters: NDArray[np.int64])
     The start was c for a non-member and c - 1 for a member; where both are equally likely the guess is "non-member".
     """
     here = _squares(counter, counters)
-    before = _squares(counter, (counters - 1) % counter.prime)
-    return (before & ~here & 1).astype(np.uint8)
+    as_member = _squares(counter, (counters - 1) % counter.prime)
+    return (as_member & ~here & 1).astype(np.uint8)
 
 
 def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:

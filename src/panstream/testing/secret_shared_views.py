@@ -128,12 +128,12 @@ class SharedViews:
         for number, kind in enumerate(("idle", *program)):
             changes = [None if number == 0 else world[number - 1] for world in worlds]
             following = set()
-            for each in odds:
-                following |= self._after(dict(each), kind, number, changes, seen)
+            for view_odds in odds:
+                following |= self._after(dict(view_odds), kind, number, changes, seen)
             odds = following
         worst = Fraction(1)
-        for each in odds:
-            totals = [sum(column) for column in zip(*(weights for _, weights in each), strict=True)]
+        for view_odds in odds:
+            totals = [sum(column) for column in zip(*(weights for _, weights in view_odds), strict=True)]
             if not min(totals):
                 return math.inf
             worst = max(worst, Fraction(max(totals), min(totals)))
@@ -154,11 +154,11 @@ class SharedViews:
             for world, weight in enumerate(weights)
             if weight
         ]
-        common = math.lcm(*{whole for _, _, whole, _ in moves})
-        for world, weight, whole, found in moves:
-            scaled = weight * (common // whole)
-            for seen, after, share in found:
-                entry = views.setdefault(seen, {}).setdefault(after, [0] * len(changes))
+        common = math.lcm(*{denominator for _, _, denominator, _ in moves})
+        for world, weight, denominator, transitions in moves:
+            scaled = weight * (common // denominator)
+            for seen, next_state, share in transitions:
+                entry = views.setdefault(seen, {}).setdefault(next_state, [0] * len(changes))
                 entry[world] += scaled * share
         return {self._normal(view) for view in views.values()}
 
@@ -166,18 +166,21 @@ class SharedViews:
         self, state: Key, kind: Kind, number: int, change: Dealt | None, looks: frozenset[Look]
     ) -> tuple[int, list[tuple[int, Key, int]]]:
         """Return a whole, and what can be seen of a step, by a number, with the state after it and its part of that."""
-        what = () if change is None else tuple(each.tobytes() for each in change)
+        what = () if change is None else tuple(array.tobytes() for array in change)
         visible = _visible(number, looks)
         key = (*state, what, kind, number == 0, visible)
         if key not in self._seen:
-            found: dict[tuple[int, Key], Fraction] = {}
+            chances: dict[tuple[int, Key], Fraction] = {}
             for move in self._moved(state, kind, number, change, what):
-                view = (move.opened, *(move.share(who) if at else move.handled[who] for at, who in visible))
-                place = self._views.setdefault(view, len(self._views)), move.after
-                found[place] = found.get(place, Fraction(0)) + move.chance
-            whole = math.lcm(*(chance.denominator for chance in found.values()))
-            shares = [(*place, chance.numerator * (whole // chance.denominator)) for place, chance in found.items()]
-            self._seen[key] = whole, shares
+                view = (move.opened, *(move.share(who) if is_share else move.handled[who] for is_share, who in visible))
+                outcome = self._views.setdefault(view, len(self._views)), move.after
+                chances[outcome] = chances.get(outcome, Fraction(0)) + move.chance
+            denominator = math.lcm(*(chance.denominator for chance in chances.values()))
+            shares = [
+                (*outcome, chance.numerator * (denominator // chance.denominator))
+                for outcome, chance in chances.items()
+            ]
+            self._seen[key] = denominator, shares
         return self._seen[key]
 
     @staticmethod
@@ -190,8 +193,8 @@ class SharedViews:
         key = (*state, what, kind, number == 0)
         if key not in self._moves:
             self._moves[key] = [
-                _Move(chance, *found)
-                for chance, found in outcomes(
+                _Move(chance, *outcome)
+                for chance, outcome in outcomes(
                     lambda source: self.step(state, kind, change, source, start=number == 0), modulus=self.noise_modulus
                 )
             ]
@@ -218,16 +221,16 @@ class SharedViews:
         dealt = deal(task, {_NAME: self.rule}, changes, *(seed.reader() for seed in seeds))
         sent = []
         for party, seed, noise in zip(parties, seeds, noises, strict=True):
-            given = None if party.first else {name: tuple(a.copy() for a in part) for name, part in dealt.items()}
-            out = party.open(task, seed.reader(), given, noise)
-            sent.append(np.concatenate([np.empty(0, np.uint8), *(each.copy() for each in out)]))
+            party_input = None if party.first else {name: tuple(a.copy() for a in part) for name, part in dealt.items()}
+            out = party.open(task, seed.reader(), party_input, noise)
+            sent.append(np.concatenate([np.empty(0, np.uint8), *(array.copy() for array in out)]))
         common, memory = self.common(source, kind, memory)
-        after = [party.close(other, common.reader()) for party, other in zip(parties, reversed(sent), strict=True)]
-        opened = open_answers({_NAME: self.rule}, [each.answers for each in after])
-        parts = [tuple(each.tobytes() for each in found.answers.values()) for found in after]
-        extra = tuple(each.tobytes() for part in dealt.values() for each in part)
-        tapes = [tuple(each.tobytes() for each in seed.read) for seed in seeds]
-        shown = tuple(each.tobytes() for each in common.read)
+        closed = [party.close(other, common.reader()) for party, other in zip(parties, reversed(sent), strict=True)]
+        opened = open_answers({_NAME: self.rule}, [outcome.answers for outcome in closed])
+        parts = [tuple(array.tobytes() for array in outcome.answers.values()) for outcome in closed]
+        extra = tuple(array.tobytes() for part in dealt.values() for array in part)
+        tapes = [tuple(array.tobytes() for array in seed.read) for seed in seeds]
+        shown = tuple(array.tobytes() for array in common.read)
         handled: dict[str, Key] = {
             "A": (tapes[0], sent[1].tobytes(), shown, tuple(noises[0].drawn), parts[0]),
             "B": (tapes[1], extra, sent[0].tobytes(), shown, tuple(noises[1].drawn), parts[1]),
@@ -236,7 +239,7 @@ class SharedViews:
             "B keeps": parts[1],
         }
         handled["F"] = _plain(handled["F"])
-        cells = [found.shares[_NAME].cells.tobytes() for found in after]
+        cells = [outcome.shares[_NAME].cells.tobytes() for outcome in closed]
         number = released + (kind == "answers")
         return (*cells, number, memory), tuple(opened.get(_NAME, ())), handled
 
@@ -267,7 +270,7 @@ class SharedViews:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tobytes()
-    return tuple(_plain(each) for each in value) if isinstance(value, tuple | list) else value
+    return tuple(_plain(element) for element in value) if isinstance(value, tuple | list) else value
 
 
 def _visible(number: int, looks: frozenset[Look]) -> Key:

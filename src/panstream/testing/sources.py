@@ -22,8 +22,8 @@ def redraw_one_by_one(source: Source, coin: Coin, bits: NDArray[np.uint64], mark
     """Do what `redraw` does by the source's own coins, bit by bit."""
     marked = np.flatnonzero(unpacked(marks.view(np.uint8), 64 * marks.size))
     for cell, side in zip(marked.tolist(), source.bernoulli(coin, marked.size).tolist(), strict=True):
-        word, place = divmod(cell, 64)
-        bits[word] = np.uint64((int(bits[word]) & ~(1 << place)) | side << place)
+        word, bit = divmod(cell, 64)
+        bits[word] = np.uint64((int(bits[word]) & ~(1 << bit)) | side << bit)
 
 
 class _BranchingSource(Source):

@@ -145,12 +145,12 @@ class DecayedSum(SlotCounter):
         """Publish every slot and decay what was published before."""
         terms = self.terms
         published, draws = self.noisy_slots(state, slots.totals, source)
-        for kept, decays, weights, values, out in (
+        for accumulator, decays, weights, values, out in (
             (state.carried, terms.decays, terms.weights, published.astype(np.float64), slots.answers),
             (state.spread, terms.squared_decays, terms.squared, draws, slots.draws),
         ):
-            decayed_slots(kept[1:].view(np.float64), decays, weights, values, out)
-            kept[:1] = out[-1:].view(np.int64)
+            decayed_slots(accumulator[1:].view(np.float64), decays, weights, values, out)
+            accumulator[:1] = out[-1:].view(np.int64)
         state.closed[:], state.closed_draws[:] = published[-1:], int(draws[-1])
 
     def answer(self, state: Any) -> Answer:
@@ -177,8 +177,8 @@ def _exponential_terms(decay: str, rate: float, slots: int) -> _Terms:
     decays = np.exp(-np.exp(x))
 
     def weights(exponent: float) -> NDArray[np.float64]:
-        found = step * np.exp(exponent * x - math.lgamma(exponent) - np.exp(x))
-        found[0] /= -math.expm1(-exponent * step)  # all nodes further left, a geometric series
-        return np.asarray(found)
+        node_weights = step * np.exp(exponent * x - math.lgamma(exponent) - np.exp(x))
+        node_weights[0] /= -math.expm1(-exponent * step)  # all nodes further left, a geometric series
+        return np.asarray(node_weights)
 
     return _Terms(decays, weights(rate), weights(2.0 * rate), decays)

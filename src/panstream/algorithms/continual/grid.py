@@ -118,10 +118,10 @@ class Grid:
             return events * self.low * self.step, events * self.high * self.step
         return (0.0 if self.low >= 0 else -math.inf), (0.0 if self.high <= 0 else math.inf)
 
-    def read_totals(self, data: Any, most: int) -> Steps:
-        """Return whole totals of any number of values, up to ``most`` of the signs that values have."""
+    def read_totals(self, data: Any, max_total: int) -> Steps:
+        """Return whole totals of any number of values, up to ``max_total`` of the signs that values have."""
         rows, copied = integers(
-            data, name="values", lower=0 if self.low >= 0 else -most, upper=0 if self.high <= 0 else most
+            data, name="values", lower=0 if self.low >= 0 else -max_total, upper=0 if self.high <= 0 else max_total
         )
         return Steps(rows, (rows,) if copied else ())
 
@@ -162,9 +162,9 @@ def _read_integers(data: Any, low: int, high: int, outside: Outside) -> Steps:
         return Steps(values, (values,) if copied else ())
     values, copied = integers(data, name="values")
     if values.size and (int(values.min()) < low or int(values.max()) > high):
-        kept = values if copied else np.empty_like(values)
-        np.clip(values, low, high, out=kept)
-        return Steps(kept, (kept,))
+        clipped = values if copied else np.empty_like(values)
+        np.clip(values, low, high, out=clipped)
+        return Steps(clipped, (clipped,))
     return Steps(values, (values,) if copied else ())
 
 

@@ -126,14 +126,14 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the total, the noises around the current slot, and the clock."""
-        levels, most = len(self.radices), max(self.radices)
+        levels, max_radix = len(self.radices), max(self.radices)
         return {
             "total": FieldLayout("i8", (1,)),
-            "siblings": FieldLayout("i8", (levels, most)),
+            "siblings": FieldLayout("i8", (levels, max_radix)),
             "complete": FieldLayout("i8", (levels,)),
             "to_come": FieldLayout("i8", (levels,)),
             "last": FieldLayout("i8", (2,)),
-            "digits": FieldLayout("i8", (levels,), at_least=0, below=most + 1),
+            "digits": FieldLayout("i8", (levels,), at_least=0, below=max_radix + 1),
             "ticks": FieldLayout("int", at_least=0, below=self.horizon + 1),
         }
 
@@ -212,8 +212,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         outputs, draws = np.cumsum(rows), np.empty(rows.size)
         outputs += state.total
         total, radices = outputs[-1:].copy(), np.array(self.radices)
-        kept = (state.siblings, state.complete, state.to_come, state.digits)
-        siblings, complete, to_come, digits = work = tuple(field.copy() for field in kept)
+        state_fields = (state.siblings, state.complete, state.to_come, state.digits)
+        siblings, complete, to_come, digits = work = tuple(field.copy() for field in state_fields)
         for start in range(0, rows.size, _CHUNK):
             piece = slice(start, min(start + _CHUNK, rows.size))
             noise = self._draw(draws_needed(digits, radices, piece.stop - start), source)
@@ -222,7 +222,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
             source.scratch.close()
         if rows.size:
             state.total[:] = total
-            for field, new in zip(kept, work, strict=True):
+            for field, new in zip(state_fields, work, strict=True):
                 field[:] = new
             state.last[0], state.last.view(np.float64)[1] = outputs[-1], draws[-1]
             state.ticks += rows.size
@@ -231,8 +231,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
 @lru_cache(maxsize=256)
 def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, float]:
-    at = np.unique(np.linspace(1, horizon, min(slots, horizon)).astype(np.int64))
-    mean, worst = sampled_noise(np.array(radices), np.array(node_draws(radices)), at)
+    sampled_slots = np.unique(np.linspace(1, horizon, min(slots, horizon)).astype(np.int64))
+    mean, worst = sampled_noise(np.array(radices), np.array(node_draws(radices)), sampled_slots)
     return float(mean), float(worst)
 
 
@@ -260,11 +260,11 @@ def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
 
 def _climbed(cases: NDArray[np.float64]) -> NDArray[np.float64]:
     v, c, t = cases
-    places = np.stack([np.floor(c / (t + 1.0) / _STEP), np.ceil(t / (t + 1.0) / _STEP)])
-    found, inverse = np.unique(places, axis=1, return_inverse=True)
-    largest = np.zeros(found.shape[1])
+    grid_points = np.stack([np.floor(c / (t + 1.0) / _STEP), np.ceil(t / (t + 1.0) / _STEP)])
+    distinct_points, inverse = np.unique(grid_points, axis=1, return_inverse=True)
+    largest = np.zeros(distinct_points.shape[1])
     np.maximum.at(largest, inverse.reshape(-1), v - c**2 / (t + 1.0))
-    return np.vstack([largest, found * _STEP])
+    return np.vstack([largest, distinct_points * _STEP])
 
 
 def _closed(cases: NDArray[np.float64], radix: int, draws: float, digits: range) -> NDArray[np.float64]:
@@ -284,7 +284,7 @@ def _choose_radices(horizon: int) -> tuple[int, ...]:
     >>> len(_choose_radices(1 << 10))
     3
     """
-    found: dict[tuple[int, ...], float] = {}
+    noise_by_radices: dict[tuple[int, ...], float] = {}
     for levels in range(1, _MOST_LEVELS + 1):
         for tenths in range(9, 20):
             middle = max(2, round(horizon ** (1 / levels) * tenths / 10))
@@ -292,6 +292,6 @@ def _choose_radices(horizon: int) -> tuple[int, ...]:
                 below = (max(first, 2), *[middle] * (levels - 2)) if levels > 1 else ()
                 radices = (*below, -(-horizon // math.prod(below)))
                 if max(radices) <= _MOST_RADIX:
-                    found[radices] = levels**2 * _noise.__wrapped__(radices, horizon, 256)[0]
-    closest = sorted(found, key=lambda radices: (found[radices], radices))[:12]
+                    noise_by_radices[radices] = levels**2 * _noise.__wrapped__(radices, horizon, 256)[0]
+    closest = sorted(noise_by_radices, key=lambda radices: (noise_by_radices[radices], radices))[:12]
     return min(closest, key=lambda radices: (len(radices) ** 2 * _noise(radices, horizon, 1 << 12)[0], radices))

@@ -251,10 +251,10 @@ class ContinualMean(_Moments):
         """Return the ratio of the sums with its error by the delta method."""
         count = self.count(sums, variances, events)
         steps, span = count * self.steps, self.upper - self.lower
-        place = sums[:, -1] / steps
-        weight = 1.0 if self.replaces else place**2 + (1.0 - place) ** 2
+        fraction = sums[:, -1] / steps
+        weight = 1.0 if self.replaces else fraction**2 + (1.0 - fraction) ** 2
         error = span * np.sqrt(weight * variances) / steps
-        return self.lower + span * place, np.where(np.isnan(count), np.inf, error)
+        return self.lower + span * fraction, np.where(np.isnan(count), np.inf, error)
 
     def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the mean of ``events`` values that is exceeded with probability at most ``beta``.
@@ -346,7 +346,7 @@ class ContinualVariance(_Moments):
 
         Without ``events``, or with too few for the noise, it is the largest variance there is.
         """
-        most, unit = self.support[1], float(self.steps) ** 2
+        max_variance, unit = self.support[1], float(self.steps) ** 2
         if self.replaces:
             lost, square = 0.0, self.steps_off(beta / 2, ticks) / unit
             mean = square
@@ -355,9 +355,11 @@ class ContinualVariance(_Moments):
             lost, square, mean = (self.steps_off(beta / 3, ticks, squared) / unit for squared in (3.0, 1.0, 1.25))
             square, mean = 2.0 * square, 2.0 * mean
         if events is None or events - lost <= 1.0:
-            return most
-        left = events - lost
-        square, mean = square / left, mean / left
+            return max_variance
+        min_count = events - lost
+        square, mean = square / min_count, mean / min_count
         # The factor n/(n-1) is itself off by |N - n|/((N-1)(n-1)).
-        off = left / (left - 1.0) * (square + 2.0 * mean + mean**2) + lost / ((events - 1.0) * (left - 1.0))
-        return min(most, ((self.upper - self.lower) / 2.0) ** 2 * off)
+        off = min_count / (min_count - 1.0) * (square + 2.0 * mean + mean**2) + lost / (
+            (events - 1.0) * (min_count - 1.0)
+        )
+        return min(max_variance, ((self.upper - self.lower) / 2.0) ** 2 * off)

@@ -122,12 +122,12 @@ class TreeEngine:
                     stop = min(start + size, slots)
                     if leaves is not None:
                         leaves(start, stop, space[: stop - start])
-                    at = start
-                    while at < stop:
-                        piece = space[at - start : stop - start]
+                    slot = start
+                    while slot < stop:
+                        piece = space[slot - start : stop - start]
                         ends = stop == slots and not self.one_step_ticks
-                        done, closed = self._run(work, piece, ends, sums[at:], variances[at:], released, source)
-                        at += done
+                        done, closed = self._run(work, piece, ends, sums[slot:], variances[slot:], released, source)
+                        slot += done
                     source.scratch.close()
             _commit(work, state)
         finally:
@@ -150,20 +150,20 @@ class TreeEngine:
         if self.bounded is not None:
             return [((self.bounded.noise(ticks).worst, self.law()),)]
         epoch, slots = epoch_of(ticks, self.one_step_ticks)
-        found: list[NoiseParts] = []
+        parts: list[NoiseParts] = []
         for number in range(max(0, epoch - 1), epoch + 1):
-            before = [(self.shape(e).noise().last, self.law(e)) for e in range(number)]
+            previous_epochs = [(self.shape(e).noise().last, self.law(e)) for e in range(number)]
             within = self.shape(number).noise(slots if number == epoch else None)
-            found.append((*before, (within.worst, self.law(number))))
-        return found
+            parts.append((*previous_epochs, (within.worst, self.law(number))))
+        return parts
 
     def variance_at(self, ticks: int) -> float:
         """Return the variance of a part's sum in the answer after ``ticks`` slots."""
         if self.bounded is not None:
             return self.bounded.noise(ticks).last * self.variance_of_draw(0)
         epoch, slots = epoch_of(ticks, self.one_step_ticks)
-        before = sum(self.shape(e).noise().last * self.law(e).variance for e in range(epoch))
-        return before + self.shape(epoch).noise(slots).last * self.law(epoch).variance
+        previous_variance = sum(self.shape(e).noise().last * self.law(e).variance for e in range(epoch))
+        return previous_variance + self.shape(epoch).noise(slots).last * self.law(epoch).variance
 
     def _noisy(self, epoch: int) -> slice:
         """Return the rows whose accumulators are noised between steps."""

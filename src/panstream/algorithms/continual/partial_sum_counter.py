@@ -50,14 +50,14 @@ class TickState:
 
     def part(self, first: int, shape: Shape, time: int) -> TickState:
         """Return the state of a counter within this one, as views of the arrays from ``first`` on."""
-        accumulators, closed, kept = shape
+        accumulators, closed, retained = shape
         return TickState(
             open=self.open[first : first + accumulators],
             closed=self.closed[first : first + closed],
-            kept=self.kept[:kept],
+            kept=self.kept[:retained],
             open_draws=self.open_draws[first : first + accumulators],
             closed_draws=self.closed_draws[first : first + closed],
-            kept_draws=self.kept_draws[:kept],
+            kept_draws=self.kept_draws[:retained],
             time=time,
         )
 
@@ -227,21 +227,21 @@ class SlotCounter(Ticker[TickState]):
         state.open_draws[0] = self.slot_draws - 1
         return slots[:size], draws
 
-    def total(self, state: TickState, places: list[int]) -> Answer:
-        """Return what the released sums in ``places`` add up to."""
-        released = tuple(int(number) for number in state.closed[places])
-        return Answer(sum(released), released, ((int(state.closed_draws[places].sum()), self.law),))
+    def total(self, state: TickState, indices: list[int]) -> Answer:
+        """Return what the released sums in ``indices`` add up to."""
+        released = tuple(int(number) for number in state.closed[indices])
+        return Answer(sum(released), released, ((int(state.closed_draws[indices].sum()), self.law),))
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return accumulators, released sums, kept noises, the numbers of their draws, and the time."""
-        accumulators, closed, kept = self.shape
+        accumulators, closed, retained = self.shape
         return {
             "open": FieldLayout("i8", (accumulators,)),
             "closed": FieldLayout("i8", (closed,)),
-            "kept": FieldLayout("i8", (kept,)),
+            "kept": FieldLayout("i8", (retained,)),
             "open_draws": FieldLayout("i8", (accumulators,), at_least=IDLE),
             "closed_draws": FieldLayout("i8", (closed,), at_least=0),
-            "kept_draws": FieldLayout("i8", (kept,), at_least=IDLE),
+            "kept_draws": FieldLayout("i8", (retained,), at_least=IDLE),
             "time": FieldLayout("int", at_least=0, below=self.last_slot + 1),
         }
 
@@ -291,9 +291,9 @@ class SlotCounter(Ticker[TickState]):
     def release(self, state: TickState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
         self.need_a_tick(state.time)
-        found = self.answer(state)
-        error = math.sqrt(noise_variance(found.parts)) * self.scale
-        return self.described(found.value * self.scale, error, found.parts, found.released, state.time)
+        answer = self.answer(state)
+        error = math.sqrt(noise_variance(answer.parts)) * self.scale
+        return self.described(answer.value * self.scale, error, answer.parts, answer.released, state.time)
 
     @property
     def label(self) -> str:
@@ -315,11 +315,11 @@ class SlotCounter(Ticker[TickState]):
 
         Without ``ticks`` it holds at every single slot up to the horizon, and is infinite where there is none.
         """
-        known = self.error_without_noise(ticks)
-        if known is not None:
-            return known
+        noiseless_error = self.error_without_noise(ticks)
+        if noiseless_error is not None:
+            return noiseless_error
         times = [ticks] if ticks is not None else self.worst_times()
-        return max(error_bound(beta, self.answer_parts(at)) for at in times) * self.scale
+        return max(error_bound(beta, self.answer_parts(time)) for time in times) * self.scale
 
     def worst_times(self) -> list[int]:
         """Return slots up to the horizon among which the noisiest answer is."""

@@ -137,8 +137,8 @@ class RangeHistogram(Tree):
         """Return the quantile after every slot, with half the width of its 68% interval as error (none of an
         extreme).
         """
-        found = [self._read_off(below, self.quantile, v) for below, v in zip(sums, variances, strict=True)]
-        return np.array([value for value, _ in found]), np.array([error for _, error in found])
+        readings = [self._read_off(below, self.quantile, v) for below, v in zip(sums, variances, strict=True)]
+        return np.array([value for value, _ in readings]), np.array([error for _, error in readings])
 
     def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
         return replace(self.at(state, self.quantile), released=released)
@@ -162,19 +162,21 @@ class RangeHistogram(Tree):
     def from_totals(self, total: NDArray[np.float64], quantile: float, law: DiscreteLaplace) -> Estimate:
         """Return a quantile from the counts of all nodes, with their variance last."""
         value, error = self._read_off(total[:-1], quantile, total[-1])
-        known = math.isfinite(value)
+        is_finite = math.isfinite(value)
         extreme = (
-            self._extreme(total[:-1], quantile == 1.0, total[-1], _SURE) if quantile in (0.0, 1.0) and known else None
+            self._extreme(total[:-1], quantile == 1.0, total[-1], _SURE)
+            if quantile in (0.0, 1.0) and is_finite
+            else None
         )
 
         def rule(level: float) -> tuple[float, float]:
-            return self._interval(total[:-1], quantile, total[-1], level) if known else (self.lower, self.upper)
+            return self._interval(total[:-1], quantile, total[-1], level) if is_finite else (self.lower, self.upper)
 
         return Estimate(
             value=value,
             standard_error=error,
             claim=self.claim(),
-            name=_name(quantile) if known else f"{_name(quantile)} (no data)",
+            name=_name(quantile) if is_finite else f"{_name(quantile)} (no data)",
             support=(self.lower, self.upper),
             at_most_beyond=None if extreme is None else extreme.at_most_beyond,
             text="" if extreme is None else self._said(extreme, quantile == 1.0, total[:-1]),
@@ -184,11 +186,11 @@ class RangeHistogram(Tree):
     def _said(self, extreme: _Extreme, highest: bool, nodes: NDArray[np.float64]) -> str:
         """Return what is known of a minimum or maximum."""
         step = (self.upper - self.lower) / self.cells
-        edge, after = (self.lower + step * each for each in (extreme.edge, extreme.next_edge))
+        edge, next_edge = (self.lower + step * index for index in (extreme.edge, extreme.next_edge))
         words = f"{'at least' if highest else 'at most'} {_rounded(edge, up=not highest)}"
         if 0 < extreme.next_edge < self.cells:
             everyone = format_number(float(f"{self._below(nodes)[-1]:.2g}"))
-            end = f"{'above' if highest else 'below'} {_rounded(after, up=highest)}"
+            end = f"{'above' if highest else 'below'} {_rounded(next_edge, up=highest)}"
             words += f"; at most {extreme.at_most_beyond:,} of about {everyone} values lie {end}"
         return f"{words} (95%)"
 
@@ -217,9 +219,9 @@ class RangeHistogram(Tree):
         excess = below - quantile * below[-1]
         first, last = _crossings(excess, np.zeros(excess.size))
         single = first == last + 1 and excess[first] > excess[last]
-        place = last - excess[last] / (excess[first] - excess[last]) if single else (first + last) / 2.0
+        position = last - excess[last] / (excess[first] - excess[last]) if single else (first + last) / 2.0
         low, high = self._interval(nodes, quantile, variance, _ONE_SIGMA)
-        return float(self.lower + step * place), (high - low) / 2.0
+        return float(self.lower + step * position), (high - low) / 2.0
 
     def _below(self, nodes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the count below every edge."""
@@ -240,9 +242,9 @@ class RangeHistogram(Tree):
         seen = inner[(beyond - reach)[inner] > 0.5]  # without noise, a count of nothing is 0 up to rounding
         end, outward = (0, 1) if highest else (self.cells, -1)
         edge = int(seen[-1 if highest else 0]) if seen.size else end
-        after = edge + outward
-        most = math.floor(beyond[after] + reach[after] + 1e-6) if 0 < after < self.cells else 0
-        return _Extreme(edge, after, max(most, 0))
+        next_edge = edge + outward
+        max_beyond = math.floor(beyond[next_edge] + reach[next_edge] + 1e-6) if 0 < next_edge < self.cells else 0
+        return _Extreme(edge, next_edge, max(max_beyond, 0))
 
     def _interval(
         self, nodes: NDArray[np.float64], quantile: float, variance: float, level: float
@@ -272,8 +274,8 @@ def _rounded(number: float, *, up: bool) -> str:
     unit = 1.0 if abs(number) >= 1000 else 10.0 ** (math.floor(math.log10(abs(number))) - 3) if number else 1.0
     steps = number / unit
     near = round(steps)
-    whole = near if math.isclose(steps, near, rel_tol=1e-12) else math.ceil(steps) if up else math.floor(steps)
-    return format_number(whole * unit)
+    integer_steps = near if math.isclose(steps, near, rel_tol=1e-12) else math.ceil(steps) if up else math.floor(steps)
+    return format_number(integer_steps * unit)
 
 
 def _name(quantile: float) -> str:
@@ -292,10 +294,10 @@ def _consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) ->
         first += branching**level
     up = [levels[-1]]
     draws = 1.0
-    for own in reversed(levels[:-1]):
+    for level_counts in reversed(levels[:-1]):
         below = up[0].reshape(-1, branching).sum(axis=1)
         trust = branching * draws / (branching * draws + 1.0)
-        up.insert(0, below + trust * (own - below))
+        up.insert(0, below + trust * (level_counts - below))
         draws = trust
     settled = up[0]
     for finer in up[1:]:
@@ -314,14 +316,14 @@ def _edge_variances(branching: int, depth: int) -> tuple[NDArray[np.float64], ND
     k, draws = float(branching), node_draws((branching,) * depth)
     edges = np.arange(branching**depth + 1)
     part, spread = np.zeros(edges.size), np.zeros(edges.size)
-    left = edges
+    remaining = edges
     for level in range(depth - 1):
-        digit = left % branching
-        left = left // branching
+        digit = remaining % branching
+        remaining = remaining // branching
         spread += draws[level] * (digit * (1.0 - digit / k) + part**2 * (1.0 - 1.0 / k) - 2.0 * part * digit / k)
         part = (digit + part) / k
-    spread += draws[-1] * (left + part**2)
-    covariance = draws[-1] * (left + part)
+    spread += draws[-1] * (remaining + part**2)
+    covariance = draws[-1] * (remaining + part)
     for array in (spread, covariance):
         array.flags.writeable = False
     return spread, covariance, draws[-1] * k

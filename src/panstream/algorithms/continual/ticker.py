@@ -160,11 +160,11 @@ class Ticker(Algorithm[StateT]):
     def empty_state(self) -> StateT:
         """Return a state in which all arrays and numbers are 0."""
         values: dict[str, Any] = {
-            name: 0 if field.kind == "int" else np.zeros([each or 0 for each in field.shape], np.int64)
+            name: 0 if field.kind == "int" else np.zeros([size or 0 for size in field.shape], np.int64)
             for name, field in self.layout().items()
         }
-        found: StateT = self.state_type(**values)
-        return found
+        state: StateT = self.state_type(**values)
+        return state
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
         """Return the least and the largest answer that is possible after so many slots, by public parameters alone."""
@@ -201,10 +201,10 @@ class Ticker(Algorithm[StateT]):
     def need_slots(self, closed: int, slots: int) -> None:
         """Raise BudgetExhausted if the horizon has no room for so many more slots."""
         if closed + slots > self.last_slot:
-            left = self.last_slot - closed
-            if not left:
+            remaining = self.last_slot - closed
+            if not remaining:
                 raise BudgetExhausted(f"all {self.last_slot} ticks allowed by horizon={self.last_slot} have been used")
-            raise BudgetExhausted(f"horizon={self.last_slot} allows {left} more ticks, got {slots}")
+            raise BudgetExhausted(f"horizon={self.last_slot} allows {remaining} more ticks, got {slots}")
 
     def need_several_steps(self) -> None:
         """Refuse what would leave a slot open where it is filled and closed in one step."""

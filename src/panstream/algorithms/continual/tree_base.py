@@ -97,9 +97,9 @@ class Tree(Ticker[TreeState]):
             )
         first = self.engine.shape(0).rows
         if _LARGEST_RATE <= tree_kappa(self.epsilon, first, self.sensitivity, self.contributions or 1) < math.inf:
-            most = _LARGEST_RATE * first * self.sensitivity * (self.contributions or 1)
+            upper = _LARGEST_RATE * first * self.sensitivity * (self.contributions or 1)
             raise InvalidParameter(
-                f"epsilon must be below {most:,} here: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
+                f"epsilon must be below {upper:,} here: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
             )
 
     def _settle_shape(self) -> None:
@@ -186,13 +186,13 @@ class Tree(Ticker[TreeState]):
                 self.add_up(steps.rows, total)
                 return TreeBatch(total, len(steps))
             keep = _first_contributions(users, len(steps), self.contributions or 1)
-            kept = Steps(steps.rows[keep.view(bool)], (keep,))
+            retained = Steps(steps.rows[keep.view(bool)], (keep,))
             try:
-                self.add_up(kept.rows, total)
+                self.add_up(retained.rows, total)
             finally:
-                kept.wipe()
-                wipe(kept.rows)
-            return TreeBatch(total, len(kept))
+                retained.wipe()
+                wipe(retained.rows)
+            return TreeBatch(total, len(retained))
         finally:
             steps.wipe()
 
@@ -217,7 +217,7 @@ class Tree(Ticker[TreeState]):
         steps = self.read_slots(values)
         try:
             self.need_slots(state.ticks, len(steps))
-            before = state.events
+            previous_events = state.events
 
             def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
                 self.spread(steps.rows[start:stop], out)
@@ -227,7 +227,7 @@ class Tree(Ticker[TreeState]):
             steps.wipe()
         state.events += len(steps) if self.counts_events else 0
         closed = np.arange(1, len(steps) + 1)
-        value, error = self.decode(sums, variances, before + closed)
+        value, error = self.decode(sums, variances, previous_events + closed)
         support = self.bounds(state.ticks - len(steps) + closed)
         return Estimates(
             unclipped=value, standard_error=error, claim=self.claim(), name=self.slot_label, support=support
@@ -289,9 +289,9 @@ class Tree(Ticker[TreeState]):
         """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above
         1.
         """
-        known = self.error_without_noise(ticks)
-        if known is not None:
-            return known
+        noiseless_error = self.error_without_noise(ticks)
+        if noiseless_error is not None:
+            return noiseless_error
         return max(
             error_bound(beta, [(parts * draws, law) for draws, law in noise])
             for noise in self.engine.noise_parts(ticks or self.last_slot)
@@ -301,8 +301,9 @@ class Tree(Ticker[TreeState]):
 _engine = lru_cache(maxsize=256)(TreeEngine)
 
 
-def _first_contributions(users: Any, rows: int, most: int) -> NDArray[np.uint8]:
-    """Return 1 for every row that is among its user's first ``most`` of the batch, else 0; the caller wipes it.
+def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArray[np.uint8]:
+    """Return 1 for every row that is among its user's first ``max_contributions`` of the batch, else 0; the caller
+    wipes it.
 
     >>> _first_contributions(["ann", "bob", "ann", "ann"], 4, 2).tolist()
     [1, 1, 1, 0]
@@ -315,20 +316,20 @@ def _first_contributions(users: Any, rows: int, most: int) -> NDArray[np.uint8]:
             raise InvalidBatch(f"users must have one id per row, got {len(ids)} for {rows} rows")
         keep = np.empty(rows, np.uint8)
         with Scratch() as scratch:
-            hashes, places = scratch.array(rows, np.uint64), scratch.array(rows, np.uint64)
+            hashes, addresses = scratch.array(rows, np.uint64), scratch.array(rows, np.uint64)
             lengths = scratch.array(rows, np.int64)
             hash_items(ids, derive(0, "contributions"), hashes)
-            _place(ids, places, lengths, scratch)
+            _place(ids, addresses, lengths, scratch)
             size = 2 << max(rows, 1).bit_length()
             table, counts = scratch.array(size, np.int64), scratch.array(size, np.int64)
             counts.fill(0)
-            first_rows(hashes, places, lengths, most, table, counts, keep)
+            first_rows(hashes, addresses, lengths, max_contributions, table, counts, keep)
     finally:
         ids.wipe()
     return keep
 
 
-def _place(ids: Items, places: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
+def _place(ids: Items, addresses: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
     """Write where in memory every row's id is, and how many bytes it has."""
     from panstream.primitives.kernels.algorithms.noisy_tree import place_rows
 
@@ -340,9 +341,9 @@ def _place(ids: Items, places: NDArray[np.uint64], lengths: NDArray[np.int64], s
             offsets, data = np.arange(len(values) + 1) * _INTEGER_BYTES, values.values.view(np.uint8)
         address, rows = np.uint64(data.ctypes.data), slice(row, row + len(part))
         if not isinstance(part, Dictionary):
-            place_rows(offsets, address, places[rows], lengths[rows])
+            place_rows(offsets, address, addresses[rows], lengths[rows])
             continue
         starts, sizes = scratch.array(len(values), np.uint64), scratch.array(len(values), np.int64)
         place_rows(offsets, address, starts, sizes)
-        np.take(starts, part.codes, out=places[rows], mode="clip")  # codes are in range; "raise" would buffer
+        np.take(starts, part.codes, out=addresses[rows], mode="clip")  # codes are in range; "raise" would buffer
         np.take(sizes, part.codes, out=lengths[rows], mode="clip")

@@ -68,14 +68,14 @@ class TreeShape:
         >>> shape.levels, shape.slots >= 1 << 20
         (5, True)
         """
-        best, least, behind = None, float("inf"), 0
+        best, min_error, behind = None, float("inf"), 0
         for count in range(1, MOST_LEVELS + 1) if levels is None else [levels]:
             capacity = _smallest_capacity(horizon, count, one_step_ticks)
             if capacity is None:
                 continue
             shape = cls(count, capacity, one_step_ticks)
             error = (count if gaussian else count**2) * shape.noise(horizon).mean
-            best, least, behind = (shape, error, 0) if error < least else (best, least, behind + 1)
+            best, min_error, behind = (shape, error, 0) if error < min_error else (best, min_error, behind + 1)
             if behind == 2:
                 break
         if best is None:
@@ -122,8 +122,8 @@ class TreeShape:
         if not self.rooted or slots < self.slots:
             return noise
         last = 1 / (1 / _NODE + 1 / noise.last)
-        before = _noise(self, slots - 1)
-        return _Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)
+        previous_noise = _noise(self, slots - 1)
+        return _Noise((previous_noise.mean * (slots - 1) + last) / slots, max(previous_noise.worst, last), last)
 
 
 def _tree_weights(levels: int, one_step_ticks: bool) -> tuple[int, ...]:
@@ -140,10 +140,10 @@ def _weights(levels: int, one_step_ticks: bool) -> NDArray[np.int64]:
 
 def node_draws(radices: Sequence[int]) -> list[float]:
     """Return the variance, in draws, of a complete node on every level, estimated from itself and all below."""
-    found = [1.0]
+    draws = [1.0]
     for radix in radices[:-1]:
-        found.append(1.0 / (1.0 + 1.0 / (radix * found[-1])))
-    return found
+        draws.append(1.0 / (1.0 + 1.0 / (radix * draws[-1])))
+    return draws
 
 
 def _smallest_capacity(horizon: int, levels: int, one_step_ticks: bool) -> int | None:
@@ -181,7 +181,9 @@ def _grow(shape: TreeShape) -> tuple[_Level, ...]:
         grown.append(level)
         slots, worst = level.slots, level.worst
         draws = [1 / (1 / _NODE + 1 / below) for below in level.draws]
-        total = [inside - below + own for inside, below, own in zip(level.total, level.draws, draws, strict=True)]
+        total = [
+            inside - below + combined for inside, below, combined in zip(level.total, level.draws, draws, strict=True)
+        ]
     return tuple(grown)
 
 
@@ -193,14 +195,18 @@ def _row_of(
     total: list[float] = []
     worst: list[float] = []
     draws: list[float] = []
-    for left in range(len(node_slots)):
-        after = left - weight
-        more = (slots[after], total[after], worst[after], draws[after]) if after >= 0 else (0, 0.0, 0.0, 0.0)
-        own = node_draws[left]
-        slots.append(node_slots[left] + more[0])
-        total.append(node_total[left] + more[1] + own * more[0])
-        worst.append(max(node_worst[left], own + more[2] if more[0] else 0.0))
-        draws.append(own + more[3])
+    for capacity in range(len(node_slots)):
+        next_capacity = capacity - weight
+        more = (
+            (slots[next_capacity], total[next_capacity], worst[next_capacity], draws[next_capacity])
+            if next_capacity >= 0
+            else (0, 0.0, 0.0, 0.0)
+        )
+        first_draws = node_draws[capacity]
+        slots.append(node_slots[capacity] + more[0])
+        total.append(node_total[capacity] + more[1] + first_draws * more[0])
+        worst.append(max(node_worst[capacity], first_draws + more[2] if more[0] else 0.0))
+        draws.append(first_draws + more[3])
     return _Level(node_slots, node_total, node_worst, node_draws, slots, total, worst, draws)
 
 
@@ -208,17 +214,17 @@ def _row_of(
 def _noise(shape: TreeShape, slots: int) -> _Noise:
     """Walk down to the last slot, adding up whole nodes on the way."""
     weights = _tree_weights(shape.levels, shape.one_step_ticks)
-    left, capacity = slots, shape.capacity
-    total = worst = before = 0.0
+    remaining, capacity = slots, shape.capacity
+    total = worst = previous_draws = 0.0
     for level, weight in zip(reversed(_grow(shape)), reversed(weights), strict=True):
-        while capacity >= 0 and level.node_slots[capacity] <= left:
-            total += level.node_total[capacity] + before * level.node_slots[capacity]
-            worst = max(worst, before + level.node_worst[capacity])
-            before += level.node_draws[capacity]
-            worst = max(worst, before)
-            left -= level.node_slots[capacity]
+        while capacity >= 0 and level.node_slots[capacity] <= remaining:
+            total += level.node_total[capacity] + previous_draws * level.node_slots[capacity]
+            worst = max(worst, previous_draws + level.node_worst[capacity])
+            previous_draws += level.node_draws[capacity]
+            worst = max(worst, previous_draws)
+            remaining -= level.node_slots[capacity]
             capacity -= weight
-    return _Noise(total / slots, worst, before)
+    return _Noise(total / slots, worst, previous_draws)
 
 
 def epoch_of(slot: int, one_step_ticks: bool) -> tuple[int, int]:

@@ -108,7 +108,7 @@ class WindowedSum(SlotCounter):
 
     def answer(self, state: TickState) -> Answer:
         """Return the nodes that cover the window."""
-        return self.total(state, [place for place, _, _ in _cover(state.time, self.window)])
+        return self.total(state, [node for node, _, _ in _cover(state.time, self.window)])
 
     @property
     def label(self) -> str:
@@ -121,16 +121,16 @@ def _cover(time: int, window: int) -> list[tuple[int, int, int]]:
     levels = segment_levels(window)
     nodes = sum(-(-window >> level) for level in range(levels))
     block, offset = divmod(time - 1, window)
-    found = []
-    for at, start, stop in ((block, 0, offset + 1), (block - 1, offset + 1, window if block else 0)):
+    cover = []
+    for covered_block, start, stop in ((block, 0, offset + 1), (block - 1, offset + 1, window if block else 0)):
         while start < stop:
             level = next(
                 n for n in range(levels - 1, -1, -1) if start % (1 << n) == 0 and min(start + (1 << n), window) <= stop
             )
             end = min(start + (1 << level), window)
-            found.append(((at & 1) * nodes + int(window_node(level, start, window)), start, end))
+            cover.append(((covered_block & 1) * nodes + int(window_node(level, start, window)), start, end))
             start = end
-    return found
+    return cover
 
 
 @lru_cache(maxsize=64)

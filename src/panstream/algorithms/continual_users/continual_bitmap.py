@@ -149,8 +149,8 @@ class ContinualBitmap(OnesTicker):
 
     def _touched(self, users: float) -> Floats:
         """Return the part of each level's cells that somebody comes to."""
-        found: Floats = -np.expm1(-users * level_rates(self.buckets, self.rows_of_cells))
-        return found
+        touched: Floats = -np.expm1(-users * level_rates(self.buckets, self.rows_of_cells))
+        return touched
 
     def _shares(self, touched: Floats) -> Floats:
         return np.array([self.way.best_share(self.buckets, float(part)) for part in touched])
@@ -162,14 +162,14 @@ class ContinualBitmap(OnesTicker):
         """
         law = self.table.law
         gap = (law.p1 - law.p0) ** 2
-        kept = share if self.paid else 1.0 - share
+        start_weight = share if self.paid else 1.0 - share
         first = laplace_variance(self.way.start) if self.way.start else 0.0
         return LevelMoments(
             cells=self.buckets,
             rates=level_rates(self.buckets, self.rows_of_cells),
             second_empty=1.0 + law.p0 * law.p1 / gap * (1.0 - share) ** 2,
             second_occupied=law.p0 * law.p1 / gap * (1.0 + share**2),
-            noise=(kept**2 * first + noise) / gap,
+            noise=(start_weight**2 * first + noise) / gap,
         )
 
     def foreseen(self, ticks: int, users: float) -> Estimate:
@@ -185,13 +185,15 @@ class ContinualBitmap(OnesTicker):
         users up to ``users``, which is ``expected`` unless given.
         """
         checks.probability(beta=beta)
-        most = self.expected if users is None else users
-        if most is None or not most > 0:
-            raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")
-        known = self.error_without_noise(ticks)
-        if known is not None and math.isinf(known):
-            return known
+        expected_users = self.expected if users is None else users
+        if expected_users is None or not expected_users > 0:
+            raise InvalidParameter(
+                f"the error depends on the count: give expected= or a positive users=, got {expected_users}"
+            )
+        noiseless_error = self.error_without_noise(ticks)
+        if noiseless_error is not None and math.isinf(noiseless_error):
+            return noiseless_error
         noise, _ = self.noise_at(ticks or self.last_slot)
-        moments = self._moments(self._shares(self._touched(most)), noise)
-        reach = NormalDist().inv_cdf(1 - beta / 2) * moments.relative_error(most)
-        return most * math.expm1(reach) if reach < 700 else math.inf
+        moments = self._moments(self._shares(self._touched(expected_users)), noise)
+        reach = NormalDist().inv_cdf(1 - beta / 2) * moments.relative_error(expected_users)
+        return expected_users * math.expm1(reach) if reach < 700 else math.inf

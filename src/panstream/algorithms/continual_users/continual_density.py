@@ -169,8 +169,8 @@ class ContinualDensity(OnesTicker):
 
     def _parts(self, share: float, noise: float, law: DiscreteLaplace) -> NoiseParts:
         """Return the draws that top - share·base holds."""
-        kept = share if self.paid else 1.0 - share
-        first = [(kept**2, law_at(self.way.start))] if self.way.start else []
+        start_weight = share if self.paid else 1.0 - share
+        first = [(start_weight**2, law_at(self.way.start))] if self.way.start else []
         return [*first, (noise / law.variance, law)] if noise else first
 
     def _normal(self, truth: float, share: float) -> float:
@@ -199,9 +199,9 @@ class ContinualDensity(OnesTicker):
         ``beta``, whatever the density.
         """
         checks.probability(beta=beta)
-        known = self.error_without_noise(ticks)
-        if known is not None:
-            return known
+        noiseless_error = self.error_without_noise(ticks)
+        if noiseless_error is not None:
+            return noiseless_error
         noise, law = self.noise_at(ticks or self.last_slot)
         errors = []
         for density in (part / 16 for part in range(17)):

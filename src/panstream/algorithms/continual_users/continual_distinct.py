@@ -98,9 +98,9 @@ class ContinualDistinct(AutoAlgorithm):
         if self.expected is None:
             return ContinualBitmap(buckets=min(4096, sizes[-1]), rows_of_cells=_LEVELS, hash=self.hash, **common)
         common = {**common, "hash": self.hash}
-        found = [ContinualBitmap(buckets=buckets, rows_of_cells=_LEVELS, **common) for buckets in sizes]
-        errors = [self._error(bitmap) for bitmap in found]
-        return next(each for each, error in zip(found, errors, strict=True) if error <= _ALMOST * min(errors))
+        bitmaps = [ContinualBitmap(buckets=buckets, rows_of_cells=_LEVELS, **common) for buckets in sizes]
+        errors = [self._error(bitmap) for bitmap in bitmaps]
+        return next(bitmap for bitmap, error in zip(bitmaps, errors, strict=True) if error <= _ALMOST * min(errors))
 
     def _error(self, algorithm: ContinualDensity | ContinualBitmap) -> float:
         """Return the root of the mean squared error at the first, middle and last tick."""

@@ -234,7 +234,9 @@ class OnesTicker(Ticker[OnesState]):
                 "epoch": FieldLayout("int", at_least=0, below=EPOCHS),
             }
         else:
-            tree = {name: found for name, found in self.engine.layout(self.last_slot).items() if name in _TREE}
+            tree = {
+                name: field_layout for name, field_layout in self.engine.layout(self.last_slot).items() if name in _TREE
+            }
         layout = {**cells, **tree}
         return {name: layout[name] for name in OnesState.__dataclass_fields__}
 
@@ -290,18 +292,20 @@ class OnesTicker(Ticker[OnesState]):
         """Take the ids of one slot after another, close each, and return all estimates."""
         self.need_slots(state.ticks, len(values))
         batches: list[Any] = []
-        found: list[Estimate] = []
+        estimates: list[Estimate] = []
         try:
             for ids in values:
                 batches.append(self.batch(ids))
             for batch in batches:
                 self.update(state, batch, source)
-                found.append(self.tick(state, source))
+                estimates.append(self.tick(state, source))
         finally:
             for batch in batches:
                 batch.wipe()
-        value, error = (np.array([getattr(each, name) for each in found]) for name in ("unclipped", "standard_error"))
-        support = found[0].support if found else (-math.inf, math.inf)
+        value, error = (
+            np.array([getattr(estimate, name) for estimate in estimates]) for name in ("unclipped", "standard_error")
+        )
+        support = estimates[0].support if estimates else (-math.inf, math.inf)
         return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
 
     def release(self, state: OnesState, source: Source) -> Estimate:

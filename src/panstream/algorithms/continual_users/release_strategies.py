@@ -118,8 +118,8 @@ class Way:
         """Return the variance of the number of users among the cells, after ``ticks`` ticks or on average."""
         touched = 1.0 if question.deletions else density
         share = self.best_share(question.cells, touched)
-        kept = share if self.method == "paid" else 1.0 - share  # of the noise on the start
-        first = kept**2 * laplace_variance(self.start) if self.start else 0.0
+        start_weight = share if self.method == "paid" else 1.0 - share  # of the noise on the start
+        first = start_weight**2 * laplace_variance(self.start) if self.start else 0.0
         spread = self.bits_spread(question.cells, touched, share) + first + self.noise(question.horizon, ticks)
         return spread / math.tanh(self.epsilon_state / 2.0) ** 2
 
@@ -165,13 +165,13 @@ def best_way(question: Question, method: Method | None = None) -> Way:
         chosen = method or ("paid" if question.horizon is not None else "event")
         levels = 0 if chosen == "paid" else TreeShape.best(question.horizon or _FAR, False).levels
         return settled(question, chosen, math.inf, levels, 0.0)
-    tried = [each for each in METHODS if question.why_not(each) is None] if method is None else [method]
-    found = [_best_of(question, each) for each in tried]
-    kept = [way for way in found if way is not None]
-    if not kept:
-        reasons = "; ".join(reason for each in METHODS if (reason := question.why_not(each)) is not None)
+    tried = [candidate for candidate in METHODS if question.why_not(candidate) is None] if method is None else [method]
+    attempts = [_best_of(question, candidate) for candidate in tried]
+    feasible = [way for way in attempts if way is not None]
+    if not feasible:
+        reasons = "; ".join(reason for candidate in METHODS if (reason := question.why_not(candidate)) is not None)
         raise InvalidParameter(f"unit={question.unit!r} is not possible: {reasons}")
-    return min(kept, key=lambda way: way.variance)
+    return min(feasible, key=lambda way: way.variance)
 
 
 @lru_cache(maxsize=1024)
@@ -184,10 +184,10 @@ def _best_of(question: Question, method: Method) -> Way | None:
     else:
         heights = [h for h in range(1, _MOST_LEVELS + 1) if _fits(question.horizon, h)]
     tried = [_split(question, method, levels) for levels in heights]
-    found = min((way for way in tried if way.variance < math.inf), key=lambda way: way.variance, default=None)
-    if found is None:
+    best = min((way for way in tried if way.variance < math.inf), key=lambda way: way.variance, default=None)
+    if best is None:
         return None
-    exact = settled(question, method, found.epsilon_state, found.levels, found.start)
+    exact = settled(question, method, best.epsilon_state, best.levels, best.start)
     return replace(exact, variance=exact.variance_at(question, None, question.density))
 
 
@@ -209,12 +209,12 @@ def _with_start(question: Question, method: Method, state: float, levels: int) -
         return plain
     if question.deletions:
         return _near(question, method, state, levels, plain.rate)  # as large as the tree's, the start's rate is free
-    room = kappa_near(question.epsilon, state)
+    max_kappa = kappa_near(question.epsilon, state)
 
     def at(start: float) -> Way:
         return _near(question, method, state, levels, start)
 
-    started = at(minimise(lambda start: at(start).variance, 0.01 * room, 0.99 * room, _FINE))
+    started = at(minimise(lambda start: at(start).variance, 0.01 * max_kappa, 0.99 * max_kappa, _FINE))
     return min(plain, started, key=lambda way: way.variance)
 
 
@@ -235,20 +235,20 @@ def _fits(horizon: int, levels: int) -> bool:
 
 def _unbounded_noise(rate: float, ticks: int) -> float:
     epoch, slots = epoch_of(ticks, False)
-    found = 0.0
-    for each in range(epoch + 1):
-        shape = TreeShape.of_epoch(each, False)
-        draws = shape.noise(slots if each == epoch else None).last
-        found += draws * laplace_variance(rate / shape.rows)
-    return found
+    variance = 0.0
+    for epoch_number in range(epoch + 1):
+        shape = TreeShape.of_epoch(epoch_number, False)
+        draws = shape.noise(slots if epoch_number == epoch else None).last
+        variance += draws * laplace_variance(rate / shape.rows)
+    return variance
 
 
 @lru_cache(maxsize=64)
 def _closed(horizon: int, levels: int) -> NDArray[np.int64]:
     shape = TreeShape.best(horizon, False, levels)
-    found = np.empty(horizon, np.int64)
-    closed_levels(shape.weights, shape.capacity, found)
-    return found
+    closed = np.empty(horizon, np.int64)
+    closed_levels(shape.weights, shape.capacity, closed)
+    return closed
 
 
 @lru_cache(maxsize=256)
@@ -260,14 +260,14 @@ def _closings(horizon: int, levels: int, window: int | None, rows: int | None) -
     if window is not None and window < horizon:
         # The most of each height "at least j" that a window holds: their differences bound every window.
         totals = np.array([[0, *np.cumsum(closed >= j)] for j in range(1, levels + 1)])
-        least = (totals[:, window:] - totals[:, :-window]).max(axis=1)
-        counts = -np.diff([*least, 0])
+        max_closings = (totals[:, window:] - totals[:, :-window]).max(axis=1)
+        counts = -np.diff([*max_closings, 0])
     else:
         counts = np.bincount(closed, minlength=levels + 1)[1:]
     if rows is None:
         return tuple(int(many) for many in counts)
-    left, kept = rows, [0] * levels
+    remaining, highest = rows, [0] * levels
     for level in range(levels, 0, -1):
-        kept[level - 1] = min(int(counts[level - 1]), left)
-        left -= kept[level - 1]
-    return tuple(kept)
+        highest[level - 1] = min(int(counts[level - 1]), remaining)
+        remaining -= highest[level - 1]
+    return tuple(highest)

@@ -269,5 +269,5 @@ def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
 def _parts(state: _HeavyState) -> list[CroppedState]:
     """Return the means' states, sharing memory with ``state``; the outer count of releases is the one that counts."""
     counters, bits = np.atleast_2d(state.high_counters), np.atleast_2d(state.high_bits)
-    high = [CroppedState(counters=row, bits=each, released=0) for row, each in zip(counters, bits, strict=True)]
+    high = [CroppedState(counters=row, bits=row_bits, released=0) for row, row_bits in zip(counters, bits, strict=True)]
     return [CroppedState(counters=state.low_counters, bits=state.low_bits, released=0), *high]

@@ -76,8 +76,8 @@ class OptBern(Presence):
         """
         law, total, sampled = self.law, self.population.size, self.cells
         gap, density = law.p1 - law.p0, min(users / total, 1.0)
-        kept = 1.0 + law.p1 * law.p0 / gap**2
-        cells = kept ** (self.announced + 1) - 1.0
+        second_moment = 1.0 + law.p1 * law.p0 / gap**2
+        cells = second_moment ** (self.announced + 1) - 1.0
         weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
         left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
         return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)

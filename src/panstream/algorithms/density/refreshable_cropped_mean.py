@@ -94,11 +94,11 @@ class RefreshableCroppedMean(CroppedMean):
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return one counter and one bit per sampled user, and those that were seen."""
-        found = dict(CroppedMean.layout(self))
-        released = found.pop("released")
+        base_layout = dict(CroppedMean.layout(self))
+        released = base_layout.pop("released")
         seen = FieldLayout("i4", (None, self.cells), at_least=0, below=self.crop)
         return {
-            **found,
+            **base_layout,
             "seen_counters": seen,
             "seen_bits": FieldLayout("packed", (None, self.cells)),
             "released": released,
@@ -106,10 +106,10 @@ class RefreshableCroppedMean(CroppedMean):
 
     def fresh(self, count: int, source: Source) -> PhasesState:
         """Return uniform counters and bits of absent users."""
-        found = CroppedMean.fresh(self, count, source)
-        seen = np.empty((0, count), np.int32), np.empty((0, found.bits.size), np.uint8)
+        base_state = CroppedMean.fresh(self, count, source)
+        seen = np.empty((0, count), np.int32), np.empty((0, base_state.bits.size), np.uint8)
         return PhasesState(
-            counters=found.counters, bits=found.bits, seen_counters=seen[0], seen_bits=seen[1], released=0
+            counters=base_state.counters, bits=base_state.bits, seen_counters=seen[0], seen_bits=seen[1], released=0
         )
 
     def refresh(self, state: Any, source: Source) -> None:
@@ -191,6 +191,6 @@ class RefreshableCroppedMean(CroppedMean):
         p1, cells = self.law.p1, self.cells
         ones, pairs = noise_weights(p1, self.crop)
         noise = (ones * self.law.noise.variance + pairs * self.pair_noise.variance * self._smaller_pair) / cells**2
-        sampling = max(self._sampling_variance(self.crop * at / 64) for at in range(65))
+        sampling = max(self._sampling_variance(self.crop * step / 64) for step in range(65))
         sigma = math.sqrt(worst_variance(p1, self.crop) / cells + sampling + noise)
         return normal_laplace_quantile(beta / 2, sigma, self._larger_pair)

@@ -78,17 +78,17 @@ class Universe:
         try:
             if len(batch) and batch.kind != self._kind:
                 raise InvalidBatch(f"ids must be {self._kind}s like the universe, got {batch.kind}s")
-            found = np.empty(len(batch), np.int64)
+            positions = np.empty(len(batch), np.int64)
             with Scratch() as scratch:
                 hashes = scratch.array(len(batch), np.uint64)
                 hash_items(batch, self._lookup, hashes)
-                stranger = look_up(hashes, self._slots, self._numbers, found)
+                stranger = look_up(hashes, self._slots, self._numbers, positions)
         finally:
             batch.wipe()
         if stranger >= 0:
-            found.fill(0)
+            positions.fill(0)
             raise InvalidBatch("id is not in the universe", row=stranger)
-        return found, (found,)
+        return positions, (positions,)
 
     def permute(self, numbers: NDArray[np.int64], out: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the permuted numbers; a user is in the sample if hers is below ``sampled``."""

@@ -93,16 +93,16 @@ class Bitmap(SiteCounter):
     def route(self, ids: Any) -> NDArray[np.int64]:
         """Return for every row the shard, in 0..shards-1, that its user belongs to."""
         batch = items(ids)
-        found = np.empty(len(batch), np.int64)
+        shards = np.empty(len(batch), np.int64)
         done = 0
         try:
             with Scratch() as scratch:
                 for cells in self.table.rows(batch, scratch):
-                    found[done : done + cells.size] = cells % self.buckets % self.shards
+                    shards[done : done + cells.size] = cells % self.buckets % self.shards
                     done += cells.size
         finally:
             batch.wipe()
-        return found
+        return shards
 
     def merge(
         self, mine: BitState, other: Any, theirs: BitState, source: Source
@@ -115,7 +115,7 @@ class Bitmap(SiteCounter):
 
     def _union(self, mine: BitState, other: Bitmap, theirs: BitState) -> tuple[Bitmap, BitState]:
         owned = tuple(sorted(self.table.owned + other.table.owned))
-        whole = replace(self, shards=1, owned=None) if len(owned) == self.shards else replace(self, owned=owned)
+        merged = replace(self, shards=1, owned=None) if len(owned) == self.shards else replace(self, owned=owned)
         if replace(other, owned=self.owned) != self or len(mine.frozen) != len(theirs.frozen):
             raise MergeRefused(
                 "shards must be built with the same parameters and have seen the same announced intrusions"
@@ -127,4 +127,4 @@ class Bitmap(SiteCounter):
         )
         wipe(mine.bits)
         wipe(theirs.bits)
-        return whole, state
+        return merged, state

@@ -192,11 +192,13 @@ class CellCounter(CoinCells):
         It holds for any number of users up to ``users``, which is ``expected`` unless given.
         """
         checks.probability(beta=beta)
-        most = self.expected if users is None else users
-        if most is None or not most > 0:
-            raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")
-        reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(most)
-        return most * math.expm1(reach) if reach < 700 else math.inf
+        expected_users = self.expected if users is None else users
+        if expected_users is None or not expected_users > 0:
+            raise InvalidParameter(
+                f"the error depends on the count: give expected= or a positive users=, got {expected_users}"
+            )
+        reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(expected_users)
+        return expected_users * math.expm1(reach) if reach < 700 else math.inf
 
     def refuse_unlike(self, mine: BitState, other: Any, theirs: BitState) -> None:
         """Raise MergeRefused unless the two bitmaps put users into the same cells and are different states."""
@@ -297,11 +299,11 @@ class _CellTable:
         if not self.is_whole:
             np.bitwise_and(bits, self.own_bits(), out=bits)
 
-    def cells_of(self, values: Integers | Strings, scratch: Scratch, most: int) -> Iterator[NDArray[np.int32]]:
-        """Yield the cell of every value, ``most`` at a time, in an array that the next ones overwrite."""
-        out = scratch.array(min(most, len(values)), np.int32)
-        for start in range(0, len(values), most):
-            stop = min(start + most, len(values))
+    def cells_of(self, values: Integers | Strings, scratch: Scratch, chunk_size: int) -> Iterator[NDArray[np.int32]]:
+        """Yield the cell of every value, ``chunk_size`` at a time, in an array that the next ones overwrite."""
+        out = scratch.array(min(chunk_size, len(values)), np.int32)
+        for start in range(0, len(values), chunk_size):
+            stop = min(start + chunk_size, len(values))
             chunk = out[: stop - start]
             if isinstance(values, Integers):
                 cells_of_integers(values.values[start:stop], self.key, self.buckets, self.levels, chunk)
@@ -378,7 +380,7 @@ def _table_of(buckets: int, levels: int, key: int, hash: StringHash, shards: int
 
 @lru_cache(maxsize=8)
 def _own_bits(table: _CellTable) -> NDArray[np.uint8]:
-    own = np.isin(np.arange(table.buckets) % table.shards, table.owned).astype(np.uint8)
-    bits = packed(np.tile(own, table.levels))
+    owned_buckets = np.isin(np.arange(table.buckets) % table.shards, table.owned).astype(np.uint8)
+    bits = packed(np.tile(owned_buckets, table.levels))
     bits.flags.writeable = False
     return bits

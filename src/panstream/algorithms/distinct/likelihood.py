@@ -71,9 +71,9 @@ class Likelihood:
             values = _deviance(self.empty, points, *self.moments.at(points))
             best = min(max(int(np.argmin(values)), 1), _POINTS - 2)
             low, middle, high = points[best - 1 : best + 2]
-        before, least, after = values[best - 1 : best + 2]
-        bend = before - 2.0 * least + after
-        shift = 0.5 * (before - after) / bend if bend > 0.0 else 0.0
+        at_low, at_middle, at_high = values[best - 1 : best + 2]
+        bend = at_low - 2.0 * at_middle + at_high
+        shift = 0.5 * (at_low - at_high) / bend if bend > 0.0 else 0.0
         return float(middle + min(max(shift, -1.0), 1.0) * (high - middle))
 
     def interval(self, fit: _Fit, level: float) -> tuple[float, float]:
@@ -84,28 +84,28 @@ class Likelihood:
         if math.isfinite(fit.standard_error) and fit.users >= _LARGE * fit.standard_error > 0.0:
             reach = math.exp(_NORMAL.inv_cdf((1 + level) / 2) * fit.standard_error / fit.users)
             return fit.users / reach, fit.users * reach
-        least = self.deviance(fit.users)
+        min_deviance = self.deviance(fit.users)
 
         def room(users: float) -> float:
             error = math.sqrt(self.moments.variance(users))
             distance = users / error if error > 0.0 else math.inf
-            return _critical_value(level, distance) - (self.deviance(users) - least)
+            return _critical_value(level, distance) - (self.deviance(users) - min_deviance)
 
         return self._lower(room, fit), self._upper(room, fit)
 
-    def _lower(self, room: Callable[[float], float], fit: _Fit) -> float:
-        if room(0.0) >= 0.0:
+    def _lower(self, allowed_rise: Callable[[float], float], fit: _Fit) -> float:
+        if allowed_rise(0.0) >= 0.0:
             return 0.0
-        return fit.users - falling_root(lambda gap: room(fit.users - gap), 0.0, fit.users, 1e-6)
+        return fit.users - falling_root(lambda gap: allowed_rise(fit.users - gap), 0.0, fit.users, 1e-6)
 
-    def _upper(self, room: Callable[[float], float], fit: _Fit) -> float:
+    def _upper(self, allowed_rise: Callable[[float], float], fit: _Fit) -> float:
         error = fit.standard_error if math.isfinite(fit.standard_error) else fit.users
         limit, step = float(_grid(self.coarse or self.moments)[0][-1]), max(error, 1e-9)
-        while room(fit.users + step) > 0.0:
+        while allowed_rise(fit.users + step) > 0.0:
             if fit.users + step > limit:
                 return math.inf  # every cell is full: nothing rules out more
             step *= 2.0
-        return falling_root(room, fit.users, fit.users + step, 1e-6)
+        return falling_root(allowed_rise, fit.users, fit.users + step, 1e-6)
 
 
 def _critical_value(level: float, distance: float) -> float:
@@ -138,9 +138,11 @@ def _deviance(empty: Floats, users: float | Floats, mean: Floats, slope: Floats,
     difference = empty - mean
     weighted = slope / variance
     # Levels share the users, so their empty cells vary against each other: a matrix of rank one besides the diagonal.
-    left = np.maximum(1.0 - users * (weighted * slope).sum(-1), 1e-12)
+    determinant = np.maximum(1.0 - users * (weighted * slope).sum(-1), 1e-12)
     across = (weighted * difference).sum(-1)
-    deviance: Floats = (difference**2 / variance + np.log(variance)).sum(-1) + users * across**2 / left + np.log(left)
+    deviance: Floats = (
+        (difference**2 / variance + np.log(variance)).sum(-1) + users * across**2 / determinant + np.log(determinant)
+    )
     return deviance
 
 

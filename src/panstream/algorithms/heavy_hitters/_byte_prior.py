@@ -33,9 +33,11 @@ def learned_letters(names: Iterable[bytes]) -> Numbers:
 
 def symbol_priors(letters: Numbers, bits: int) -> list[Numbers]:
     """Return log priors of the symbols of a byte: table p has a row for the last byte and the p symbols so far."""
-    after = np.broadcast_to(letters, (256, 256))
-    found = []
+    next_letters = np.broadcast_to(letters, (256, 256))
+    priors = []
     for part in range(8 // bits):
-        sums = after.reshape(256, 1 << (bits * (part + 1)), -1).sum(2).reshape(256, 1 << (bits * part), 1 << bits)
-        found.append(np.log(sums / sums.sum(2, keepdims=True)).reshape(-1, 1 << bits))
-    return found
+        sums = (
+            next_letters.reshape(256, 1 << (bits * (part + 1)), -1).sum(2).reshape(256, 1 << (bits * part), 1 << bits)
+        )
+        priors.append(np.log(sums / sums.sum(2, keepdims=True)).reshape(-1, 1 << bits))
+    return priors

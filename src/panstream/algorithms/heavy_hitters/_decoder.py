@@ -62,19 +62,19 @@ def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
     rest = _Rest(tables)
     letters: NDArray[np.float64] = flat_letters()
     stages = effort.stages
-    for stage, least in enumerate((*stages, *stages[-1:] * effort.again)):
+    for stage, threshold in enumerate((*stages, *stages[-1:] * effort.again)):
         if stage >= len(stages):
             if not names:
                 break
             rest.leave_out(names)
-        before = len(names)
+        previous_count = len(names)
         search = _Search(rest, symbol_priors(letters, tables.bits), effort)
-        for name, ratio, value in search.run(least, test):
+        for name, ratio, value in search.run(threshold, test):
             test.pool.setdefault(name, (ratio, value))
         names |= {name: value for name, value in test.passed() if name not in names}
         if len(names) >= _NAMES_TO_LEARN:
             letters = learned_letters(name for name, _ in names)
-        if stage >= len(stages) and len(names) == before:
+        if stage >= len(stages) and len(names) == previous_count:
             break
     fitted = _fitted(rest, names)
     law = fitted.rest.error_law(len(names))
@@ -82,7 +82,7 @@ def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
     if sure.all():
         return fitted
     # Names that stood on the cells of others do not stand without them.
-    return _fitted(rest, {fitted.names[place]: float(fitted.values[place]) for place in np.flatnonzero(sure)})
+    return _fitted(rest, {fitted.names[index]: float(fitted.values[index]) for index in np.flatnonzero(sure)})
 
 
 def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
@@ -120,14 +120,14 @@ class _Rest:
         if self.levels is self.tables.levels:
             self.levels, self.rows = self.levels.copy(), self.rows.copy()
         wanted = {name: round(value) for name, value in names.items()}
-        moves = {name: before for name, before in self._left_out.items() if name not in wanted}
+        moves = {name: count for name, count in self._left_out.items() if name not in wanted}
         moves |= {name: self._left_out.get(name, 0) - count for name, count in wanted.items()}
         counts = np.array(list(moves.values()), np.int32)
-        places = np.arange(len(moves), dtype=np.int32)
-        room: Any = room_for(self.tables.max_item_bytes, np.empty)
+        indices = np.arange(len(moves), dtype=np.int32)
+        buffers: Any = room_for(self.tables.max_item_bytes, np.empty)
         spelled, tables = padded(list(moves), self.tables.max_item_bytes), self.tables
         here = kept_here(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
-        move_cells(*spelled, places, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *room)
+        move_cells(*spelled, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
         self._left_out, self._measured = wanted, []
 
     def counts(self) -> CountRows:
@@ -174,9 +174,9 @@ class _Test:
         largest = sorted(self.decoys, reverse=True)[:_LARGEST]
         if len(largest) < _FEWEST:
             return largest[0] + 0.25 if largest else 0.0
-        least = largest[-1]
-        mean_excess = sum(largest) / len(largest) - least
-        return max(least + mean_excess * math.log(len(largest) / (_WRONG * _DECOYS)), largest[0])
+        smallest = largest[-1]
+        mean_excess = sum(largest) / len(largest) - smallest
+        return max(smallest + mean_excess * math.log(len(largest) / (_WRONG * _DECOYS)), largest[0])
 
 
 class _Search:
@@ -187,12 +187,12 @@ class _Search:
         self.counts = rest.counts()
         self.unlikely = [np.exp(-prior) for prior in priors]
         self.trail: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []  # parents and symbols, level by level
-        room = effort.beam * 8
-        self.hashes, self.codes = np.empty(room, np.uint64), np.empty(room, np.uint64)
-        self.nodes = np.empty((4, room))
-        self.parents, self.symbols = np.empty(room, np.int64), np.empty(room, np.uint8)
+        capacity = effort.beam * 8
+        self.hashes, self.codes = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
+        self.nodes = np.empty((4, capacity))
+        self.parents, self.symbols = np.empty(capacity, np.int64), np.empty(capacity, np.uint8)
 
-    def run(self, least: float, test: _Test) -> Iterator[tuple[Name, float, float]]:
+    def run(self, threshold: float, test: _Test) -> Iterator[tuple[Name, float, float]]:
         """Yield candidates with their counts, in standard errors and as they are."""
         from panstream.primitives.kernels.algorithms.prefix_search import grow
 
@@ -205,14 +205,14 @@ class _Search:
         for level, (scale, shared, top) in enumerate(self.rest.measured()):
             part = level % tables.per_byte
             direct = tables.bits * (level + 1) <= power
-            found = grow(
-                levels[level], power, tables.bits, direct, scale, shared, top, least * scale, tables.laplace,
+            node_count = grow(
+                levels[level], power, tables.bits, direct, scale, shared, top, threshold * scale, tables.laplace,
                 self.effort.lowest, hashes, codes, nodes, contexts, self.priors[part], self.unlikely[part],
                 self.hashes, self.codes, self.nodes, self.parents, self.symbols,
             )  # fmt: skip
-            if not found:
+            if not node_count:
                 return
-            keep = self._best(found, scale)
+            keep = self._best(node_count, scale)
             hashes, codes, nodes = self.hashes[keep], self.codes[keep], self.nodes[:, keep]
             parents, symbols = self.parents[keep], self.symbols[keep]
             self.trail.append((parents, symbols))
@@ -222,11 +222,11 @@ class _Search:
                 contexts &= 255
                 yield from self._tested(level, hashes, nodes, scale, test)
 
-    def _best(self, found: int, scale: float) -> NDArray[np.int64]:
+    def _best(self, node_count: int, scale: float) -> NDArray[np.int64]:
         beam = self.effort.beam
-        if found <= beam:
-            return np.arange(found)
-        merit = self.nodes[0, :found] + 0.5 * np.log(np.maximum(self.nodes[1, :found], scale))
+        if node_count <= beam:
+            return np.arange(node_count)
+        merit = self.nodes[0, :node_count] + 0.5 * np.log(np.maximum(self.nodes[1, :node_count], scale))
         return np.argpartition(-merit, beam)[:beam]
 
     def _tested(
@@ -237,7 +237,7 @@ class _Search:
 
         chosen = np.flatnonzero(nodes[0] >= self.effort.tested)
         size = (level + 1) // self.tables.per_byte
-        most = np.maximum(nodes[1], nodes[3]) + 4 * np.sqrt(nodes[2] + scale**2)
+        max_counts = np.maximum(nodes[1], nodes[3]) + 4 * np.sqrt(nodes[2] + scale**2)
         for cut in (False, True) if size >= self.tables.max_item_bytes - 3 else (False,):
             ends = hashes[chosen]
             if cut:
@@ -246,7 +246,7 @@ class _Search:
             for salt in range(_DECOYS + 1):
                 counts = self.counts.counts(ends, salt)
                 enough = counts.agreeing >= min(4, len(self.counts.cells))
-                fits = enough & (counts.values > 3 * counts.errors) & (counts.values < most[chosen])
+                fits = enough & (counts.values > 3 * counts.errors) & (counts.values < max_counts[chosen])
                 if salt:
                     test.decoys += (counts.values[fits] / counts.errors[fits]).tolist()
                     continue
@@ -254,12 +254,12 @@ class _Search:
                 for name, value, error in zip(names, counts.values[fits], counts.errors[fits], strict=True):
                     yield (name, cut), float(value / error), float(value)
 
-    def _spelled(self, level: int, places: NDArray[np.int64]) -> list[bytes]:
+    def _spelled(self, level: int, nodes: NDArray[np.int64]) -> list[bytes]:
         """Return the names that end in some nodes of a level."""
         per, bits = self.tables.per_byte, self.tables.bits
-        spelled = np.zeros((places.size, (level + 1) // per), np.uint8)
-        for at in range(level, -1, -1):
-            parents, symbols = self.trail[at]
-            spelled[:, at // per] |= symbols[places] << np.uint8(bits * (per - 1 - at % per))
-            places = parents[places]
+        spelled = np.zeros((nodes.size, (level + 1) // per), np.uint8)
+        for ancestor_level in range(level, -1, -1):
+            parents, symbols = self.trail[ancestor_level]
+            spelled[:, ancestor_level // per] |= symbols[nodes] << np.uint8(bits * (per - 1 - ancestor_level % per))
+            nodes = parents[nodes]
         return [name.tobytes() for name in spelled]

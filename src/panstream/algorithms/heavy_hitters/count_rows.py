@@ -22,9 +22,11 @@ _GRID = 64
 _DECOYS = 1 << 17
 
 
-def scale_of(cells: NDArray[np.int32], known: float, laplace: bool) -> float:
-    """Return the standard deviation of most cells, noise and light names, but at least the ``known`` one of noise."""
-    return max(float(np.median(np.abs(cells))) / _MEDIAN[laplace], known, _SMALLEST_SCALE)
+def scale_of(cells: NDArray[np.int32], noise_scale: float, laplace: bool) -> float:
+    """Return the standard deviation of most cells, noise and light names, but at least the ``noise_scale`` one of
+    noise.
+    """
+    return max(float(np.median(np.abs(cells))) / _MEDIAN[laplace], noise_scale, _SMALLEST_SCALE)
 
 
 def padded(names: Sequence[tuple[bytes, bool]], max_item_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -35,8 +35,8 @@ class PointCounts:
         data = np.frombuffer(spelled or b"\0", np.uint8)
         offsets = np.array([0, len(spelled)])
         hash_names(offsets, data, self.max_item_bytes, self.step, np.uint64(self.seed), hashes)
-        found = self.rows.counts(hashes)
-        value, error = float(found.values[0]), float(found.errors[0])
+        counts = self.rows.counts(hashes)
+        value, error = float(counts.values[0]), float(counts.errors[0])
 
         def rule(level: float) -> tuple[float, float]:
             half = self.law.quantile(1 - level) * error

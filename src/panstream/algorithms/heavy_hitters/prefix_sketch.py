@@ -115,10 +115,12 @@ class FrequentItems(DivisibleTables[FrequentState]):
             checks.at_least(1, contributions=self.contributions)
         if self.step not in (4, 8):
             raise InvalidParameter(f"step must be 4 or 8, got step={self.step}")
-        least = {"width": 1 << self.step, "row_width": 1}
+        min_widths = {"width": 1 << self.step, "row_width": 1}
         for name, value in (("width", self.width), ("row_width", self.row_width)):
-            if not least[name] <= value <= 1 << 24 or value & (value - 1):
-                raise InvalidParameter(f"{name} must be a power of two in {least[name]}..2**24, got {name}={value}")
+            if not min_widths[name] <= value <= 1 << 24 or value & (value - 1):
+                raise InvalidParameter(
+                    f"{name} must be a power of two in {min_widths[name]}..2**24, got {name}={value}"
+                )
         check_key(self.key)
         names_laws(*self._budget)
 
@@ -203,9 +205,9 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     def add_up(self, state: FrequentState, batch: Items, scratch: Scratch) -> None:
         """Move the cells of all names of a batch in all tables."""
-        everything, room = np.arange(self.tables), self._room(scratch)
+        everything, buffers = np.arange(self.tables), self._room(scratch)
         for names in distinct_names(batch, scratch):
-            self._move(state, everything, names, room)
+            self._move(state, everything, names, buffers)
 
     def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
         from panstream.primitives.kernels.algorithms.prefix_tables import room_for
@@ -215,15 +217,15 @@ class FrequentItems(DivisibleTables[FrequentState]):
     def _move(
         self,
         state: FrequentState,
-        own: NDArray[np.int64],
+        local_tables: NDArray[np.int64],
         names: tuple[NDArray[Any], ...],
-        room: tuple[NDArray[Any], ...],
+        buffers: tuple[NDArray[Any], ...],
     ) -> None:
         from panstream.primitives.kernels.algorithms.prefix_tables import move_cells
 
-        here = kept_here(own, self.max_item_bytes, self.step)
-        given: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *room)
-        move_cells(*given)
+        here = kept_here(local_tables, self.max_item_bytes, self.step)
+        arguments: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *buffers)
+        move_cells(*arguments)
 
     # How the tables are dealt out: those of one byte of a name together, then the rows.
 
@@ -232,17 +234,20 @@ class FrequentItems(DivisibleTables[FrequentState]):
         """Return how many bytes a name has at most, and rows beside them."""
         return self.max_item_bytes + self.rows
 
-    def places(self, own: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    def places(self, local_tables: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """Return which levels and rows belong to some bytes and rows."""
         per = 8 // self.step
-        levels = own[own < self.max_item_bytes, None] * per + np.arange(per)
-        return {"levels": levels.reshape(-1), "rows": own[own >= self.max_item_bytes] - self.max_item_bytes}
+        levels = local_tables[local_tables < self.max_item_bytes, None] * per + np.arange(per)
+        return {
+            "levels": levels.reshape(-1),
+            "rows": local_tables[local_tables >= self.max_item_bytes] - self.max_item_bytes,
+        }
 
-    def blank(self, own: NDArray[np.int64]) -> FrequentState:
+    def blank(self, local_tables: NDArray[np.int64]) -> FrequentState:
         """Return tables of zeros."""
-        places = self.places(own)
-        levels = np.zeros((places["levels"].size, self.width), np.int32)
-        rows = np.zeros((places["rows"].size, self.row_width), np.int32)
+        indices = self.places(local_tables)
+        levels = np.zeros((indices["levels"].size, self.width), np.int32)
+        rows = np.zeros((indices["rows"].size, self.row_width), np.int32)
         return FrequentState(levels=levels, rows=rows, draws=0, released=0)
 
     @property
@@ -263,7 +268,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
     def move(
         self,
         state: FrequentState,
-        own: NDArray[np.int64],
+        local_tables: NDArray[np.int64],
         columns: Touches,
         chosen: NDArray[np.int64],
         scratch: Scratch,
@@ -277,7 +282,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
         firsts[:] = np.arange(0, 2 * chosen.size, 2)
         weights = scratch.array(chosen.size, np.int32)
         weights[:] = counts[chosen]
-        self._move(state, own, (offsets, text.reshape(-1), firsts, weights), self._room(scratch))
+        self._move(state, local_tables, (offsets, text.reshape(-1), firsts, weights), self._room(scratch))
 
     def answer(self, state: FrequentState) -> ItemEstimates:
         """Return the answer that tables with their release noise give."""
@@ -317,7 +322,10 @@ class FrequentItems(DivisibleTables[FrequentState]):
             claim=self.claim(),
             name="events with a name",
             support=(0.0, math.inf),
-            rule=lambda at: (total - error * self._wide(1 - at, cells), total + error * self._wide(1 - at, cells)),
+            rule=lambda confidence: (
+                total - error * self._wide(1 - confidence, cells),
+                total + error * self._wide(1 - confidence, cells),
+            ),
             listing_threshold=tables.listing_threshold,
             held=Released(tables),
         )

@@ -26,12 +26,14 @@ def listing_threshold(level_sd: float, row_sd: float, rows: int) -> float:
     return max(_SURE * level_sd, _TESTED * row_sd / math.sqrt(rows), 1.0)
 
 
-def crowded(least: float, events: float, width: int) -> float:
-    """Return how many events a name needs among so many: more than ``least`` where levels are short of cells."""
-    return least * max(1.0, CELLS_PER_NAME * min(events / least, MOST_NAMES) / width)
+def crowded(threshold: float, events: float, width: int) -> float:
+    """Return how many events a name needs among so many: more than ``threshold`` where levels are short of cells."""
+    return threshold * max(1.0, CELLS_PER_NAME * min(events / threshold, MOST_NAMES) / width)
 
 
-def kept_here(own: NDArray[np.int64], max_item_bytes: int, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def kept_here(
+    local_tables: NDArray[np.int64], max_item_bytes: int, bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return at which level every byte's begin, -1 for those that are elsewhere, and which rows are here.
 
     Bytes are numbered from 0, and rows go on behind them.
@@ -39,9 +41,9 @@ def kept_here(own: NDArray[np.int64], max_item_bytes: int, bits: int) -> tuple[N
     >>> [each.tolist() for each in kept_here(np.array([0, 2, 4]), 3, 4)]
     [[0, -1, 2], [1]]
     """
-    starts, some = np.full(max_item_bytes, -1), own[own < max_item_bytes]
+    starts, some = np.full(max_item_bytes, -1), local_tables[local_tables < max_item_bytes]
     starts[some] = np.arange(some.size) * (8 // bits)
-    return starts, own[own >= max_item_bytes] - max_item_bytes
+    return starts, local_tables[local_tables >= max_item_bytes] - max_item_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -78,10 +80,10 @@ class Tables:
         return crowded(least, max(self.events, 0.0), self.levels.shape[1])
 
     @classmethod
-    def added(cls, several: Sequence[Tables]) -> Tables:
+    def added(cls, tables: Sequence[Tables]) -> Tables:
         """Return the sum of tables that sites, or windows, have released; the noise of all of them is in it."""
-        first = several[0]
-        for other in several[1:]:
+        first = tables[0]
+        for other in tables[1:]:
             if (other.levels.shape, other.rows.shape) != (first.levels.shape, first.rows.shape):
                 raise MergeRefused(
                     "tables of names must have the same size: the same max_item_bytes, expected and memory"
@@ -89,26 +91,26 @@ class Tables:
             if (other.bits, other.seed) != (first.bits, first.seed):
                 raise MergeRefused("tables of names must have the same key, and all have a delta or none")
         return cls(
-            levels=np.sum([each.levels for each in several], 0, np.int32),
-            rows=np.sum([each.rows for each in several], 0, np.int32),
+            levels=np.sum([table.levels for table in tables], 0, np.int32),
+            rows=np.sum([table.rows for table in tables], 0, np.int32),
             bits=first.bits,
             seed=first.seed,
             laplace=first.laplace,
-            level_sd=math.hypot(*(each.level_sd for each in several)),
-            row_sd=math.hypot(*(each.row_sd for each in several)),
+            level_sd=math.hypot(*(table.level_sd for table in tables)),
+            row_sd=math.hypot(*(table.row_sd for table in tables)),
         )
 
     def to_bytes(self) -> bytes:
         """Return a line of JSON and all cells, in two bytes each where they fit."""
         cells = (self.levels, self.rows)
-        kinds = ["<i2" if each.min() >= -_HALF and each.max() < _HALF else "<i4" for each in cells]
+        kinds = ["<i2" if array.min() >= -_HALF and array.max() < _HALF else "<i4" for array in cells]
         head = {
-            "shapes": [list(each.shape) for each in cells],
+            "shapes": [list(array.shape) for array in cells],
             "kinds": kinds,
             "seed": f"{int(self.seed):016x}",
             **{name: getattr(self, name) for name in _NUMBERS},
         }
-        packed = [each.astype(kind).tobytes() for each, kind in zip(cells, kinds, strict=True)]
+        packed = [array.astype(kind).tobytes() for array, kind in zip(cells, kinds, strict=True)]
         return b"".join([json.dumps(head).encode(), b"\n", *packed])
 
     @classmethod
@@ -118,9 +120,9 @@ class Tables:
             start = data.index(b"\n") + 1
             head, cells = json.loads(data[: start - 1]), []
             for (many, width), kind in zip(head["shapes"], head["kinds"], strict=True):
-                found = np.frombuffer(data, {"<i2": "<i2", "<i4": "<i4"}[kind], many * width, start)
-                cells.append(found.astype(np.int32).reshape(many, width))
-                start += found.nbytes
+                flat = np.frombuffer(data, {"<i2": "<i2", "<i4": "<i4"}[kind], many * width, start)
+                cells.append(flat.astype(np.int32).reshape(many, width))
+                start += flat.nbytes
             levels, rows = cells
             numbers = {name: kind(head[name]) for name, kind in _NUMBERS.items()}
             return cls(levels=levels, rows=rows, seed=np.uint64(int(head["seed"], 16)), **numbers)

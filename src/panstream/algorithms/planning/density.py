@@ -142,10 +142,10 @@ def epsilon_needed(alpha: float, beta: float, m: int, universe: int) -> float:
         )
     seed = _smallest_real(nearly_suffices, 1.0, 2.0, MAX_EPSILON) if nearly_suffices(MAX_EPSILON) else enough
     seed = _smallest_real(half_suffices, seed, 1.001, enough)
-    found = _smallest_real(suffices, seed, 1.0 + 1e-7, enough)
-    while better := [part * found for part in _JUST_BELOW if suffices(part * found)]:
-        found = _smallest_real(suffices, better[0], 1.0 + 1e-4, better[0])
-    return found
+    smallest_epsilon = _smallest_real(suffices, seed, 1.0 + 1e-7, enough)
+    while better := [part * smallest_epsilon for part in _JUST_BELOW if suffices(part * smallest_epsilon)]:
+        smallest_epsilon = _smallest_real(suffices, better[0], 1.0 + 1e-4, better[0])
+    return smallest_epsilon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,11 +43,11 @@ def moments_plan(
     ('one event', 0.024, 'refused: drowns in noise')
     """
 
-    def row(kind: type[SecondMoment] | type[InnerProduct], most: int | None) -> _Row:
-        protects = "one event" if most is None else f"a user of at most {most} rows"
+    def row(kind: type[SecondMoment] | type[InnerProduct], max_rows: int | None) -> _Row:
+        protects = "one event" if max_rows is None else f"a user of at most {max_rows} rows"
         try:
             sketch = kind(
-                epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=most, releases=releases
+                epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=max_rows, releases=releases
             )
         except Drowned:
             return _Row(name=kind.__name__, protects=protects, note="refused: drowns in noise")
@@ -59,7 +59,7 @@ def moments_plan(
             state_bytes=16 * sketch.streams * sketch.width,
         )
 
-    rows = [row(kind, most) for kind in (SecondMoment, InnerProduct) for most in (None, *contributions)]
+    rows = [row(kind, max_rows) for kind in (SecondMoment, InnerProduct) for max_rows in (None, *contributions)]
     return Plan(
         title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
         f"norm, exceeded with probability at most {beta:g}",

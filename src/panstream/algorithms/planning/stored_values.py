@@ -51,9 +51,9 @@ class StoredValues:
         offset = self.values - self.values[0]
         near = np.exp(-rate * np.abs(offset[:, None] - offset[None, :]))
         far = np.exp(rate * np.vstack([offset, offset[-1] - offset]) - rate * offset[-1])
-        kept = np.vstack([near, far])  # rows: outputs, columns: stored values
-        redrawn = np.stack([kept @ (self.measure * law) for law in (self.absent, self.present)])[:, :, None]
-        factors = np.concatenate([kept[None], np.broadcast_to(redrawn, (2, *kept.shape))])
+        likelihoods = np.vstack([near, far])  # rows: outputs, columns: stored values
+        redrawn = np.stack([likelihoods @ (self.measure * law) for law in (self.absent, self.present)])[:, :, None]
+        factors = np.concatenate([likelihoods[None], np.broadcast_to(redrawn, (2, *likelihoods.shape))])
         spread = np.log(factors.max(axis=0) / factors.min(axis=0))
         return float((spread + np.abs(np.log(self.present / self.absent))).max())
 

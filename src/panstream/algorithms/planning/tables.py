@@ -22,10 +22,10 @@ class Plan:
 
     def table(self) -> str:
         """Return the plan as aligned plain text."""
-        columns = {each.name: each.metadata for each in fields(self.kind) if each.metadata}
-        body = [[given["say"](getattr(row, name)) for name, given in columns.items()] for row in self.rows]
-        right = [at for at, given in enumerate(columns.values()) if given["right"]]
-        return aligned(self.title, [given["heading"] for given in columns.values()], body, right)
+        columns = {row_field.name: row_field.metadata for row_field in fields(self.kind) if row_field.metadata}
+        body = [[metadata["say"](getattr(row, name)) for name, metadata in columns.items()] for row in self.rows]
+        right = [index for index, metadata in enumerate(columns.values()) if metadata["right"]]
+        return aligned(self.title, [metadata["heading"] for metadata in columns.values()], body, right)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; infinite figures are the string "inf"."""
@@ -33,12 +33,12 @@ class Plan:
         return {**self.asked, "rows": rows}
 
 
-def column(heading: str, say: Callable[[Any], str] = str, *, right: bool = False, **given: Any) -> Any:
+def column(heading: str, say: Callable[[Any], str] = str, *, right: bool = False, **options: Any) -> Any:
     """Declare a field of a row that is printed under a heading, as ``say`` says it, flush right if asked.
 
     Keywords are those of ``dataclasses.field``.
     """
-    return field(metadata={"heading": heading, "say": say, "right": right}, **given)
+    return field(metadata={"heading": heading, "say": say, "right": right}, **options)
 
 
 def count(number: int | None) -> str:

@@ -123,7 +123,7 @@ class SharedTicks(SharedStatistic):
     def totals(self, opened: Sequence[int], number: int) -> NDArray[np.float64]:
         """Return the noisy totals after ``number`` ticks, and their variance last."""
         unit = 1 << self.rule.unit
-        return np.array([*(each / unit for each in opened), self.variance_at(number)])
+        return np.array([*(opened_total / unit for opened_total in opened), self.variance_at(number)])
 
     def variance_at(self, ticks: int) -> float:
         """Return the variance of a total after ``ticks`` slots, of both machines' noise."""
@@ -137,16 +137,16 @@ class SharedTicks(SharedStatistic):
         """Return another answer that is made of the same numbers."""
         if not hasattr(self.reader, "from_totals"):
             raise NotSupported(f"{self.statistic} has no {what}")
-        found: Estimate = self.reader.from_totals(total, what, self.law)
-        return replace(found, claim=self.claim())
+        estimate: Estimate = self.reader.from_totals(total, what, self.law)
+        return replace(estimate, claim=self.claim())
 
     def _own(self, total: NDArray[np.float64], released: tuple[int, ...], slots: int) -> Estimate:
         reader = self.reader
         if isinstance(reader, RangeHistogram):
             return replace(self.from_totals(total, reader.quantile), released=released)
         value, error = reader.decode(total[np.newaxis, :-1], total[-1:], np.zeros(1, np.int64))
-        found = reader.describe(float(value[0]), float(error[0]), self.law, released, slots)
-        return replace(found, claim=self.claim())
+        estimate = reader.describe(float(value[0]), float(error[0]), self.law, released, slots)
+        return replace(estimate, claim=self.claim())
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots where ``rows`` values lie evenly and no noise moved it."""

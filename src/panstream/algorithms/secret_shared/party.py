@@ -97,21 +97,21 @@ class Party:
         self.shares: dict[str, Share] = {}
         self._open: _Open | None = None
 
-    def open(self, task: Task, own: Expander, dealt: Mapping[str, Dealt] | None, source: Source) -> list[Bits]:
+    def open(self, task: Task, expander: Expander, dealt: Mapping[str, Dealt] | None, source: Source) -> list[Bits]:
         """Begin a step; return what goes to the other machine. ``dealt`` is for the second machine only."""
         shares = {name: share.copy() for name, share in self.shares.items() if name not in task.dropped}
         shares |= {name: Share(rule, rule.start(source)) for name, rule in task.started.items()}
         names = sorted(shares) if task.kind == "rows" else sorted(task.answered)
         step = _Open(task, shares, {}, {})
         for name in names:
-            share, given = shares[name], None if dealt is None else dealt[name]
+            share, dealt_share = shares[name], None if dealt is None else dealt[name]
             if task.kind == "rows":
-                step.held[name] = share.rule.hold(own, given)
+                step.held[name] = share.rule.hold(expander, dealt_share)
                 step.sent[name] = share.rule.send(share.cells, step.held[name])
             else:
                 if share.released >= share.rule.releases:
                     raise BudgetExhausted(f"no declared release is left (releases={share.rule.releases})")
-                step.held[name] = share.rule.hold_answer(own, given, share.released, source)
+                step.held[name] = share.rule.hold_answer(expander, dealt_share, share.released, source)
                 step.sent[name] = share.rule.send_answer(share.cells, step.held[name])
         self._open = step
         return list(step.sent.values())
@@ -123,21 +123,21 @@ class Party:
             raise MachineError("the other machine sent something that does not belong to this step")
         self._open = None
         answers: dict[str, Numbers] = {}
-        at = 0
+        pos = 0
         for name, sent in step.sent.items():
-            share, part = step.shares[name], received[at : at + sent.nbytes]
-            at += sent.nbytes
+            share, part = step.shares[name], received[pos : pos + sent.nbytes]
+            pos += sent.nbytes
             if step.task.kind == "rows":
                 share.rule.take(share.cells, sent, part, step.held[name])
             else:
-                found = share.rule.answer(share.cells, sent, part, step.held[name], first=self.first)
+                answer = share.rule.answer(share.cells, sent, part, step.held[name], first=self.first)
                 share.released += 1
-                share.answers[share.released] = answers[name] = found
+                share.answers[share.released] = answers[name] = answer
         for name in sorted(step.shares):
             step.shares[name].rule.blind(step.shares[name].cells, common, first=self.first)
-        for name, found in answers.items():
+        for name, answer in answers.items():
             ring = step.shares[name].rule.ring
-            (ring.add if self.first else ring.subtract)(found, common.words(len(found), ring))
+            (ring.add if self.first else ring.subtract)(answer, common.words(len(answer), ring))
         return After(step.shares, answers)
 
     def abandon(self) -> None:
@@ -147,10 +147,10 @@ class Party:
             for share in step.shares.values():
                 share.wipe()
 
-    def settle(self, after: After) -> None:
+    def settle(self, outcome: After) -> None:
         """Let the new shares count, and overwrite the old ones."""
-        before, self.shares = self.shares, after.shares
-        for share in before.values():
+        previous_shares, self.shares = self.shares, outcome.shares
+        for share in previous_shares.values():
             share.wipe()
 
 
@@ -166,9 +166,9 @@ def deal(task: Task, rules: Mapping[str, Rule], change: Change, first: Expander,
 
 def open_answers(rules: Mapping[str, Rule], parts: Sequence[Mapping[str, Numbers]]) -> dict[str, list[int]]:
     """Return the numbers that both machines' parts add up to."""
-    found = {}
+    opened = {}
     for name, number in parts[0].items():
         total: NDArray[np.uint64] = number.copy()
         rules[name].ring.add(total, parts[1][name])
-        found[name] = rules[name].ring.centred(total)
-    return found
+        opened[name] = rules[name].ring.centred(total)
+    return opened

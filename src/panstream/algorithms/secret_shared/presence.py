@@ -222,11 +222,11 @@ class SharedDensity(SharedStatistic):
     def __post_init__(self) -> None:
         self._keep(OptBern, universe=self.universe)
 
-    def _keep(self, kind: type[Presence], **known: Any) -> None:
+    def _keep(self, kind: type[Presence], **options: Any) -> None:
         """Build the algorithm of one machine, whose cells are exact unless they are noisy here too."""
         checks.positive(epsilon=self.epsilon)
         epsilon = self.epsilon if self.noisy else math.inf
-        plain = kind(epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key, **known)
+        plain = kind(epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key, **options)
         object.__setattr__(self, "universe", plain.universe)
         object.__setattr__(self, "plain", plain)
 
@@ -281,8 +281,8 @@ class SharedDensity(SharedStatistic):
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
         """Return the number of users present over that of all, or itself."""
-        nobody = self.plain.law.p0 * self.plain.cells if self.noisy else 0.0
-        return self._read((opened[0] - nobody) / self._gap, tuple(opened))
+        baseline = self.plain.law.p0 * self.plain.cells if self.noisy else 0.0
+        return self._read((opened[0] - baseline) / self._gap, tuple(opened))
 
     def foreseen(self, users: float) -> Estimate:
         """Return what an answer gives when ``users`` are present and no noise moved it."""

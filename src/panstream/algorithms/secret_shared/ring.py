@@ -80,19 +80,19 @@ class Ring:
 
     def of(self, integers: NDArray[np.int64]) -> Numbers:
         """Return signed integers as numbers of the ring; no other copy of them is made."""
-        found = self.zeros(integers.size)
-        low = (found[:, 0] if self.wide else found).view(np.int64)
+        numbers = self.zeros(integers.size)
+        low = (numbers[:, 0] if self.wide else numbers).view(np.int64)
         if self.small:
             np.remainder(integers, int(self.small), out=low)
         else:
             low[:] = integers
-            np.right_shift(integers, 63, out=found[:, 1].view(np.int64))
-        return found
+            np.right_shift(integers, 63, out=numbers[:, 1].view(np.int64))
+        return numbers
 
     def centred(self, numbers: Numbers) -> list[int]:
         """Return the integer next to 0 that each number stands for."""
-        whole = [int(low) | int(high) << 64 for low, high in numbers] if self.wide else numbers.tolist()
-        return [each - self.modulus if 2 * each >= self.modulus else each for each in whole]
+        integers = [int(low) | int(high) << 64 for low, high in numbers] if self.wide else numbers.tolist()
+        return [integer - self.modulus if 2 * integer >= self.modulus else integer for integer in integers]
 
 
 COUNTS: Final = Ring(1 << 32)  # numbers of cells

@@ -47,8 +47,8 @@ class Summed:
 
     @property
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
-        levels, most = len(self.radices), max(self.radices[:-1], default=1)
-        return (self.width, 2), (levels, most, self.width, 2), (levels, self.width, 2)
+        levels, max_radix = len(self.radices), max(self.radices[:-1], default=1)
+        return (self.width, 2), (levels, max_radix, self.width, 2), (levels, self.width, 2)
 
     @property
     def size(self) -> int:
@@ -62,11 +62,11 @@ class Summed:
 
     def _views(self, share: Bits) -> list[Numbers]:
         """Return totals, the noise of the nodes around the open slot, and that of closed ones, within a share."""
-        words, at, found = share.view(np.uint64), 0, []
+        words, offset, views = share.view(np.uint64), 0, []
         for shape in self._shapes:
-            found.append(words[at : at + math.prod(shape)].reshape(shape))
-            at += math.prod(shape)
-        return found
+            views.append(words[offset : offset + math.prod(shape)].reshape(shape))
+            offset += math.prod(shape)
+        return views
 
     def start(self, source: Source) -> Bits:
         """Return zeros, and this machine's draws for the first nodes."""
@@ -105,9 +105,9 @@ class Summed:
         """Return the bytes of what is added; an answer needs nothing."""
         return 0 if answers else 16 * self.width
 
-    def hold(self, own: Expander, dealt: Dealt | None) -> Dealt:
+    def hold(self, expander: Expander, dealt: Dealt | None) -> Dealt:
         """Return what is added to this machine's share."""
-        return (own.words(self.width, self.ring),) if dealt is None else dealt
+        return (expander.words(self.width, self.ring),) if dealt is None else dealt
 
     def send(self, share: Bits, held: Dealt) -> Bits:
         """Return nothing: addition needs no exchange."""
@@ -125,11 +125,11 @@ class Summed:
         """Return nothing."""
         return ()
 
-    def hold_answer(self, own: Expander, dealt: Dealt | None, before: int, source: Source) -> Opening:
+    def hold_answer(self, expander: Expander, dealt: Dealt | None, released: int, source: Source) -> Opening:
         """Draw the noise of the nodes that open when this slot closes; none do after the last."""
-        last = before + 1 == self.releases
-        count = 0 if last else int(draws_needed(self.digits(before), np.array(self.radices), 1)) * self.width
-        return Opening((), draw_noise(count, self.noise, source), before)
+        last = released + 1 == self.releases
+        count = 0 if last else int(draws_needed(self.digits(released), np.array(self.radices), 1)) * self.width
+        return Opening((), draw_noise(count, self.noise, source), released)
 
     def send_answer(self, share: Bits, held: Opening) -> Bits:
         """Return nothing."""
@@ -149,11 +149,11 @@ class Summed:
 
     def digits(self, ticks: int) -> NDArray[np.int64]:
         """Return how many children of every open node are closed after ``ticks`` slots."""
-        found = np.zeros(len(self.radices), np.int64)
+        digits = np.zeros(len(self.radices), np.int64)
         for level, radix in enumerate(self.radices[:-1]):
-            ticks, found[level] = divmod(ticks, radix)
-        found[-1] = ticks
-        return found
+            ticks, digits[level] = divmod(ticks, radix)
+        digits[-1] = ticks
+        return digits
 
     def variance(self, ticks: int) -> float:
         """Return the variance of the noise after ``ticks`` slots, of one machine's draws, in draws."""
@@ -184,11 +184,11 @@ def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray
 @lru_cache(maxsize=256)
 def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the weight of a node's own draw, in 2**-12, when it is closed."""
-    found, draws = np.zeros(len(radices), np.int64), node_draws(radices)
+    folds, draws = np.zeros(len(radices), np.int64), node_draws(radices)
     for level in range(1, len(radices)):
         spread = radices[level - 1] * draws[level - 1]
-        found[level] = round((1 << FRACTION) * spread / (spread + 1.0))
-    return found
+        folds[level] = round((1 << FRACTION) * spread / (spread + 1.0))
+    return folds
 
 
 Rule: TypeAlias = Overwritten | Summed
@@ -199,7 +199,7 @@ _RULES: dict[str, type[Rule]] = {"overwritten": Overwritten, "moved": Moved, "su
 def find_rule(kind: str, parameters: dict[str, Any]) -> Rule:
     """Return the rule that public parameters describe; raise InvalidParameter where there is none."""
     try:
-        found: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(parameters["noise"])})
+        rule: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(parameters["noise"])})
     except (KeyError, TypeError):
         raise InvalidParameter(f"no rule is called {kind!r} with these parameters") from None
-    return found
+    return rule

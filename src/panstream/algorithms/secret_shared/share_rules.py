@@ -109,10 +109,10 @@ class Overwritten:
         """Return the bytes of factor and term, or of a word for every cell that is counted."""
         return 4 * self.counted if answers else 2 * self.size
 
-    def hold(self, own: Expander, dealt: Dealt | None) -> Dealt:
+    def hold(self, expander: Expander, dealt: Dealt | None) -> Dealt:
         """Return a mask of the share, and shares of a factor and of a term, which the second machine was dealt."""
-        mask = own.bits(self.size)
-        return mask, *((own.bits(self.size), own.bits(self.size)) if dealt is None else dealt)
+        mask = expander.bits(self.size)
+        return mask, *((expander.bits(self.size), expander.bits(self.size)) if dealt is None else dealt)
 
     def send(self, share: Bits, held: Dealt) -> Bits:
         """Return the masked share, in the place of the mask."""
@@ -129,21 +129,21 @@ class Overwritten:
         """Deal a random bit rho for every cell that is counted: s_A + s_B = rho_A ⊕ rho_B in the ring."""
         rho = first.bits((self.counted + 7) // 8)
         rho ^= second.bits(rho.size)
-        own = first.words(self.counted, self.ring)
-        out = np.empty_like(own)
-        complete_words(rho, own, np.uint64(self.ring.modulus), out)
+        first_words = first.words(self.counted, self.ring)
+        out = np.empty_like(first_words)
+        complete_words(rho, first_words, np.uint64(self.ring.modulus), out)
         return (out,)
 
     def dealt_answer(self, data: Bits) -> Dealt:
         """Return the second machine's shares of the random bits."""
         return (data.view(np.uint32 if self.ring == COUNTS else np.uint64),)
 
-    def hold_answer(self, own: Expander, dealt: Dealt | None, before: int, source: Source) -> Opening:
+    def hold_answer(self, expander: Expander, dealt: Dealt | None, released: int, source: Source) -> Opening:
         """Return the random bits, as bits and as integers, and draw the noise."""
         # Each machine adds the whole noise: whoever has looked at one of them knows what that one drew.
-        rho = own.bits((self.counted + 7) // 8)
-        words = own.words(self.counted, self.ring) if dealt is None else dealt[0]
-        return Opening((rho, words), draw_noise(self.rows, self.noise, source), before)
+        rho = expander.bits((self.counted + 7) // 8)
+        words = expander.words(self.counted, self.ring) if dealt is None else dealt[0]
+        return Opening((rho, words), draw_noise(self.rows, self.noise, source), released)
 
     def send_answer(self, share: Bits, held: Opening) -> Bits:
         """Return the share masked by the random bits, in their place."""
@@ -151,13 +151,13 @@ class Overwritten:
 
     def answer(self, share: Bits, sent: Bits, received: Bits, held: Opening, *, first: bool) -> Numbers:
         """Return a share of the number of ones in each row, from both shares masked by rho."""
-        opened, own = np.bitwise_xor(sent, received, out=sent), held.hand[1]
-        found = np.zeros(self.rows, np.uint64)
-        count_masked(opened, own, own.size // self.rows, first, np.uint64(self.ring.modulus), found)
+        opened, words = np.bitwise_xor(sent, received, out=sent), held.hand[1]
+        counts = np.zeros(self.rows, np.uint64)
+        count_masked(opened, words, words.size // self.rows, first, np.uint64(self.ring.modulus), counts)
         noise = self.ring.of(held.noise)
-        self.ring.add(found, noise)
+        self.ring.add(counts, noise)
         wipe(noise)
-        return found
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class Moved(Overwritten):
 
 def draw_noise(count: int, law: DiscreteLaplace, source: Source) -> NDArray[np.int64]:
     """Return so many draws of a law."""
-    found: NDArray[np.int64] = source.scratch.array(count, np.int64)
-    found.fill(0)
-    source.add_discrete_laplace(found, law)
-    return found
+    noise: NDArray[np.int64] = source.scratch.array(count, np.int64)
+    noise.fill(0)
+    source.add_discrete_laplace(noise, law)
+    return noise

@@ -59,7 +59,7 @@ class SharedStatistic(Protocol):
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters that rebuild this value."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return what one machine keeps of it: bytes that are uniform by themselves."""

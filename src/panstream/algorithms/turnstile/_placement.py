@@ -130,32 +130,32 @@ class Placement:
         from panstream.primitives.kernels.algorithms.modular_counters import multipliers_of
 
         assert self.buckets is not None
-        room = min(CHUNK, len(ids))
-        hashes, cells = scratch.array(room, np.uint64), scratch.array(room, np.int64)
-        factors = scratch.array(room if multipliers else 0, np.uint64)
-        spare = scratch.array(room if self.independence else 0, np.uint64)
+        capacity = min(CHUNK, len(ids))
+        hashes, cells = scratch.array(capacity, np.uint64), scratch.array(capacity, np.int64)
+        factors = scratch.array(capacity if multipliers else 0, np.uint64)
+        spare = scratch.array(capacity if self.independence else 0, np.uint64)
         for row, part in ids.spans():
-            known = self._dictionary(part, scratch)
+            entry_hashes = self._dictionary(part, scratch)
             for start in range(0, len(part), CHUNK):
                 size = min(CHUNK, len(part) - start)
-                words, places = hashes[:size], cells[:size]
-                if known is not None and isinstance(part, Dictionary):
-                    np.take(known, part.codes[start : start + size], out=words, mode="clip")
+                words, chunk_cells = hashes[:size], cells[:size]
+                if entry_hashes is not None and isinstance(part, Dictionary):
+                    np.take(entry_hashes, part.codes[start : start + size], out=words, mode="clip")
                 else:
                     self._hash(part, start, size, words)
                 if multipliers:
                     hash_integers(words, derive(self.key, "multiplier"), factors[:size])
                     multipliers_of(factors[:size], np.uint64(multipliers))
                 self._spread(words, spare[:size])
-                cells_of(words, self.buckets, self.levels, places)
-                yield slice(row + start, row + start + size), places, factors[:size] if multipliers else None
+                cells_of(words, self.buckets, self.levels, chunk_cells)
+                yield slice(row + start, row + start + size), chunk_cells, factors[:size] if multipliers else None
 
     def _dictionary(self, part: Part, scratch: Scratch) -> NDArray[np.uint64] | None:
         if not isinstance(part, Dictionary):
             return None
-        known: NDArray[np.uint64] = scratch.array(len(part.values), np.uint64)
-        self._hash(part.values, 0, known.size, known)
-        return known
+        entry_hashes: NDArray[np.uint64] = scratch.array(len(part.values), np.uint64)
+        self._hash(part.values, 0, entry_hashes.size, entry_hashes)
+        return entry_hashes
 
     def _hash(self, part: Part, start: int, size: int, out: NDArray[np.uint64]) -> None:
         """Write a 64-bit name for every id: its hash, or a fixed bijection's value where a polynomial will spread

@@ -273,8 +273,8 @@ def _reading_variance(prime: int, plus: float, readings: int) -> float:
         return readings / 4 + readings**2 * 2 / math.sqrt(prime)
     square = np.zeros(prime)
     square[np.arange(1, (prime + 1) // 2) ** 2 % prime] = 1.0
-    before = np.concatenate([[0.0], np.cumsum(np.concatenate([square, square]))])
-    reading = before[prime + 1 :] - before[prime + 1 - readings : 2 * prime + 1 - readings]
+    prefix_sums = np.concatenate([[0.0], np.cumsum(np.concatenate([square, square]))])
+    reading = prefix_sums[prime + 1 :] - prefix_sums[prime + 1 - readings : 2 * prime + 1 - readings]
     start = np.where(square > 0, 2 * plus / (prime - 1), 2 * (1 - plus) / (prime + 1))
     spectrum = np.conj(np.fft.rfft(start))
     mean = np.fft.irfft(spectrum * np.fft.rfft(reading), prime)

@@ -101,11 +101,11 @@ class InnerProduct(SignedSketch):
         self, value: float, sums: NDArray[np.float64], noise: Noise, level: float
     ) -> tuple[float, float, Spread]:
         """Return variance and excess kurtosis of the error, and how ids are spread."""
-        left, right = (max(float(each @ each) - self.width * noise.variance, 0.0) for each in sums)
+        left, right = (max(float(row @ row) - self.width * noise.variance, 0.0) for row in sums)
         product = min(abs(value), math.sqrt(left * right))  # no product is larger
         spread = self._spread(sums, noise, level)
-        kept = math.prod(1.0 - share for share in spread.shares)  # pairs of which both are among the largest
-        charged = min(left * right + product**2, 2.0 * left * right * (1.0 - kept))
+        pair_share = math.prod(1.0 - share for share in spread.shares)  # pairs of which both are among the largest
+        charged = min(left * right + product**2, 2.0 * left * right * (1.0 - pair_share))
         variance = self._variance(charged, left + right, noise)
         excess = noise.excess * spread.fourth * noise.variance**2 / variance**2 if variance else 0.0
         return variance, excess, spread

@@ -208,12 +208,12 @@ class _Occupancy:
 
     def standard_error(self, users: float) -> float:
         """Return the inverse square root of the Fisher information about n."""
-        at = max(users, 0.5)
-        step = max(0.25, 1e-4 * at)
-        ends = np.array([at - step, at + step])
+        point = max(users, 0.5)
+        step = max(0.25, 1e-4 * point)
+        ends = np.array([point - step, point + step])
         slope = np.diff(self.mean(ends), axis=0)[0] / (2 * step)
         bend = np.diff(self.variance(ends), axis=0)[0] / (2 * step)
-        spread = self.variance(at)
+        spread = self.variance(point)
         information = float(np.sum(slope**2 / spread + 0.5 * (bend / spread) ** 2))
         return 1.0 / math.sqrt(information)
 

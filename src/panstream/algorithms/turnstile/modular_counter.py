@@ -198,19 +198,21 @@ class ModularCounter(Divisible[_CounterState]):
         By default under the adjacency that ``epsilon`` was given for; replacing one user by another costs twice as
         much as adding or removing one.
         """
-        asked = self.adjacency if adjacency is None else adjacency
-        law, users = self.law, 2 if asked == "replace" else 1
+        chosen_adjacency = self.adjacency if adjacency is None else adjacency
+        law, users = self.law, 2 if chosen_adjacency == "replace" else 1
         total = users * self.per_user
-        place = "the buckets, hash key and multipliers" if self.placement.open else "the universe, the sample, its key"
+        public_fact = (
+            "the buckets, hash key and multipliers" if self.placement.open else "the universe, the sample, its key"
+        )
         return Claim(
             epsilon=total,
             unit="user",
-            adjacency=asked,
+            adjacency=chosen_adjacency,
             inputs="adaptive",
             parts=state_and_output(total, *[law.epsilon_state] * users * self._looks),
             intrusions=Intrusions(unannounced=1, announced=self._looks - 1),
             releases=self.releases,
-            public=(place, *self._public()),
+            public=(public_fact, *self._public()),
             note="" if math.isfinite(total) else "no noise: for tests only",
         )
 

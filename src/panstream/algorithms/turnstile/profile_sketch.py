@@ -147,8 +147,8 @@ class ProfileSketch(ModularCounter):
         """Publish the histogram with noise and answer a question from it; with ``announced``, after it the number of
         refreshes.
         """
-        refreshed, made = divmod(state.released, self.releases + 1)
-        state.released += spend_release(made, self.releases) - made
+        refreshed, released = divmod(state.released, self.releases + 1)
+        state.released += spend_release(released, self.releases) - released
         counts: NDArray[np.int64] = source.scratch.array(self.prime, np.int64)
         self._count(state.counters, counts)
         source.add_discrete_laplace(counts, self.law.noise)

@@ -196,8 +196,8 @@ class SignedSketch(Algorithm[SketchState]):
         chosen = chosen[part[chosen] >= 1 / (4 * largest)]
         rest = np.delete(squares, chosen, axis=1)
         deviation = np.sqrt((4 * np.maximum(rest, 0.0) * noise.variance + noise.of_square).sum(axis=1))
-        most = (np.maximum(rest.sum(axis=1), 0.0) + z * deviation) * (1 + math.sqrt(2 / self.width))
-        shares = np.minimum(most / (1 - chosen.size / (2 * self.width)) / totals[:, 0], 1.0)
+        max_rest = (np.maximum(rest.sum(axis=1), 0.0) + z * deviation) * (1 + math.sqrt(2 / self.width))
+        shares = np.minimum(max_rest / (1 - chosen.size / (2 * self.width)) / totals[:, 0], 1.0)
         return Spread(z, tuple(map(float, shares)), float((squares**2).sum()))
 
     def error(self, *, beta: float) -> float:
@@ -238,8 +238,8 @@ class SignedSketch(Algorithm[SketchState]):
         from panstream.primitives.kernels.algorithms.signed_counters import add_signed
 
         assert isinstance(batch.ids, Items)
-        for rows, places, _ in self._placement.pieces(batch.ids, source.scratch):
-            add_signed(counters, places, batch.weights if batch.weights.size == 1 else batch.weights[rows])
+        for rows, cells, _ in self._placement.pieces(batch.ids, source.scratch):
+            add_signed(counters, cells, batch.weights if batch.weights.size == 1 else batch.weights[rows])
 
     def release(self, state: SketchState, source: Source) -> Estimate:
         """Publish all counters with fresh noise, and start them again as noise."""

@@ -53,8 +53,8 @@ class Enumeration:
         worst = JointLoss(ratio=Fraction(1))
         for scenario in self.scenarios:
             for streams in [scenario.streams] if scenario.streams else scenario.pairs:
-                found = enumerator.joint_loss(streams, scenario.looks)
-                worst = found if worst < found else worst
+                loss = enumerator.joint_loss(streams, scenario.looks)
+                worst = loss if worst < loss else worst
         if worst.worlds is None:
             return Measured(loss=worst.epsilon)
         witness = f"{_told(worst.worlds, worst.look)}; {_told_view(worst.view)}"
@@ -131,12 +131,12 @@ class LinearProgram:
         threshold.
         """
         still = Monitor(self.algorithm, source=ScriptedSource({}))
-        place = float(weights @ self._seen(still, streams[1], look)) + beyond
-        margin = 1e-9 * (1.0 + abs(place))
+        threshold = float(weights @ self._seen(still, streams[1], look)) + beyond
+        margin = 1e-9 * (1.0 + abs(threshold))
 
         def happens(first: bool) -> bool:
             seen = self._seen(Monitor(self.algorithm), streams[0 if first else 1], look)
-            return float(weights @ seen) >= place - margin
+            return float(weights @ seen) >= threshold - margin
 
         return Trial(event=f"a weighted sum of {weights.size} numbers seen passes a threshold", happens=happens)
 
@@ -166,7 +166,7 @@ def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
     rest = shift - matrix @ np.linalg.lstsq(matrix, shift, rcond=None)[0] if matrix.shape[1] else shift
     if np.abs(rest).max() > 1e-7 * np.abs(shift).max():
         return math.inf, rest / float(rest @ shift)
-    found = scipy_function("optimize", "linprog", "the audit of Laplace counters")(
+    solution = scipy_function("optimize", "linprog", "the audit of Laplace counters")(
         np.concatenate([kappas, kappas]),
         A_eq=np.hstack([matrix, -matrix]),
         b_eq=shift,
@@ -174,11 +174,11 @@ def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
         method="highs-ds",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    if found.status == 2:
+    if solution.status == 2:
         return math.inf, shift / float(shift @ shift)
-    if found.status != 0:
-        raise ArithmeticError(f"the linear program was not solved: {found.message}")
-    return float(found.fun), np.asarray(found.eqlin.marginals, np.float64)
+    if solution.status != 0:
+        raise ArithmeticError(f"the linear program was not solved: {solution.message}")
+    return float(solution.fun), np.asarray(solution.eqlin.marginals, np.float64)
 
 
 def gaussian_loss(shift: Numbers, covariance: Numbers) -> float:
@@ -236,9 +236,9 @@ def linear_case(
 
 
 def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, options: dict[str, Any]) -> Case:
-    given = {"kind": "production", "algorithm": algorithm, "sampled": True, "quick_runs": 500, **options}
+    case_options = {"kind": "production", "algorithm": algorithm, "sampled": True, "quick_runs": 500, **options}
     claimed = algorithm.claim().epsilon if claimed is None else claimed
-    return Case(name=name or type(algorithm).__name__, claimed=claimed, exact=exact, **given)
+    return Case(name=name or type(algorithm).__name__, claimed=claimed, exact=exact, **case_options)
 
 
 def stolen(monitor: Monitor[Any]) -> Any:
@@ -290,10 +290,10 @@ def _told_view(view: tuple[Any, ...]) -> str:
 
 
 def _step(step: Step) -> str:
-    given = list(step.given().values())
+    arguments = list(step.given().values())
     if step.verb == "update":
-        return "+".join("·" if value == [] else _value(value) for value in given)
-    return step.verb if not given else f"{step.verb}{_value(given[0])}"
+        return "+".join("·" if value == [] else _value(value) for value in arguments)
+    return step.verb if not arguments else f"{step.verb}{_value(arguments[0])}"
 
 
 def _value(value: Any) -> str:
@@ -325,10 +325,10 @@ def presence_scenarios(
     *actions: Step, releases: int = 1, announced: int = 0, others: Step | None = None
 ) -> list[Scenario]:
     """Return streams in which one user acts in every free slot: release last, and release first where it matters."""
-    before: list[Step | None] = [] if others is None else [others]
+    prefix: list[Step | None] = [] if others is None else [others]
     published = [release()] * releases
-    last: list[Step | None] = [*before, *([None, refresh()] * announced), None, None, *published]
+    last: list[Step | None] = [*prefix, *([None, refresh()] * announced), None, None, *published]
     if announced:
         return [Scenario(worlds(last, actions), (None, *range(2 * announced, len(last) + 1)))]
-    between: list[Step | None] = [*before, None, published[0], None, *published[1:]]
+    between: list[Step | None] = [*prefix, None, published[0], None, *published[1:]]
     return [Scenario(worlds(last, actions)), Scenario(worlds(between, actions))]

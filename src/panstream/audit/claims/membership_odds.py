@@ -67,6 +67,6 @@ def _cell(algorithm: Any, member: Any) -> int | None:
     number, population = int(algorithm.batch([member]).cells[0]), algorithm.population
     if not population.permuted:
         return number
-    place = np.array([number], np.int64)
-    placed = int(population.permute(place, place)[0])
+    user_index = np.array([number], np.int64)
+    placed = int(population.permute(user_index, user_index)[0])
     return placed if placed < population.sampled else None

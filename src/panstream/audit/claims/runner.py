@@ -25,12 +25,14 @@ def _shipped() -> dict[str, Case]:
     """Return what comes with panstream, by name: production first, then the controls."""
     from panstream.audit.claims.cases import ROOMS, cases_of
 
-    found: dict[str, Case] = {}
-    for case in sorted((case for room in ROOMS for case in cases_of(room)), key=lambda case: case.kind, reverse=True):
-        if case.name in found:
+    cases_by_name: dict[str, Case] = {}
+    for case in sorted(
+        (case for module_name in ROOMS for case in cases_of(module_name)), key=lambda case: case.kind, reverse=True
+    ):
+        if case.name in cases_by_name:
             raise InvalidParameter(f"two cases are named {case.name!r}")
-        found[case.name] = case
-    return found
+        cases_by_name[case.name] = case
+    return cases_by_name
 
 
 def cases() -> list[Case]:
@@ -58,15 +60,15 @@ def select(names: Iterable[str]) -> list[Case]:
     wanted = list(names)
     if not wanted:
         return cases()
-    found: dict[str, Case] = {}
+    selected: dict[str, Case] = {}
     for name in wanted:
         low = name.casefold()
         fits = [case for case in cases() if case.name.casefold().startswith(low) or low == case.kind]
         if not fits:
-            known = sorted({case.name.split(",")[0] for case in cases()})
-            raise InvalidParameter(f"no case is named {name!r}; there are: {'; '.join(known)}")
-        found.update((case.name, case) for case in fits)
-    return list(found.values())
+            available = sorted({case.name.split(",")[0] for case in cases()})
+            raise InvalidParameter(f"no case is named {name!r}; there are: {'; '.join(available)}")
+        selected.update((case.name, case) for case in fits)
+    return list(selected.values())
 
 
 def examine(case: Case, *, full: bool = False, failure: float = FAILURE) -> Finding:
@@ -103,11 +105,11 @@ def audit(
 
     With ``jobs`` above 1 shipped cases are run by so many fresh processes; your own stay in this one.
     """
-    each = failure / max(1, len(chosen))
-    found: dict[str, Finding] = {}
+    failure_per_case = failure / max(1, len(chosen))
+    findings: dict[str, Finding] = {}
 
     def keep(finding: Finding) -> None:
-        found[finding.name] = finding
+        findings[finding.name] = finding
         if done is not None:
             done(finding)
 
@@ -118,12 +120,12 @@ def audit(
         waiting = []
         if outside:
             pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")))
-            waiting = [pool.submit(_by_name, case.name, full, each) for case in outside]
+            waiting = [pool.submit(_by_name, case.name, full, failure_per_case) for case in outside]
         for case in inside:
-            keep(examine(case, full=full, failure=each))
+            keep(examine(case, full=full, failure=failure_per_case))
         for future in as_completed(waiting):
             keep(future.result())
-    return [found[case.name] for case in chosen]
+    return [findings[case.name] for case in chosen]
 
 
 def _by_name(name: str, full: bool, failure: float) -> Finding:

@@ -78,8 +78,8 @@ class Peer:
 
     def close(self) -> None:
         """Close all connections."""
-        for each in self.kept:
-            each.close()
+        for connection in self.kept:
+            connection.close()
         self.kept.clear()
 
 
@@ -108,11 +108,11 @@ _Send = Callable[[Peer, Sequence[str]], None]
 
 def ways() -> dict[str, _Send]:
     """Return every way to send ids; each raises AssertionError if the server does not do as expected."""
-    found: dict[str, _Send] = {}
+    senders: dict[str, _Send] = {}
     for way in ACCEPTED:
         kind, packing = way.split(", ")
-        found[way] = _crowd if way == _TOGETHER else _accepted(kind, packing)
-    return found | _refused()
+        senders[way] = _crowd if way == _TOGETHER else _accepted(kind, packing)
+    return senders | _refused()
 
 
 def _accepted(kind: str, packing: str) -> _Send:
@@ -145,8 +145,8 @@ def _refused() -> dict[str, _Send]:
     csv, lines, arrow = _TYPES["csv"], _TYPES["json"], _TYPES["arrow"]
 
     def post(peer: Peer, data: bytes, kind: str, *statuses: int, **more: str) -> None:
-        found = peer.post(data, kind, **more)
-        assert found in statuses, f"status {found} instead of {statuses}"
+        status = peer.post(data, kind, **more)
+        assert status in statuses, f"status {status} instead of {statuses}"
 
     def wrong_format(peer: Peer, ids: Sequence[str]) -> None:
         post(peer, body("json", ids), arrow, 400)

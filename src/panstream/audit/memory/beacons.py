@@ -71,39 +71,39 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
         site = Site(site=_SITE, visitors=50_000, trusted_proxies=("127.0.0.1", "::1"))
         config = to_toml(propose(site)) + _MORE.format(control=control, step=_STEP)
         with drilled(directory, config, "web", hardened=hardened) as (process, peer):
-            ways, sent, everybody = _ways(), {}, []
+            ways, sent, all_visitors = _ways(), {}, []
             share = visitors // len(ways)
             for way, send in ways.items():
                 some = _visitors(share if way != _FIRST else visitors - share * (len(ways) - 1))
                 send(peer, some)
                 sent[way] = len(some)
-                everybody += some
+                all_visitors += some
             where = [directory / f"{_SITE}-state", directory / "out"]
             time.sleep(2.5 * _STEP)
             late = _visitors(waiting)
             _kept(peer, late)
             options: dict[str, Any] = {"decoys": make_needles(1_000), "control": control.encode(), "files": where}
             with standing_still(process):  # so that their step does not end before the scan begins
-                during = scan(process, [each.token for each in late], encodings=["raw"], **options)
+                during = scan(process, [visitor.token for visitor in late], encodings=["raw"], **options)
             peer.close()
             time.sleep(2.5 * _STEP)
-            everybody += late
+            all_visitors += late
             texts = {
-                "addresses": [str(each.address) for each in everybody],
-                "user agents": [each.token for each in everybody],
-                "pages": [each.page for each in everybody],
+                "addresses": [str(visitor.address) for visitor in all_visitors],
+                "user agents": [visitor.token for visitor in all_visitors],
+                "pages": [visitor.page for visitor in all_visitors],
             }
             after = [scan(process, needles, **options) for needles in texts.values()]
             options["decoys"] = make_needles(1_000, "bytes")
-            packed = scan(process, [each.address.packed for each in everybody], encodings=["raw"], **options)
-            ids = scan(process, _ids(everybody), encodings=["raw"], **options)
-    found = {what: report.found_needles for what, report in zip(texts, after, strict=True)}
-    found["addresses"] += packed.found_needles
-    found["ids"] = ids.found_needles
+            packed = scan(process, [visitor.address.packed for visitor in all_visitors], encodings=["raw"], **options)
+            ids = scan(process, _ids(all_visitors), encodings=["raw"], **options)
+    found_counts = {what: report.found_needles for what, report in zip(texts, after, strict=True)}
+    found_counts["addresses"] += packed.found_needles
+    found_counts["ids"] = ids.found_needles
     return DrillReport(
         head=("what", "sent"),
         rows=(
-            *((f"{what} of visitors, afterwards", len(everybody), count) for what, count in found.items()),
+            *((f"{what} of visitors, afterwards", len(all_visitors), count) for what, count in found_counts.items()),
             (WAITING, waiting, during.found_needles),
         ),
         meant=frozenset({WAITING}),
@@ -115,7 +115,7 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
 
 def _visitors(count: int) -> list[_Visitor]:
     addresses = (ipaddress.IPv6Address(b"\x20\x01" + one) for one in make_needles(count, "bytes", 14))
-    return [_Visitor(*each) for each in zip(addresses, make_needles(count), make_needles(count), strict=True)]
+    return [_Visitor(*parts) for parts in zip(addresses, make_needles(count), make_needles(count), strict=True)]
 
 
 def _ids(visitors: Sequence[_Visitor]) -> list[bytes]:
@@ -124,7 +124,7 @@ def _ids(visitors: Sequence[_Visitor]) -> list[bytes]:
 
     out = np.empty(len(visitors), np.uint64)
     parts = []
-    for texts in ([f"{_SITE} {each.address}" for each in visitors], [each.agent for each in visitors]):
+    for texts in ([f"{_SITE} {visitor.address}" for visitor in visitors], [visitor.agent for visitor in visitors]):
         edges = np.cumsum([0, *map(len, texts)])
         parts.append((np.frombuffer("".join(texts).encode(), np.uint8), edges[:-1], edges[1:]))
     hash_pairs(parts[0], parts[1], np.uint64(0), out)
@@ -147,11 +147,11 @@ def _ways() -> dict[str, _Send]:
         _FIRST: _kept,
         "picture": one_by_one(_Visitor.pixel, 200),
         "in pieces": _in_pieces,
-        "other site": one_by_one(lambda each: each.request(origin="https://evil.example"), 403),
-        "asks not to be counted": one_by_one(lambda each: each.request(more="Sec-GPC: 1"), 204),
-        "robot": one_by_one(lambda each: each.request().replace(b"Mozilla", b"Googlebot"), 204),
-        "too large": one_by_one(lambda each: each.request(padding=LONGEST), 413),
-        "unusual head": one_by_one(lambda each: each.request(more="Connection: close"), 204),
+        "other site": one_by_one(lambda visitor: visitor.request(origin="https://evil.example"), 403),
+        "asks not to be counted": one_by_one(lambda visitor: visitor.request(more="Sec-GPC: 1"), 204),
+        "robot": one_by_one(lambda visitor: visitor.request().replace(b"Mozilla", b"Googlebot"), 204),
+        "too large": one_by_one(lambda visitor: visitor.request(padding=LONGEST), 413),
+        "unusual head": one_by_one(lambda visitor: visitor.request(more="Connection: close"), 204),
     }
 
 
@@ -177,13 +177,15 @@ def _expect(peer: Peer, requests: list[bytes], *statuses: int, pieces: list[byte
         with contextlib.suppress(OSError):
             for piece in pieces or [b"".join(requests)]:
                 connection.sock.sendall(piece)
-            found = b""
-            while found.count(b"HTTP/1.1 ") < len(requests) and (some := connection.sock.recv(1 << 16)):
-                found += some
-            if found:
-                told = {int(line[9:12]) for line in found.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")}
-                if not told <= set(statuses):
-                    raise PanstreamError(f"a beacon was answered with status {max(told)}")
+            received = b""
+            while received.count(b"HTTP/1.1 ") < len(requests) and (some := connection.sock.recv(1 << 16)):
+                received += some
+            if received:
+                received_statuses = {
+                    int(line[9:12]) for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")
+                }
+                if not received_statuses <= set(statuses):
+                    raise PanstreamError(f"a beacon was answered with status {max(received_statuses)}")
                 return
         connection = None
     raise PanstreamError("a beacon was not answered")

@@ -107,16 +107,16 @@ class DrillReport:
     @property
     def ok(self) -> bool:
         """Return whether nothing was found that should not be there."""
-        return self.valid and not any(found for what, _, found in self.rows if what not in self.meant)
+        return self.valid and not any(count for what, _, count in self.rows if what not in self.meant)
 
     def found(self, *rows: str) -> int:
         """Return how much was found of some rows."""
-        return sum(found for what, _, found in self.rows if what in rows)
+        return sum(count for what, _, count in self.rows if what in rows)
 
     def __str__(self) -> str:
         what, handled = self.head
         lines = [*self.before, f"{what:<38}{handled:>9}{'found':>9}"]
-        lines += [f"{what:<38}{handled:>9,}{found:>9,}" for what, handled, found in self.rows]
+        lines += [f"{what:<38}{handled:>9,}{count:>9,}" for what, handled, count in self.rows]
         faults = [fault for report in self.scans for fault in report.faults]
         unseen = "; ".join(faults) or "what was there was not found"
         lines += self.after
@@ -139,7 +139,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
                 send(peer, parts[way])
             derived_from = [_cells({way: parts[way] for way in ACCEPTED})]
             parts[_GIVEN_UP] = make_needles(in_flight)
-            needles = [each for some in parts.values() for each in some]
+            needles = [needle for some in parts.values() for needle in some]
             options: dict[str, Any] = {"control": control.encode(), "files": [directory / "state", directory / "out"]}
             options["decoys"] = make_needles(1_000)
             time.sleep(_SETTLE)
@@ -150,18 +150,18 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             after = scan(process, needles, **options)
             derived_from += [hashes_of(needles), _name_hashes(needles), [one[:_BEGINNING].encode() for one in needles]]
             options["decoys"] = make_needles(1_000, "bytes")
-            derived = scan(process, [each for kind in derived_from for each in kind], encodings=["raw"], **options)
+            derived = scan(process, [needle for kind in derived_from for needle in kind], encodings=["raw"], **options)
     way_of = [way for way, some in parts.items() for _ in some]
-    found = Counter(way_of[needle] for needle in {finding.needle for finding in after.found})
+    found_by_way = Counter(way_of[needle] for needle in {finding.needle for finding in after.found})
     flying = Counter(way_of[needle] for needle in {finding.needle for finding in during.found})
-    kinds = [at for at, kind in enumerate(derived_from) for _ in kind]
+    kinds = [index for index, kind in enumerate(derived_from) for _ in kind]
     below = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
     total, hidden = len(needles), derived.secret_bytes
     accepted = sum(len(parts[way]) for way in ACCEPTED)
     return DrillReport(
         head=("route", "sent"),
         rows=(
-            *((way, len(some), found[way]) for way, some in parts.items()),
+            *((way, len(some), found_by_way[way]) for way, some in parts.items()),
             (HASHES, total, below[1]),
             ("8-byte hashes as names", _WAYS_TO_HASH * total, below[2]),
             (f"their first {_BEGINNING} characters", total, below[3]),
@@ -282,12 +282,12 @@ def _name_hashes(needles: Sequence[str]) -> list[bytes]:
 
     offsets, data = _strings(needles)
     begun = [one[:_BEGINNING] for one in needles]
-    found = [int(hash_of_name(data, *ends)) for ends in pairwise(offsets.tolist())]
+    hashes = [int(hash_of_name(data, *ends)) for ends in pairwise(offsets.tolist())]
     for part in (needles, begun):
         out = np.empty(len(part), np.uint64)
         hash_names(*_strings(part), _LONGEST, _STEP, key_words(0, "names")[0], out)
-        found += out.tolist()
-    return [one.to_bytes(8, "little") for one in found]
+        hashes += out.tolist()
+    return [one.to_bytes(8, "little") for one in hashes]
 
 
 def _cells(accepted: Mapping[str, Sequence[str]]) -> list[bytes]:
@@ -301,7 +301,7 @@ def _cells(accepted: Mapping[str, Sequence[str]]) -> list[bytes]:
     for ids in accepted.values():
         out = np.empty(len(ids), np.int32)
         cells_of_strings(*_strings(ids), 0, algorithm.buckets, algorithm.levels, out, hash=algorithm.hash)
-        runs |= {out[at : at + _RUN].tobytes() for at in range(0, len(ids) - _RUN + 1, _RUN)}
+        runs |= {out[start : start + _RUN].tobytes() for start in range(0, len(ids) - _RUN + 1, _RUN)}
     return sorted(runs)
 
 

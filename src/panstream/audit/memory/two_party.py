@@ -125,17 +125,17 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> DrillReport:
         secrets = tls_secrets(directory / TLS_LOG)
         after = {who: party.scan([*needles, *hashes_of(needles), *secrets], options) for who, party in parties.items()}
     kinds = ["ids"] * len(needles) + [HASHES] * len(needles) + [TLS_SECRETS] * len(secrets)
-    found = Counter(
-        (kinds[needle], who) for who, report in after.items() for needle in {each.needle for each in report.found}
+    found_counts = Counter(
+        (kinds[needle], who) for who, report in after.items() for needle in {finding.needle for finding in report.found}
     )
     controls = [(f"control: {IN_FLIGHT}, {FRONT_END}", _ROWS_IN_FLIGHT, during.found_needles)]
     lines = ("not searched for: shares, seeds, masks, keys and noise (make audit-controls in a source checkout)",)
-    return summarize(Counter(kinds), found, controls, (during,), after, lines)
+    return summarize(Counter(kinds), found_counts, controls, (during,), after, lines)
 
 
 def summarize(
     handled: Counter[str],
-    found: Counter[tuple[str, str]],
+    found_counts: Counter[tuple[str, str]],
     controls: Sequence[tuple[str, int, int]],
     during: Sequence[Report],
     after: Mapping[str, Report],
@@ -146,14 +146,14 @@ def summarize(
     return DrillReport(
         head=("two machines", "handled"),
         rows=(
-            *((kind, count, sum(found[kind, who] for who in PARTIES)) for kind, count in handled.items()),
+            *((kind, count, sum(found_counts[kind, who] for who in PARTIES)) for kind, count in handled.items()),
             *controls,
         ),
         meant=frozenset(what for what, _, _ in controls),
         scans=(*during, *after.values()),
         sees=all(count for _, _, count in controls),
         after=(
-            *(f"  {what} at {who}: {count:,}" for (what, who), count in found.items() if count),
+            *(f"  {what} at {who}: {count:,}" for (what, who), count in found_counts.items() if count),
             f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes",
             *lines,
         ),

@@ -70,13 +70,13 @@ class Product:
 
     def warm(self, inputs: dict[str, bytes]) -> None:
         """Have everything loaded that a run needs, by one run on each of these inputs that nobody looks at."""
-        place = self.directory / "warm"
-        place.mkdir()
-        (place / "audit.toml").write_text(_dump_toml(self.config | {"store": {}}))
+        directory = self.directory / "warm"
+        directory.mkdir()
+        (directory / "audit.toml").write_text(_dump_toml(self.config | {"store": {}}))
         for format, data in inputs.items():
-            (place / f"rows.{_ENDINGS.get(format, format)}").write_bytes(data)
+            (directory / f"rows.{_ENDINGS.get(format, format)}").write_bytes(data)
         self._move_clock(0.0)
-        self.zygote.ask({"warm": str(place)})
+        self.zygote.ask({"warm": str(directory)})
 
     def _move_clock(self, seconds: float) -> None:
         """Set the time that every process sees, counted from the start."""
@@ -90,68 +90,68 @@ class Product:
         ``after`` is sent to a server whenever its clock was set back. ``batch_rows`` cuts files into small steps.
         """
         self._runs += 1
-        place = self.directory / f"{self._runs:04}"
-        place.mkdir()
+        directory = self.directory / f"{self._runs:04}"
+        directory.mkdir()
         store = {**self.config.get("store", {}), "directory": "state", "durability": "batch"}
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
-        (place / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
+        (directory / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
         if road.command in ("serve", "follow"):
-            return self._serve(place, road, bodies, after)
-        return (self._run if road.command == "run" else self._query)(place, road, bodies[0])
+            return self._serve(directory, road, bodies, after)
+        return (self._run if road.command == "run" else self._query)(directory, road, bodies[0])
 
-    def _run(self, place: Path, road: Road, data: bytes) -> Fields:
-        (place / road.file).write_bytes(data)
+    def _run(self, directory: Path, road: Road, data: bytes) -> Fields:
+        (directory / road.file).write_bytes(data)
         argv = ["run", "audit.toml", road.file, "--no-hardening", "--out", "answers.csv"]
-        pid = self._start(place, road, argv)
+        pid = self._start(directory, road, argv)
         code = self.zygote.ask({"wait": pid})["code"]
-        answers = place / "answers.csv"
+        answers = directory / "answers.csv"
         return {
             "exit code": str(code),
-            **_observe_text("stdout", _read(place / "stdout")),
-            **_observe_text("stderr", _read(place / "stderr")),
+            **_observe_text("stdout", _read(directory / "stdout")),
+            **_observe_text("stderr", _read(directory / "stderr")),
             **_observe_text("answers file", _read(answers) if answers.exists() else ""),
-            **_observe_directory(place / "state"),
+            **_observe_directory(directory / "state"),
         }
 
-    def _query(self, place: Path, road: Road, data: bytes) -> Fields:
+    def _query(self, directory: Path, road: Road, data: bytes) -> Fields:
         """Ask every question of the configuration on its own, of a file that nobody has declared."""
         file = road.file
-        (place / file).write_bytes(data)
-        stream, found = self.config["stream"], Fields()
+        (directory / file).write_bytes(data)
+        stream, observed = self.config["stream"], Fields()
         roles = [f"--{role}={stream[role]}" for role in ("user", "time") if role in stream]
         types = [f"--type={column}={kind}" for column, kind in stream["columns"].items()]
-        for number, each in enumerate(self.config["query"], 1):
-            sql = re.sub(rf"\bFROM {stream['name']}\b", f"FROM '{file}'", each["sql"])
-            settings = [f"--{key}={each[key]}" for key in _ASKED if key in each]
+        for number, query in enumerate(self.config["query"], 1):
+            sql = re.sub(rf"\bFROM {stream['name']}\b", f"FROM '{file}'", query["sql"])
+            settings = [f"--{key}={query[key]}" for key in _ASKED if key in query]
             settings += [
-                f"--groups={column}={','.join(map(str, keys))}" for column, keys in each.get("groups", {}).items()
+                f"--groups={column}={','.join(map(str, keys))}" for column, keys in query.get("groups", {}).items()
             ]
             argv = ["query", sql, *roles, *types, *settings, "--json", "--no-hardening"]
-            pid = self._start(place, road, argv)
-            found[f"query {number}: exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            pid = self._start(directory, road, argv)
+            observed[f"query {number}: exit code"] = str(self.zygote.ask({"wait": pid})["code"])
             for name in ("stdout", "stderr"):
-                found |= _observe_text(f"query {number}: {name}", _read(place / name))
-        return {"exit code": "0", **found, **_observe_text("ledger", _read(place / f"{file}.ledger"))}
+                observed |= _observe_text(f"query {number}: {name}", _read(directory / name))
+        return {"exit code": "0", **observed, **_observe_text("ledger", _read(directory / f"{file}.ledger"))}
 
-    def _serve(self, place: Path, road: Road, bodies: Sequence[bytes], after: bytes | None) -> Fields:
+    def _serve(self, directory: Path, road: Road, bodies: Sequence[bytes], late_body: bytes | None) -> Fields:
         tokens = {
-            name: create_token(place / "tokens", name, [scope])
+            name: create_token(directory / "tokens", name, [scope])
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
         }
         argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
-        file = place / road.file
+        file = directory / road.file
         if road.command == "follow":
             argv += ["--follow", file.name]
-        pid = self._start(place, road, argv)
-        found: Fields = {}
+        pid = self._start(directory, road, argv)
+        observed: Fields = {}
         try:
-            port = self._port(place, pid)
+            port = self._port(directory, pid)
             path = f"/v1/streams/{self.stream}/events"
             media = MEDIA_TYPES.get(road.format, "")
             empty = bodies[0].split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
             other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
-            found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
+            observed |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
 
             def send(body: bytes) -> None:
                 if road.command == "follow":
@@ -167,36 +167,36 @@ class Product:
                 _WAITED if road.format == "beacon" or road.command == "follow" else 0
             ):  # each is answered with a commit
                 _ask(port, "POST", path, tokens["other"], empty, other)
-            found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
+            observed |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
                 self._move_clock(step * 86_400.0)
                 _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
                 for page in (*_PATHS, *self._counts):
-                    found |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
+                    observed |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
             later = (self.now + 86_400.0) // _SHORTEST * _SHORTEST + 1.0 - self.now  # a second into a window
-            for back in BACK if after is not None else ():
+            for back in BACK if late_body is not None else ():
                 for seconds in (later, later - back):
                     self._move_clock(seconds)
                     _ask(port, "POST", path, tokens["other"], empty, other)
-                assert after is not None
-                send(after)
+                assert late_body is not None
+                send(late_body)
                 _ask(port, "POST", path, tokens["other"], empty, other)
                 look = _ask(port, "GET", "/v1/releases", tokens["reader"])
-                found |= _response(f"/v1/releases, clock set back by {back:g} s", look)
+                observed |= _response(f"/v1/releases, clock set back by {back:g} s", look)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            found["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            observed["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
             self._move_clock(0.0)
-        output = _read(place / "stdout").replace(f":{port}", ":PORT")
-        stored = _beside(_observe_directory(place / "state"), int(_read(place / "steps") or 0))
+        output = _read(directory / "stdout").replace(f":{port}", ":PORT")
+        stored = _beside(_observe_directory(directory / "state"), int(_read(directory / "steps") or 0))
         if road.command == "follow":  # a followed file is known by its inode, which is another one in every run
             inode = f"-{file.stat().st_ino:x}"
             stored = {name.replace(inode, ""): value.replace(inode, "") for name, value in stored.items()}
         return {
-            **found,
+            **observed,
             **_observe_text("stdout", output),
-            **_observe_text("log", _read(place / "stderr")),
+            **_observe_text("log", _read(directory / "stderr")),
             **stored,
         }
 
@@ -215,8 +215,8 @@ class Product:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
         with contextlib.closing(connection):
             for line in lines.splitlines():
-                found = _VISITOR.search(line)
-                number = 0 if found is None else int(found[1])
+                match = _VISITOR.search(line)
+                number = 0 if match is None else int(match[1])
                 headers = {
                     "Origin": f"https://{self.config['web']['site']}",
                     "User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/130.0",
@@ -228,30 +228,30 @@ class Product:
     @property
     def _counts(self) -> list[str]:
         """Return where counts of a name are asked for; queries that have none refuse."""
-        return [f"/v1/queries/{quote(each['name'])}/counts?name=12" for each in self.config["query"]]
+        return [f"/v1/queries/{quote(query['name'])}/counts?name=12" for query in self.config["query"]]
 
-    def _start(self, place: Path, road: Road, argv: list[str]) -> int:
+    def _start(self, directory: Path, road: Road, argv: list[str]) -> int:
         job = {
             "argv": argv + (["--workers", str(road.workers)] if road.workers else []),
             "real_clock": road.workers > 0,
-            "directory": str(place),
-            "stdout": str(place / "stdout"),
-            "stderr": str(place / "stderr"),
+            "directory": str(directory),
+            "stdout": str(directory / "stdout"),
+            "stderr": str(directory / "stderr"),
             "plants": self.plants,
         }
         return int(self.zygote.ask(job)["pid"])
 
-    def _port(self, place: Path, pid: int) -> int:
+    def _port(self, directory: Path, pid: int) -> int:
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            text = _read(place / "stdout")
+            text = _read(directory / "stdout")
             for line in text.splitlines():
                 if line.startswith("serving ") and text.endswith("\n"):
                     return int(line.rpartition(":")[2])
             if not Path(f"/proc/{pid}").exists() or _read(Path(f"/proc/{pid}/stat")).split(")")[-1].split()[0] == "Z":
                 break
             time.sleep(0.02)
-        raise PanstreamError(f"the audited server did not start: {_read(place / 'stderr')[-300:]}")
+        raise PanstreamError(f"the audited server did not start: {_read(directory / 'stderr')[-300:]}")
 
 
 def _ask(
@@ -302,19 +302,22 @@ def _dump_toml(data: dict[str, Any]) -> str:
 
 def _observe_directory(directory: Path, name: str = "store") -> Fields:
     """Return everything that a thief of the directory sees, apart from noised numbers."""
-    found: Fields = {}
+    observed: Fields = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            place = f"{name}/{path.relative_to(directory).as_posix()}"
-            found[f"{place}: size"] = str(path.stat().st_size)
+            label = f"{name}/{path.relative_to(directory).as_posix()}"
+            observed[f"{label}: size"] = str(path.stat().st_size)
             if path.name == "state.sealed":
-                found |= dict(observe_store(path.parent, place))
+                observed |= dict(observe_store(path.parent, label))
             elif path.suffix == ".sqlite":
-                found |= dict(observe_releases(path, place))
-    return found
+                observed |= dict(observe_releases(path, label))
+    return observed
 
 
 def _observe_text(name: str, text: str) -> Fields:
     """Return printed lines as fields of their own."""
     lines = text.splitlines()
-    return {f"{name}: lines": str(len(lines)), **{f"{name}: line {at}": line for at, line in enumerate(lines, 1)}}
+    return {
+        f"{name}: lines": str(len(lines)),
+        **{f"{name}: line {number}": line for number, line in enumerate(lines, 1)},
+    }

@@ -88,23 +88,23 @@ def _user(config: Config, kind: str, number: int) -> Any:
 
 
 def _bounds(config: Config, name: str) -> tuple[float, float]:
-    found = [query for query in config.queries if query.parsed.value is not None and name in query.parsed.value]
-    low = [query.lower for query in found if query.lower is not None]
-    high = [query.upper for query in found if query.upper is not None]
+    queries = [query for query in config.queries if query.parsed.value is not None and name in query.parsed.value]
+    low = [query.lower for query in queries if query.lower is not None]
+    high = [query.upper for query in queries if query.upper is not None]
     return (min(low) if low else 0.0), (max(high) if high else 100.0)
 
 
 def _words(config: Config) -> dict[str, list[str]]:
     """Return, for every column of a WHERE or GROUP BY, values that hit and one that misses."""
-    found: dict[str, list[str]] = {}
+    words_by_column: dict[str, list[str]] = {}
     for query in config.queries:
         for key, values in query.groups.items():
-            found.setdefault(key, []).extend(str(value) for value in values)
+            words_by_column.setdefault(key, []).extend(str(value) for value in values)
         for column, word in _compared(query):
-            found.setdefault(column, []).append(word)
+            words_by_column.setdefault(column, []).append(word)
     return {
         name: [*dict.fromkeys(words), *(["something else"] if config.stream.columns[name] == "string" else [])]
-        for name, words in found.items()
+        for name, words in words_by_column.items()
         if name in config.stream.columns and name != config.stream.user
     }
 
@@ -114,12 +114,12 @@ def _compared(query: QueryConfig) -> list[tuple[str, str]]:
     from sqlglot import expressions as sql
 
     where = sqlglot.parse_one(query.sql, read="duckdb").args.get("where")
-    found: list[tuple[str, str]] = []
+    comparisons: list[tuple[str, str]] = []
     for predicate in () if where is None else where.find_all(sql.Predicate):
         columns = [column.name for column in predicate.find_all(sql.Column)]
         literals = [literal.this for literal in predicate.find_all(sql.Literal)]
-        found += [(column, str(literal).replace("%", "x")) for column in columns for literal in literals]
-    return found
+        comparisons += [(column, str(literal).replace("%", "x")) for column in columns for literal in literals]
+    return comparisons
 
 
 def _typed(word: str, kind: str) -> Any:
@@ -192,8 +192,8 @@ class Neighbour:
         write = {"csv": _csv_line, "log": _log_line}.get(format, _json_line)
         lines = [write(columns, row).encode() for row in self.rows]
         if self.line is not None:
-            place, what = self.line
-            lines[place] = _spoilt(lines[place], what, format)
+            index, what = self.line
+            lines[index] = _spoilt(lines[index], what, format)
         head = [",".join(columns).encode()] if format == "csv" else []
         return b"\n".join([*head, *lines]) + b"\n"
 
@@ -206,12 +206,14 @@ _FAR = 400  # days
 def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Neighbour]:
     """Yield inputs that differ from the table in one event or in one user."""
     stream = config.stream
-    place = len(rows) // 2
-    victim = rows[place]
-    yield Neighbour(name="event removed", rows=rows[:place] + rows[place + 1 :], length=-1, telling=True)
-    yield Neighbour(name="event added", rows=(*rows[: place + 1], {**victim}, *rows[place + 1 :]), length=1)
+    middle = len(rows) // 2
+    victim = rows[middle]
+    yield Neighbour(name="event removed", rows=rows[:middle] + rows[middle + 1 :], length=-1, telling=True)
+    yield Neighbour(name="event added", rows=(*rows[: middle + 1], {**victim}, *rows[middle + 1 :]), length=1)
     stranger = {**victim, stream.user: _stranger(rows, stream.user)} if stream.user is not None else victim
-    yield Neighbour(name="event of a newcomer added", rows=(*rows[: place + 1], stranger, *rows[place + 1 :]), length=1)
+    yield Neighbour(
+        name="event of a newcomer added", rows=(*rows[: middle + 1], stranger, *rows[middle + 1 :]), length=1
+    )
     if stream.user is not None:
         others = tuple(row for row in rows if row[stream.user] != victim[stream.user])
         yield Neighbour(name="user removed", rows=others, length=len(others) - len(rows))
@@ -219,7 +221,7 @@ def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Ne
         yield Neighbour(name="user without a name", rows=spoilt)
     for column, kind in stream.columns.items():
         # An odd value must not cost the row its time: the last row opens a slot alone. An odd time is tried elsewhere.
-        where = place if column == stream.time else len(rows) - 1
+        where = middle if column == stream.time else len(rows) - 1
         for what, odd in _odd(kind, column == stream.time, rows[where][column], now):
             changed = {**rows[where], column: odd}
             yield Neighbour(
@@ -228,14 +230,14 @@ def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Ne
                 telling=what in ("unknown", "empty"),
             )
     for what in _LINES:
-        yield Neighbour(name=what, rows=rows, line=(place, what))
+        yield Neighbour(name=what, rows=rows, line=(middle, what))
 
 
 def _stranger(rows: tuple[Row, ...], user: str) -> Any:
-    known = {row[user] for row in rows}
+    users = {row[user] for row in rows}
     sample = rows[0][user]
     if isinstance(sample, int):
-        return next(number for number in range(10_000) if number not in known)
+        return next(number for number in range(10_000) if number not in users)
     return "somebody else"
 
 

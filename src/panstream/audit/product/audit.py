@@ -69,7 +69,7 @@ class SystemReport:
     @property
     def undeclared(self) -> list[_Difference]:
         """Return the differences that no declared fact covers."""
-        return [each for each in self.differences if each.fact is None]
+        return [difference for difference in self.differences if difference.fact is None]
 
     @property
     def ok(self) -> bool:
@@ -103,12 +103,12 @@ def audit_system(
     text = tomllib.loads(path.read_text())
     for lookup in text.get("lookup", {}).values():
         lookup["file"] = str((path.parent / lookup["file"]).resolve())
-    made = generated(config, now) if rows is None else read_rows(config, str(rows))
+    original_rows = generated(config, now) if rows is None else read_rows(config, str(rows))
     columns = config.stream.columns
     fitting = {"log": is_logged(config), "beacon": config.web is not None and config.web.source == "beacon"}
     roads = [road for road in roads if fitting.get(road.format, True)]
-    original = Neighbour(name="the original", rows=made)
-    tried = [each for each in neighbours(config, made, now) if choose(each)]
+    original = Neighbour(name="the original", rows=original_rows)
+    tried = [neighbour for neighbour in neighbours(config, original_rows, now) if choose(neighbour)]
     report = SystemReport(neighbours=len(tried))
     with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
         product = Product(Path(folder), text, config.stream.name, now, zygote, tuple(plants))
@@ -119,9 +119,9 @@ def audit_system(
                 if neighbour.fits(road.format) and (not road.workers or workers(neighbour)):
                     # Where a file has a row more, rows fall into other steps: the number of its rows is public.
                     step = None if neighbour.length else _STEP
-                    for each in [neighbour] if step in originals else [original, neighbour]:
-                        arrived = None if config.stream.time is not None else _last_post(columns, each, road)
-                        after = product.observe(road, _bodies(columns, each, road), after=arrived, batch_rows=step)
+                    for variant in [neighbour] if step in originals else [original, neighbour]:
+                        arrived = None if config.stream.time is not None else _last_post(columns, variant, road)
+                        after = product.observe(road, _bodies(columns, variant, road), after=arrived, batch_rows=step)
                         before = originals.setdefault(step, after)
                         ended = str(128 + signal.SIGTERM) if road.command in ("serve", "follow") else "0"
                         if before["exit code"] != ended and not plants:

@@ -97,9 +97,9 @@ def _count_steps() -> None:
     pace: Any = Pace
     real, passed = pace.next, 0
 
-    def counting(own: Any) -> None:
+    def counting(instance: Any) -> None:
         nonlocal passed
-        real(own)
+        real(instance)
         passed += 1
         Path("steps").write_text(str(passed))
 
@@ -113,9 +113,9 @@ def _count_looks() -> None:
     follow: Any = FollowFeed
     real = follow.batches
 
-    def counting(own: Any) -> Any:
+    def counting(instance: Any) -> Any:
         looks = 0
-        for batch in real(own):
+        for batch in real(instance):
             yield batch
             if batch is None:
                 looks += 1
@@ -151,8 +151,8 @@ def _mask_estimates() -> None:
     def one_name(tables: Tables) -> Spelled:
         item = CountedName(name="12", count=12.0, standard_error=2.0, interval=(8.0, 16.0))
         rows = CountRows(tables.rows, 1.0)
-        at = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
-        return Spelled((item,), PointCounts(rows=rows, law=ErrorLaw(()), **at))
+        options = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
+        return Spelled((item,), PointCounts(rows=rows, law=ErrorLaw(()), **options))
 
     engine.record, spelling.spell, spelling.ThreadPoolExecutor = masked, one_name, _AtOnce
 
@@ -163,11 +163,11 @@ class _AtOnce(Executor):
     def __init__(self, *given: Any, **options: Any) -> None:
         pass
 
-    def submit(self, function: Any, /, *given: Any, **options: Any) -> Future[Any]:
+    def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
         """Call the function."""
-        found: Future[Any] = Future()
-        found.set_result(function(*given, **options))
-        return found
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **options))
+        return future
 
 
 def _run(job: dict[str, Any], instrument: Any) -> int:

@@ -75,7 +75,7 @@ def make_figures(
         bar = progress.add_task("points", total=sum(result.total for result in results))
 
         def done(result: _Results) -> None:
-            finished = sum(len(each.points) for each in results)
+            finished = sum(len(panel_result.points) for panel_result in results)
             progress.update(bar, completed=finished, description=f"figure {result.plan.key}")
             if not result.missing and not data_only:
                 _draw(result.plan, options, result.rows, [result.path(".svg"), result.path(".png")])
@@ -282,7 +282,7 @@ def _style(name: str, *, measured: bool) -> dict[str, Any]:
     """Return a colour by the estimator, and a line by what is shown of it."""
     if name.startswith(_REFERENCE):
         return {"color": "#CCCCCC", "linewidth": 5, "zorder": 1}
-    base = next((known for known in sorted(_LOOKS, key=len, reverse=True) if name.startswith(known)), "Roth")
+    base = next((prefix for prefix in sorted(_LOOKS, key=len, reverse=True) if name.startswith(prefix)), "Roth")
     colour, marker = _LOOKS[base]
     style: dict[str, Any] = {"color": colour, "linewidth": 1.5}
     if name.endswith("(theory)"):

@@ -58,13 +58,13 @@ class Evaluation:
     ) -> None:
         self.network, self.about, self.real = network, about, real
         self.comparison: Comparison | None = compare(real, synthetic) if real is not None else None
-        self.panels = [self._panel(at, synthetic) for at in range(len(network.domain))]
+        self.panels = [self._panel(attribute, synthetic) for attribute in range(len(network.domain))]
         self.bits = network.cross_entropy(real if real is not None else synthetic)
 
-    def _panel(self, at: int, synthetic: Records) -> _Panel:
-        attribute = self.network.domain.attributes[at]
-        shares = contingency(synthetic, (at,)) / max(len(synthetic), 1)
-        reference = self._reference(at)
+    def _panel(self, index: int, synthetic: Records) -> _Panel:
+        attribute = self.network.domain.attributes[index]
+        shares = contingency(synthetic, (index,)) / max(len(synthetic), 1)
+        reference = self._reference(index)
         return _Panel(
             name=attribute.name,
             labels=attribute.labels,
@@ -74,12 +74,12 @@ class Evaluation:
             ordered=attribute.bins is not None,
         )
 
-    def _reference(self, at: int) -> NDArray[np.float64]:
+    def _reference(self, attribute: int) -> NDArray[np.float64]:
         if self.real is not None:
-            return np.asarray(contingency(self.real, (at,)) / max(len(self.real), 1))
-        noisy = self.about["one_way"][at]
+            return np.asarray(contingency(self.real, (attribute,)) / max(len(self.real), 1))
+        noisy = self.about["one_way"][attribute]
         if noisy is None:
-            return self.network.marginal((at,))
+            return self.network.marginal((attribute,))
         records = int(self.about["records"])
         return expected(np.array(noisy[0], float) / records, max(float(noisy[1]), 0.5) / records)
 
@@ -92,10 +92,10 @@ class Evaluation:
         claim = self.about["claim"]
         spent = f"{claim['epsilon']}" + (f", δ = {claim['delta']:g}" if claim["delta"] else "")
         one = float(np.mean([panel.distance for panel in self.panels]))
-        found = [("ε spent", spent), ("mean distance, one-way", f"{one:.4f}")]
+        figures = [("ε spent", spent), ("mean distance, one-way", f"{one:.4f}")]
         if self.comparison is not None:
-            found.append(("mean distance, two-way", f"{self.comparison.mean_two_way:.4f}"))
-        return [*found, (self._names[1], f"{self.bits:.3f} bits per row")]
+            figures.append(("mean distance, two-way", f"{self.comparison.mean_two_way:.4f}"))
+        return [*figures, (self._names[1], f"{self.bits:.3f} bits per row")]
 
     def text(self) -> str:
         """Return figures and distances as plain text."""
@@ -145,7 +145,9 @@ def _bars(panel: _Panel) -> str:
     """Return one attribute's bars, in order or most frequent first; what does not fit is added up."""
     order = np.arange(panel.reference.size) if panel.ordered else np.argsort(-panel.reference, kind="stable")
     shown = order[:_MOST_BARS] if order.size > _MOST_BARS + 1 else order
-    rows = [(panel.labels[at], float(panel.reference[at]), float(panel.synthetic[at])) for at in shown.tolist()]
+    rows = [
+        (panel.labels[index], float(panel.reference[index]), float(panel.synthetic[index])) for index in shown.tolist()
+    ]
     if shown.size < order.size:
         rest = order[shown.size :]
         rows.append((f"{rest.size} others", float(panel.reference[rest].sum()), float(panel.synthetic[rest].sum())))

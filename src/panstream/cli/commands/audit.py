@@ -153,7 +153,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
     from panstream.audit.memory.drill import drill
     from panstream.audit.memory.two_party import drill_machines
 
-    hardened, rest = "unhardened" not in rest, [each for each in rest if each != "unhardened"]
+    hardened, rest = "unhardened" not in rest, [argument for argument in rest if argument != "unhardened"]
     if rest not in ([], ["machines"], ["beacons"]):
         raise InvalidParameter("usage: panstream audit memory [machines | beacons] [unhardened]")
     if rest == ["beacons"]:
@@ -165,7 +165,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
         reports = [drill(ids=ids, hardened=hardened, secret=secret) for secret in ((False, True) if full else (False,))]
     for report in reports:
         if as_json:
-            table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows]
+            table = [{"what": what, "sent": sent, "found": hits} for what, sent, hits in report.rows]
             typer.echo(json.dumps({"ok": report.ok, "valid": report.valid, "rows": table}))
         else:
             typer.echo(str(report))
@@ -173,19 +173,19 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
+def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
     needed("distributed", "the audit of a system", "dask")
     from panstream.audit.product.audit import QUICK, ROADS, bundled
     from panstream.audit.product.fork_server_client import Zygote
 
-    paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])
+    paths = [Path(argument) for argument in arguments] or (bundled() if full else bundled()[:1])
     for path in paths:
         if not path.is_file():
             raise InvalidParameter(f"there is no configuration file {path.name!r}")
     if rows is not None and len(paths) != 1:
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
-    roads = ROADS if full or given else QUICK
+    roads = ROADS if full or arguments else QUICK
     with Zygote.started() as zygote:
         reports = {path.name: _audit_system(path, zygote, rows, roads, as_json) for path in paths}
     if as_json:
@@ -215,14 +215,17 @@ def _audit_system(path: Path, zygote: Zygote, rows: Path | None, roads: Any, qui
 
 def _show_system(reports: dict[str, SystemReport]) -> None:
     for name, report in reports.items():
-        declared = sorted({each.fact for each in report.differences if each.fact is not None})
+        declared = sorted({difference.fact for difference in report.differences if difference.fact is not None})
         typer.echo(
             f"{name}: {report.neighbours} neighbours, {report.runs} runs, {len(report.names):,} fields compared "
             f"{report.fields:,} times, {len(report.undeclared)} undeclared differences"
             + (f" (declared: {'; '.join(declared)})" if declared else "")
         )
-        for each in report.undeclared[:_SHOWN]:
-            typer.echo(f"  {each.road}, {each.neighbour}: {each.field}: {each.before[:60]!r} / {each.after[:60]!r}")
+        for difference in report.undeclared[:_SHOWN]:
+            typer.echo(
+                f"  {difference.road}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / "
+                f"{difference.after[:60]!r}"
+            )
         if len(report.undeclared) > _SHOWN:
             typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
     typer.echo("positive controls: make audit-controls in a source checkout")
@@ -236,7 +239,8 @@ def _system_json(reports: dict[str, SystemReport]) -> dict[str, Any]:
                 "runs": report.runs,
                 "fields": report.fields,
                 "undeclared": [
-                    {"road": each.road, "neighbour": each.neighbour, "field": each.field} for each in report.undeclared
+                    {"road": difference.road, "neighbour": difference.neighbour, "field": difference.field}
+                    for difference in report.undeclared
                 ],
             }
             for name, report in reports.items()

@@ -43,17 +43,17 @@ def explain(
         from panstream.primitives.memory import secret_memory
 
         loaded = load_checked(config)
-        found = explained(loaded)
+        explanation = explained(loaded)
         share = epsilon_for_files(loaded)
         memory = str(secret_memory.would_get())
         warnings = _source_warnings(source)
-        told = {**found.to_json(), "memory": memory, "unusable_epsilon": share}
-        told["warnings"] += warnings
+        document = {**explanation.to_json(), "memory": memory, "unusable_epsilon": share}
+        document["warnings"] += warnings
         if shards is not None:
             from panstream.distributed.sharded.explain import places
 
-            told["cluster"] = places(found.plans, shards)
-        typer.echo(json.dumps(told, indent=2) if as_json else found.text())
+            document["cluster"] = places(explanation.plans, shards)
+        typer.echo(json.dumps(document, indent=2) if as_json else explanation.text())
         if share and not as_json:
             typer.echo(f"\n{_SHARE.format(share)}")
         if not as_json:
@@ -62,7 +62,7 @@ def explain(
             typer.echo(f"\nOn this machine states are kept in {memory}.")
         if shards is not None and not as_json:
             typer.echo(f"\non a cluster of {shards} shards")
-            for name, text in [*((entry["name"], entry["why"]) for entry in told["cluster"]), ("public", _PUBLIC)]:
+            for name, text in [*((entry["name"], entry["why"]) for entry in document["cluster"]), ("public", _PUBLIC)]:
                 for number, line in enumerate(text.splitlines()):
                     typer.echo(f"  {'' if number else name:<11} {line}")
 
@@ -89,10 +89,10 @@ def check(
         from panstream.engine.runtime.selector import load_checked
 
         loaded = load_checked(config)
-        found = explained(loaded)
-        warnings = [*found.uncertain(), *found.strict_windows(), *_source_warnings(source)]
-        names = ", ".join(plan.config.name for plan in found.plans)
-        count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
+        explanation = explained(loaded)
+        warnings = [*explanation.uncertain(), *explanation.strict_windows(), *_source_warnings(source)]
+        names = ", ".join(plan.config.name for plan in explanation.plans)
+        count = "1 query" if len(explanation.plans) == 1 else f"{len(explanation.plans)} queries"
         typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")
         for text in warnings:
             typer.echo(f"warning: {text}", err=True)
@@ -112,16 +112,16 @@ def _source_warnings(addresses: list[str] | None) -> list[str]:
 def _report(config: Config, inputs: list[str], format: str | None) -> bool:
     from panstream.engine.runtime.ingest import bad_rows, check_files
 
-    found = False
-    for given in inputs:
-        for warning in check_files(config, [given], format=format):
+    has_problem = False
+    for path in inputs:
+        for warning in check_files(config, [path], format=format):
             typer.echo(f"warning: {warning}", err=True)
         count = 0
-        for count, bad in enumerate(bad_rows(config, [given], format=format), start=1):
+        for count, bad in enumerate(bad_rows(config, [path], format=format), start=1):
             if count <= _SHOWN:
-                typer.echo(f"{given}, row {bad.row}: {bad.reason}")
+                typer.echo(f"{path}, row {bad.row}: {bad.reason}")
         if count > _SHOWN:
-            typer.echo(f"{given}: and {count - _SHOWN:,} more")
-        typer.echo(f"{given}: " + (f"{count:,} reasons to leave a row out" if count else "every row can be used"))
-        found = found or count > 0
-    return found
+            typer.echo(f"{path}: and {count - _SHOWN:,} more")
+        typer.echo(f"{path}: " + (f"{count:,} reasons to leave a row out" if count else "every row can be used"))
+        has_problem = has_problem or count > 0
+    return has_problem

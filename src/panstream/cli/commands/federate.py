@@ -55,24 +55,24 @@ def federate(
         from panstream.models.networks.records import Records
         from panstream.models.networks.serialization import save
 
-        given = _with_method(RunConfig.read(config), method)
-        domain = Domain.load(given.domain)
+        run_config = _with_method(RunConfig.read(config), method)
+        domain = Domain.load(run_config.domain)
 
         def report(line: str) -> None:
             if not quiet:
                 typer.echo(f"  {line}", err=True)
 
-        places = stack.enter_context(_holders(given, ledgers, report))
+        addresses = stack.enter_context(_holders(run_config, ledgers, report))
         channels = [
-            HttpsChannel(member.name, places[member.name][0], places[member.name][1], timeout=given.timeout)
-            for member in given.members
+            HttpsChannel(member.name, addresses[member.name][0], addresses[member.name][1], timeout=run_config.timeout)
+            for member in run_config.members
         ]
-        federation = Federation(domain, channels, run=given.run, minimum=given.minimum, report=report)
-        result = given.method.run(federation)
+        federation = Federation(domain, channels, run=run_config.run, minimum=run_config.minimum, report=report)
+        result = run_config.method.run(federation)
         typer.echo(_network(result))
         typer.echo("\n" + _spent(federation, result))
-        if given.test is not None:
-            bits = result.network.cross_entropy(Records.load(given.test, domain))
+        if run_config.test is not None:
+            bits = result.network.cross_entropy(Records.load(run_config.test, domain))
             uniform = f"uniform guessing: {math.log2(domain.cells):.3f}"
             typer.echo(f"\ncross entropy on the test table: {bits:.3f} bits per record ({uniform})")
         if out is not None:
@@ -90,17 +90,21 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
         from panstream.models.federated.config import HolderConfig
         from panstream.models.federated.https import HolderServer
 
-        given = HolderConfig.read(config)
-        if given.identity is None:
+        holder_config = HolderConfig.read(config)
+        if holder_config.identity is None:
             raise InvalidParameter("[holder] must have certificate, key and authority")
-        with given.open() as kept:
-            server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)
+        with holder_config.open() as opened:
+            server = HolderServer(
+                opened, holder_config.identity, holder_config.analysts, host=holder_config.host, port=holder_config.port
+            )
             stop = StopSignal()
             server.start()
-            typer.echo(f"{given.name} answers at {server.address}")
+            typer.echo(f"{holder_config.name} answers at {server.address}")
             stop.wait()
             server.stop()
-            typer.echo(f"{given.name} stopped; spent epsilon {kept.ledger.epsilon:.4g} of {given.epsilon:g}")
+            typer.echo(
+                f"{holder_config.name} stopped; spent epsilon {opened.ledger.epsilon:.4g} of {holder_config.epsilon:g}"
+            )
         stop.exit()
 
 
@@ -118,23 +122,25 @@ def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the sig
             raise InvalidParameter(f"{file} already exists; a signing key is never overwritten") from None
 
 
-def _with_method(given: RunConfig, name: str | None) -> RunConfig:
+def _with_method(run_config: RunConfig, name: str | None) -> RunConfig:
     if name is None:
-        return given
+        return run_config
     from panstream.models.federated.config import METHODS, PURE
 
     if name not in METHODS:
         raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
     kind, shared = METHODS[name], ("epsilon", "delta", "degree", "secure", "colluders")
-    kept = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
-    kept |= {key: getattr(given.method, key) for key in shared if hasattr(given.method, key)}
-    if name in PURE and not kept.get("secure"):
-        del kept["delta"]  # it comes with secure sums only
-    return replace(given, method=kind(**{key: kept[key] for key in kept if key in kind.__dataclass_fields__}))
+    overrides = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
+    overrides |= {key: getattr(run_config.method, key) for key in shared if hasattr(run_config.method, key)}
+    if name in PURE and not overrides.get("secure"):
+        del overrides["delta"]  # it comes with secure sums only
+    return replace(
+        run_config, method=kind(**{key: overrides[key] for key in overrides if key in kind.__dataclass_fields__})
+    )
 
 
 @contextmanager
-def _holders(given: RunConfig, ledgers: Path | None, report: object) -> Iterator[dict[str, tuple[str, Identity]]]:
+def _holders(run_config: RunConfig, ledgers: Path | None, report: object) -> Iterator[dict[str, tuple[str, Identity]]]:
     """Start the holders that have data here; yield every holder's address and the identity to use there."""
     from panstream.primitives.certificates import Authority
 
@@ -142,27 +148,27 @@ def _holders(given: RunConfig, ledgers: Path | None, report: object) -> Iterator
         folder = Path(scratch)
         authority = Authority(folder / "certificates")
         analyst = authority.issue(_ANALYST)
-        places: dict[str, tuple[str, Identity]] = {}
+        addresses: dict[str, tuple[str, Identity]] = {}
         waiting = []
-        here = [member.name for member in given.members if member.url is None]
-        rosters = _rosters(here, folder) if getattr(given.method, "secure", False) else {}
-        for member in given.members:
+        here = [member.name for member in run_config.members if member.url is None]
+        rosters = _rosters(here, folder) if getattr(run_config.method, "secure", False) else {}
+        for member in run_config.members:
             if member.url is not None:
-                assert given.identity is not None
-                places[member.name] = (member.url, given.identity)
+                assert run_config.identity is not None
+                addresses[member.name] = (member.url, run_config.identity)
                 continue
-            file = _holder_file(member, given.domain, folder, authority, ledgers, rosters.get(member.name, {}))
+            file = _holder_file(member, run_config.domain, folder, authority, ledgers, rosters.get(member.name, {}))
             waiting.append((member, stack.enter_context(_process(file))))
         for member, process in waiting:
-            places[member.name] = (_address(member, process), analyst)
-        yield places
+            addresses[member.name] = (_address(member, process), analyst)
+        yield addresses
 
 
 def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, str]]]:
     """Give every holder started here a signing key, and all of them everybody's public key."""
     from panstream.models.federated.secure_sums import write_signing_key
 
-    files = {name: folder / f"signing-{at}.pem" for at, name in enumerate(names)}
+    files = {name: folder / f"signing-{number}.pem" for number, name in enumerate(names)}
     members = {name: write_signing_key(file).hex() for name, file in files.items()}
     return {name: {"holder": {"signing_key": str(files[name])}, "holder.members": members} for name in names}
 
@@ -177,15 +183,15 @@ def _holder_file(
 ) -> Path:
     assert member.data is not None
     identity = authority.issue(member.name)
-    kept = (ledgers or folder / "ledgers").absolute()
-    kept.mkdir(parents=True, exist_ok=True)
+    ledger_folder = (ledgers or folder / "ledgers").absolute()
+    ledger_folder.mkdir(parents=True, exist_ok=True)
     values = {
         "name": member.name,
         "data": str(member.data.absolute()),
         "domain": str(domain.absolute()),
         "epsilon": member.epsilon,
         "delta": member.delta,
-        "ledger": str(kept / f"{identity.certificate.stem}.sqlite"),
+        "ledger": str(ledger_folder / f"{identity.certificate.stem}.sqlite"),
         "certificate": str(identity.certificate),
         "key": str(identity.key),
         "authority": str(identity.authority),
@@ -230,14 +236,18 @@ def _network(result: FederatedModel) -> str:
     from panstream.algorithms.planning.tables import aligned
     from panstream.models.networks.mixture import Mixture
 
-    whole = result.network
-    network = whole.nearest_tree() if isinstance(whole, Mixture) else whole
+    learned = result.network
+    network = learned.nearest_tree() if isinstance(learned, Mixture) else learned
     names = network.domain.names
     rows = [
-        (names[at], ", ".join(names[each] for each in network.parents[at]) or "-", str(network.domain.sizes[at]))
-        for at in network.order
+        (
+            names[attribute],
+            ", ".join(names[parent] for parent in network.parents[attribute]) or "-",
+            str(network.domain.sizes[attribute]),
+        )
+        for attribute in network.order
     ]
-    edges = "the strongest dependences" if isinstance(whole, Mixture) else f"{len(network.edges)} edges"
+    edges = "the strongest dependences" if isinstance(learned, Mixture) else f"{len(network.edges)} edges"
     title = f"{result.method}: {edges}, {result.records:,} records, {result.questions} questions"
     return aligned(title, ("attribute", "depends on", "categories"), rows, right={2})
 
@@ -246,9 +256,18 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
     from panstream.algorithms.planning.tables import aligned
 
     rows = []
-    for each in federation.introductions():
-        limit = "unlimited" if each.epsilon is None else f"{each.epsilon:g}"
-        rows.append((each.holder, f"{each.records:,}", f"{each.spent:.4g}", limit, f"{each.delta:g}", "took part"))
+    for introduction in federation.introductions():
+        limit = "unlimited" if introduction.epsilon is None else f"{introduction.epsilon:g}"
+        rows.append(
+            (
+                introduction.holder,
+                f"{introduction.records:,}",
+                f"{introduction.spent:.4g}",
+                limit,
+                f"{introduction.delta:g}",
+                "took part",
+            )
+        )
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = aligned("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})

@@ -96,7 +96,7 @@ def _template(name: str, guessed: Guess, written: Dialect, user: str | None, tim
     lines += toml_lines(_text_keys(written))
     declared = "\n".join(toml_lines(columns))
     parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
-    parts += [_question(stream, *each) for each in _questions(name, columns, user, time)[:_PROPOSED]]
+    parts += [_question(stream, *question) for question in _questions(name, columns, user, time)[:_PROPOSED]]
     return "\n".join([*parts, _STORE])
 
 
@@ -107,39 +107,41 @@ def _questions(
     are: bounds and groups are for people to say.
     """
     rows, day = f"SELECT COUNT(*) FROM {stream}", {"window": "1 day"}
-    found: list[tuple[dict[str, Any], dict[str, str], bool]] = []
+    questions: list[tuple[dict[str, Any], dict[str, str], bool]] = []
     if user is not None:
         users = f"SELECT COUNT(DISTINCT {_quoted(user)}) FROM {stream}"
-        found.append(({"name": "users", "sql": users}, {"sql": _EXPECTED}, True))
+        questions.append(({"name": "users", "sql": users}, {"sql": _EXPECTED}, True))
         if time is not None:
-            found.append(({"name": "users per day", "sql": users, **day}, {}, True))
+            questions.append(({"name": "users per day", "sql": users, **day}, {}, True))
     else:
-        found.append(({"name": "rows", "sql": rows}, {}, True))
+        questions.append(({"name": "rows", "sql": rows}, {}, True))
         if time is not None:
-            found.append(({"name": "rows per day", "sql": rows, **day}, {}, True))
+            questions.append(({"name": "rows per day", "sql": rows, **day}, {}, True))
     others = [(column, kind) for column, kind in columns.items() if column not in (user, time)]
     number = next((column for column, kind in others if kind in ("double", "int")), None)
     if number is not None:
         sql = f"SELECT AVG({_quoted(number)}) FROM {stream}"
-        found.append(({"name": f"mean {number}", "sql": sql, "lower": 0.0, "upper": 100.0}, {"lower": _BOUNDS}, False))
+        questions.append(
+            ({"name": f"mean {number}", "sql": sql, "lower": 0.0, "upper": 100.0}, {"lower": _BOUNDS}, False)
+        )
     word = next((column for column, kind in others if kind == "string"), None)
     if word is not None:
         sql = f"SELECT {_quoted(word)}, COUNT(*) FROM {stream} GROUP BY {_quoted(word)}"
         keys = {"groups": {word: ["one", "another"]}}
-        found.append(({"name": f"rows by {word}", "sql": sql, **keys}, {"groups": _KEYS}, False))
+        questions.append(({"name": f"rows by {word}", "sql": sql, **keys}, {"groups": _KEYS}, False))
     if user is not None:
-        found.append(({"name": "rows", "sql": rows}, {}, True))
-    return found
+        questions.append(({"name": "rows", "sql": rows}, {}, True))
+    return questions
 
 
-def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], asked: bool) -> str:
+def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], is_active: bool) -> str:
     """Return a [[query]] with its error; as a comment if somebody has to fill something in first."""
     keys = {**keys, "epsilon": 1.0}
     lines = ["[[query]]"]
     for key, value in keys.items():
         lines.append(f"{key} = {toml_value(value)}{comments.get(key, _COMMENTS.get(key, ''))}")
     lines += [f"# error, 95%: {text}" for text in _errors(stream, keys)]
-    return "".join(f"{'' if asked else '# '}{line}\n" for line in lines)
+    return "".join(f"{'' if is_active else '# '}{line}\n" for line in lines)
 
 
 def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
@@ -150,7 +152,7 @@ def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
     from panstream.engine.planner.query_plan import plan_all
 
     (plan,) = plan_all(read_config({"stream": stream, "query": [keys]}))
-    return [f"{format_number(error)} {at}" for at, error in expected_errors(plan)[:_SIZES]]
+    return [f"{format_number(error)} {label}" for label, error in expected_errors(plan)[:_SIZES]]
 
 
 def _quoted(name: str) -> str:

@@ -47,8 +47,8 @@ def _distinct(
     with outcome(refused=2):
         question = DistinctCount(epsilon, universe=universe, expected=expected, memory=memory, releases=releases)
         algorithm = question.algorithm
-        most = universe or 10**9
-        sizes = [10**power for power in range(2, 10) if 10**power <= most]
+        max_distinct = universe or 10**9
+        sizes = [10**power for power in range(2, 10) if 10**power <= max_distinct]
         errors = {
             size: algorithm.relative_error(size)
             if isinstance(algorithm, Bitmap)

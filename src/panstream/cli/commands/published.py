@@ -30,13 +30,13 @@ def ask(
         from panstream.engine.reporting.point_queries import ask as asked
         from panstream.primitives.escaping import printable
 
-        found = asked(store, condition, query=query, all_windows=all_windows)
+        answers = asked(store, condition, query=query, all_windows=all_windows)
         if as_json:
-            for row in found:
+            for row in answers:
                 typer.echo(json.dumps(row, allow_nan=False))
             return
         lines = []
-        for row in found:
+        for row in answers:
             interval = " to ".join(map(format_number, row["interval"]))
             lines.append((row["query"], printable(row["name"]), period(row), format_number(row["value"]), interval))
         head = ("query", "name", "period", "estimate", "95% interval")
@@ -61,9 +61,9 @@ def merge(
         from panstream.engine.reporting.merge_lists import merge as merged
         from panstream.primitives.escaping import printable
 
-        found = merged(stores, query=query, all_windows=all_windows)
+        lists = merged(stores, query=query, all_windows=all_windows)
         if as_json:
-            typer.echo(json.dumps(found.to_json(), allow_nan=False))
+            typer.echo(json.dumps(lists.to_json(), allow_nan=False))
             return
         lines = [
             (
@@ -71,12 +71,12 @@ def merge(
                 format_number(item["count"]),
                 " to ".join(map(format_number, item["interval"])),
             )
-            for item in found.items[:limit]
+            for item in lists.items[:limit]
         ]
-        title = f"{len(found.parts)} published answers added up; the intervals hold together"
-        typer.echo(aligned(title, (found.key, "estimate", "95% interval"), lines, right={1, 2}))
-        note = found.note(limit)
+        title = f"{len(lists.parts)} published answers added up; the intervals hold together"
+        typer.echo(aligned(title, (lists.key, "estimate", "95% interval"), lines, right={1, 2}))
+        note = lists.note(limit)
         typer.echo(f"\n{note[0].upper()}{note[1:]}.")
-        typer.echo(f"Adding up costs nothing. Each answer was published at {', or at '.join(found.costs)}.")
-        if found.by_user:
+        typer.echo(f"Adding up costs nothing. Each answer was published at {', or at '.join(lists.costs)}.")
+        if lists.by_user:
             typer.echo("A user whose rows are in several of them loses that in each.")

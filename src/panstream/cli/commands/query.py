@@ -108,7 +108,7 @@ def query(
             "max_item_bytes": max_item_bytes,
             "window": window,
         }
-        asked = Asked(
+        prepared = Asked(
             ["-" if name in _STDIN else name],
             sql,
             epsilon=epsilon,
@@ -121,21 +121,21 @@ def query(
             caller="command",
             unusable_share=unusable_share,
         )
-        _tell(f"{name}: {asked.guess} (guessed)")
-        for warning in asked.warnings():
+        _tell(f"{name}: {prepared.guess} (guessed)")
+        for warning in prepared.warnings():
             _tell(f"warning: {warning}")
         where = False if no_ledger else ledger or True
         with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
             task = bar.add_task("reading", total=1.0)
-            answer = asked.answer(
+            answer = prepared.answer(
                 ledger=where, budget=budget, tick=lambda rows, share: bar.update(task, completed=share or 0.0)
             )
         _show(answer, as_csv, as_json, as_markdown, parquet)
         if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
             for note in answer.notes:
                 _tell(f"note: {note}")
-        report(asked.fed)
-        paths = ", ".join(path.name for path in asked.ledgers(where)[:3])
+        report(prepared.fed)
+        paths = ", ".join(path.name for path in prepared.ledgers(where)[:3])
         _tell(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.")
 
 
@@ -158,12 +158,12 @@ def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parque
         typer.echo(str(answer))
 
 
-def pairs(option: str, given: list[str] | None, read: Any) -> dict[str, Any] | None:
+def pairs(option: str, texts: list[str] | None, read: Any) -> dict[str, Any] | None:
     """Return what an option says of columns: COLUMN=..."""
-    found = {}
-    for text in given or []:
+    parsed = {}
+    for text in texts or []:
         column, sign, value = text.partition("=")
         if not (column and sign and value):
             raise InvalidParameter(f"{option} must be COLUMN=..., got {text!r}")
-        found[column] = read(value)
-    return found or None
+        parsed[column] = read(value)
+    return parsed or None

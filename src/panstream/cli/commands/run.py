@@ -82,21 +82,21 @@ def run(
         if plot is not None:
             needed("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
-        given = inputs or ["-"]
+        sources = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
-        source = feed_of(loaded, given, follow=follow, format=format)
+        source = feed_of(loaded, sources, follow=follow, format=format)
         tell = partial(typer.echo, err=True)
-        doubts = [] if follow else check_files(loaded, given, format=format)
+        doubts = [] if follow else check_files(loaded, sources, format=format)
         for doubt in doubts if _watches() else []:  # a log is told the same whatever rows hold
             tell(f"warning: {doubt}")
         options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
         with contextlib.ExitStack() as stack:
             guard.check()
             if cluster is None and workers is None:
-                loaded = _with_share(loaded, given, follow=follow)
+                loaded = _with_share(loaded, sources, follow=follow)
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(open_stream(loaded, **options))
-                engine.declare(*intakes_of(given, follow=follow))
+                engine.declare(*intakes_of(sources, follow=follow))
                 feed = partial(drain, engine, source, select)
             else:
                 from panstream.distributed.sharded import session
@@ -106,9 +106,9 @@ def run(
                 source.close()
                 options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
                 engine = stack.enter_context(stack.enter_context(session.engines(loaded, **options))())
-                feed = partial(session.feed, engine, given, follow=follow, format=format)
+                feed = partial(session.feed, engine, sources, follow=follow, format=format)
             stack.enter_context(sink_of(engine, tell))
-            before, made = engine.positions(), _made(engine)
+            start_positions, start_releases = engine.positions(), _made(engine)
             fed = _watched(engine, feed)
             report(fed)
             if loaded.directory is None:
@@ -120,8 +120,8 @@ def run(
             if not leave_open:
                 with guard.step():
                     engine.finish()
-            if engine.by_clock or fed.rows or engine.positions() != before:
-                _tell_finished(engine, made)
+            if engine.by_clock or fed.rows or engine.positions() != start_positions:
+                _tell_finished(engine, start_releases)
             _show(engine, as_json, out, plot)
 
 
@@ -185,9 +185,13 @@ def _made(engine: Engine) -> dict[str, int]:
     return {plan.config.name: engine.made(plan.config.name) for plan in engine.plans}
 
 
-def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
+def _tell_finished(engine: Engine, previous_releases: dict[str, int]) -> None:
     """Say of which queries the answers shown are earlier ones, though rows were taken in."""
-    over = [name for name, made in _made(engine).items() if engine.finished(name) and made == before[name]]
+    over = [
+        name
+        for name, releases in _made(engine).items()
+        if engine.finished(name) and releases == previous_releases[name]
+    ]
     over = [name for name in over if not engine.config.query(name).of_unusable]
     if over:
         typer.echo(
@@ -203,14 +207,14 @@ def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) ->
     from panstream.engine.reporting import export
     from panstream.engine.reporting.unusable_share import published_share
 
-    found = list(export.answers(engine))
+    answers = list(export.answers(engine))
     unusable = published_share(engine)
     if as_json:
         shares = [] if unusable is None else [unusable.to_json()]
-        for answer in [*found, *shares]:
+        for answer in [*answers, *shares]:
             typer.echo(json.dumps(answer, allow_nan=False))
     else:
-        typer.echo(_answer_table(engine, found), nl=False)
+        typer.echo(_answer_table(engine, answers), nl=False)
         if unusable is not None:
             typer.echo(str(unusable))
     if out is not None:

@@ -51,8 +51,8 @@ def send(
     with outcome():
         from panstream.client.client import Client
 
-        given = None if input is None or str(input) == "-" else input
-        kind = _format(given, format)
+        path = None if input is None or str(input) == "-" else input
+        kind = _format(path, format)
         certificates = None if ca_file is None else str(ca_file)
         settings: dict[str, Any] = {"producer": producer, "lanes": lanes, "ca_file": certificates}
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
@@ -68,7 +68,7 @@ def send(
                             raise
                         refused[str(refusal)] += 1
 
-            with sys.stdin.buffer if given is None else _opened(given) as source:
+            with sys.stdin.buffer if path is None else _opened(path) as source:
                 for one in _sendings(client, source, kind):
                     hear(one)
             sent = hear(client.flush)
@@ -108,14 +108,14 @@ def _format(path: Path | None, format: str | None) -> str:
     """Return the format that was given, or that the name or the first byte tells of."""
     from panstream.engine.sources.input_files import format_of
 
-    found = format or (None if path is None else format_of(path))
-    if path is None and found is None:
+    format_name = format or (None if path is None else format_of(path))
+    if path is None and format_name is None:
         begin = sys.stdin.buffer.peek(1)[:1] if hasattr(sys.stdin.buffer, "peek") else b"{"
-        found = "json" if begin in (b"{", b"") else "arrow" if begin == b"\xff" else "csv"
-    if found not in _SENT or (found == "parquet" and path is None):
-        told = f"got {found!r}" if found is not None else "which the file name does not say"
-        raise InvalidParameter(f"format must be one of {', '.join(_SENT)} (parquet from a file), {told}")
-    return found
+        format_name = "json" if begin in (b"{", b"") else "arrow" if begin == b"\xff" else "csv"
+    if format_name not in _SENT or (format_name == "parquet" and path is None):
+        reason = f"got {format_name!r}" if format_name is not None else "which the file name does not say"
+        raise InvalidParameter(f"format must be one of {', '.join(_SENT)} (parquet from a file), {reason}")
+    return format_name
 
 
 def _sendings(client: Client, source: IO[bytes], format: str) -> Iterator[Callable[[], None]]:
@@ -142,8 +142,8 @@ def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
         return iter(pa.ipc.open_stream(source))
 
     causes = (pa.ArrowException, OSError, UnicodeDecodeError)
-    found = translated(opened, causes, lambda _: damaged)
-    while (batch := translated(lambda: next(found, None), causes, lambda _: damaged)) is not None:
+    reader = translated(opened, causes, lambda _: damaged)
+    while (batch := translated(lambda: next(reader, None), causes, lambda _: damaged)) is not None:
         yield batch
 
 
@@ -169,11 +169,11 @@ def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
     while piece := _some(source):
         data += piece
         if not head:
-            found = record.match(data)
-            if found is None:
+            match = record.match(data)
+            if match is None:
                 continue
-            head = found.group()
-            del found, data[: len(head)]
+            head = match.group()
+            del match, data[: len(head)]
         end = end_of_records(data)
         if end:
             yield head + bytes(data[:end])

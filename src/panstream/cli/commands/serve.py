@@ -135,8 +135,8 @@ def token(
             raise InvalidParameter("a link to share has a token that reads and does nothing else: --scope read")
         if link is not None and not link.startswith(("http://", "https://")):
             raise InvalidParameter(f"link must be the server's address, as https://stats.example.org, got {link!r}")
-        made = create_token(file, name, scope)
-        typer.echo(made if link is None else f"{link.rstrip('/')}/#/?token={made}")
+        secret = create_token(file, name, scope)
+        typer.echo(secret if link is None else f"{link.rstrip('/')}/#/?token={secret}")
 
 
 def worker(

@@ -196,16 +196,16 @@ def _sample(
         from panstream.primitives.noise import Source
 
         network, about = _read_model(model)
-        known = conditioned(network, pairs("--given", given, str) or {})
+        conditioned_model = conditioned(network, pairs("--given", given, str) or {})
         # By default as many rows as the table would have.
-        size = rows if rows is not None else max(round(int(about["records"]) * known.probability), 1)
+        size = rows if rows is not None else max(round(int(about["records"]) * conditioned_model.probability), 1)
         with Source() as source:
-            records = known.draw(size, source, independent=independent)
+            records = conditioned_model.draw(size, source, independent=independent)
             columns: dict[str, Any] = records.to_columns()
             if not labels:
-                columns = records.numeric_columns(source, within=known.within, markers=out.suffix == ".csv")
+                columns = records.numeric_columns(source, within=conditioned_model.within, markers=out.suffix == ".csv")
         write_columns(out, columns)
-        share = f", {known.probability:.3g} of the model's" if given else ""
+        share = f", {conditioned_model.probability:.3g} of the model's" if given else ""
         typer.echo(f"{out}: {size:,} rows{share}, {len(network.domain)} columns")
         for note in () if labels else _open_bins(network.domain):
             typer.echo(f"note: {note}", err=True)
@@ -227,9 +227,9 @@ def _evaluate(
         from panstream.models.networks.records import Records
 
         network, about = _read_model(model)
-        made = _rows_or_labels(synthetic, network.domain)
+        synthetic_records = _rows_or_labels(synthetic, network.domain)
         truth = Records.load(real, network.domain) if real is not None else None
-        result = Evaluation(network, about, made, truth)
+        result = Evaluation(network, about, synthetic_records, truth)
         if html is not None:
             html.write_text(result.page(_EXACT if truth is not None else None), encoding="utf-8")
         typer.echo(json.dumps(result.to_json(), indent=2) if as_json else result.text())
@@ -241,14 +241,14 @@ def _open_bins(domain: Domain) -> list[str]:
     """Return what should be known about numbers drawn from bins without end."""
     import numpy as np
 
-    found = [
-        each.name
-        for each in domain.attributes
-        if each.bins and each.bins.tail is None and not np.isfinite(each.bins.edges).all()
+    names = [
+        attribute.name
+        for attribute in domain.attributes
+        if attribute.bins and attribute.bins.tail is None and not np.isfinite(attribute.bins.edges).all()
     ]
     return [
-        f"numbers of a bin without end are written as its edge, in {', '.join(found)}; tail = ... spreads those above"
-    ] * bool(found)
+        f"numbers of a bin without end are written as its edge, in {', '.join(names)}; tail = ... spreads those above"
+    ] * bool(names)
 
 
 def _rows_or_labels(path: Path, domain: Any) -> Records:
@@ -259,7 +259,7 @@ def _rows_or_labels(path: Path, domain: Any) -> Records:
     try:
         return Records.load(path, domain)
     except InvalidBatch:
-        named = Domain({each.name: each.labels for each in domain.attributes})
+        named = Domain({attribute.name: attribute.labels for attribute in domain.attributes})
         return Records(domain, Records.load(path, named).codes)
 
 
@@ -289,7 +289,7 @@ def _write_model(path: Path, learned: LearnedNetwork) -> None:
         "claim": learned.claim.to_json(),
         "words": learned.claim.rows(),
         "records": learned.records,
-        "one_way": [one_way.get(at) for at in range(len(learned.network.domain))],
+        "one_way": [one_way.get(attribute) for attribute in range(len(learned.network.domain))],
         **({"notes": list(learned.notes)} if learned.notes else {}),
     }
     path.write_text(to_json(learned.network, about), encoding="utf-8")

@@ -93,8 +93,8 @@ def web(
         if there and not force:
             from panstream.engine.config.config import load_config
 
-            found = load_config(file).web
-            if found is None or found.site != declared.site or found.source != declared.source:
+            website = load_config(file).web
+            if website is None or website.site != declared.site or website.source != declared.source:
                 raise InvalidParameter(
                     f"{file.name} is not a configuration for {declared.site} from {declared.source}s"
                 )
@@ -138,9 +138,13 @@ def _machines(path: Path) -> dict[str, Any]:
     """Return the two machines of a configuration, with files as they are found from here."""
     from panstream.primitives.toml_config import read_file
 
-    found = read_file(path)
-    addresses, own = found.get("stream", {}).get("machines"), found.get("two_party")
-    if not isinstance(addresses, list) or not isinstance(own, dict):
+    document = read_file(path)
+    addresses, section = document.get("stream", {}).get("machines"), document.get("two_party")
+    if not isinstance(addresses, list) or not isinstance(section, dict):
         raise InvalidParameter(f"{path.name} has no [stream] machines, or no [two_party]")
     files = ("certificate", "key", "authority")
-    return {**own, **{key: str(path.parent / own[key]) for key in files if key in own}, "machines": addresses}
+    return {
+        **section,
+        **{key: str(path.parent / section[key]) for key in files if key in section},
+        "machines": addresses,
+    }

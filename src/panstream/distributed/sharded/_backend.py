@@ -66,14 +66,14 @@ class ClusterBackend(LocalBackend):
 
     def join(self) -> list[Status]:
         """Ask every shard how far it came."""
-        found: list[Status] = self._link.send([Call(shard, "status") for shard in range(self._link.shards)])
-        self.step = max(step for step, _, _, _ in found)
-        self.lowest = min(step for step, _, _, _ in found)
-        self.absorbed = {name for _, _, absorbed, _ in found for name in absorbed}
-        for _, recent, _, _ in found:
+        statuses: list[Status] = self._link.send([Call(shard, "status") for shard in range(self._link.shards)])
+        self.step = max(step for step, _, _, _ in statuses)
+        self.lowest = min(step for step, _, _, _ in statuses)
+        self.absorbed = {name for _, _, absorbed, _ in statuses for name in absorbed}
+        for _, recent, _, _ in statuses:
             for origin in recent:
                 self.ahead.setdefault(origin[0], set()).add(origin)
-        return found
+        return statuses
 
     def check_reached(self) -> None:
         """Raise StoreError if a shard's directory is older than what the coordinator knows to be durable."""
@@ -136,11 +136,11 @@ class ClusterBackend(LocalBackend):
         self._drawing = self.waits = False
         self._close_part()
         parts, self._parts = self._parts, []
-        own: list[list[Part]] = [
+        parts_by_shard: list[list[Part]] = [
             [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._link.shards)
         ]
         try:
-            self._everywhere("apply", self._committed, [*self.ahead], own=own)
+            self._everywhere("apply", self._committed, [*self.ahead], own=parts_by_shard)
         finally:
             for part in parts:
                 for work in part.work:
@@ -162,8 +162,8 @@ class ClusterBackend(LocalBackend):
     def caught_up(self, seen: Mapping[str, tuple[int, float]]) -> None:
         """Forget batches of shards that the coordinator has too, and has committed."""
         for producer in [*self.ahead]:
-            known = seen.get(producer, (-1, 0.0))
-            self.ahead[producer] = {origin for origin in self.ahead[producer] if reached(origin) > known}
+            last_seen = seen.get(producer, (-1, 0.0))
+            self.ahead[producer] = {origin for origin in self.ahead[producer] if reached(origin) > last_seen}
             if not self.ahead[producer]:
                 del self.ahead[producer]
 
@@ -330,13 +330,13 @@ def deal_out_anew(
     shards: int, algorithms: Mapping[str, Any], directory: Path, operator_key: bytes | None = None
 ) -> None:
     """Move all cells where the number of shards has changed. The directories must be within reach of this process."""
-    before = stored_shards(directory)
-    if before is None:
+    old_shard_count = stored_shards(directory)
+    if old_shard_count is None:
         return
-    _sweep(directory, before)  # what an interrupted move left
-    if before == shards:
+    _sweep(directory, old_shard_count)  # what an interrupted move left
+    if old_shard_count == shards:
         return
-    old, new = LocalLink(before), LocalLink(shards)
+    old, new = LocalLink(old_shard_count), LocalLink(shards)
     try:
         for link in (old, new):
             link.open(algorithms, directory, operator_key)
@@ -349,9 +349,9 @@ def deal_out_anew(
 
 def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None:
     backend = ClusterBackend(old)
-    found = backend.join()
-    _, recent, absorbed, names = found[0]
-    if any((sorted(other[1]), sorted(other[2])) != (sorted(recent), sorted(absorbed)) for other in found):
+    statuses = backend.join()
+    _, recent, absorbed, names = statuses[0]
+    if any((sorted(other[1]), sorted(other[2])) != (sorted(recent), sorted(absorbed)) for other in statuses):
         raise ConfigError(
             "the shards are at different positions, probably after a crash: start once with the old number of "
             f"shards, {old.shards}, and feed the same input; then change it"
@@ -362,9 +362,9 @@ def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not configured: keep it while shards are moved")
         state, division = backend.whole(name, algorithm, 0), division_of(algorithm, new.shards)
-        for shard, own in enumerate(parts):
+        for shard, shard_parts in enumerate(parts):
             part = division.cut(state, shard)
-            own[name] = division.encode(part, shard)
+            shard_parts[name] = division.encode(part, shard)
             wipe_state(part)
         wipe_state(state)
     new.send(

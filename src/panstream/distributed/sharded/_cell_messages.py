@@ -63,10 +63,10 @@ class CellMessage:
                     finally:
                         wipe(marks)
             return
-        several = len(self.slots) > 1
+        has_several_slots = len(self.slots) > 1
         present = np.flatnonzero(self.rows[0] >= 0)
-        for slot, chosen in by_slot(self.slots, present, self.rows[1] if several else None):
-            touches = tuple(_wide(column[chosen]) for column in (self.rows[0], *self.rows[1 + several :]))
+        for slot, chosen in by_slot(self.slots, present, self.rows[1] if has_several_slots else None):
+            touches = tuple(_wide(column[chosen]) for column in (self.rows[0], *self.rows[1 + has_several_slots :]))
             with random() as source:
                 algorithm.touch(state_of(slot), touches, source)
             for column in touches:
@@ -157,8 +157,8 @@ class CellQueue:
                 yield CellMessage(query, named, marks=self._bits(slots, shard))
             else:
                 kinds = (self.division.ownership.place, *algorithm.carried)
-                own = ((slot, parts[shard]) for slot, parts in self.rows)
-                yield CellMessage(query, named, rows=listed_rows(kinds, slots, own, size, blank=-1))
+                shard_rows = ((slot, parts[shard]) for slot, parts in self.rows)
+                yield CellMessage(query, named, rows=listed_rows(kinds, slots, shard_rows, size, blank=-1))
 
     def wipe(self) -> None:
         """Overwrite and forget what was collected."""
@@ -177,13 +177,13 @@ class CellQueue:
         for slot, parts in self.rows:
             listed.setdefault(slot, []).append(parts[shard][0])
         numbers = {slot: number for number, slot in enumerate(slots)}
-        for slot, places in listed.items():
+        for slot, index_arrays in listed.items():
             marks = self.marks.get(slot)
-            own = np.zeros(ownership.count(shard), np.uint8) if marks is None else ownership.part(marks, shard)
-            for each in places:
-                own[each] = 1
-            bits[numbers[slot]] = packed(own)
-            wipe(own)
+            shard_marks = np.zeros(ownership.count(shard), np.uint8) if marks is None else ownership.part(marks, shard)
+            for indices in index_arrays:
+                shard_marks[indices] = 1
+            bits[numbers[slot]] = packed(shard_marks)
+            wipe(shard_marks)
         return bits
 
 
@@ -194,16 +194,16 @@ def listed_rows(
 
     Where there are several slots, the second one is which.
     """
-    columns = [np.full(size, 0 if at else blank, kind) for at, kind in enumerate(kinds)]
+    columns = [np.full(size, 0 if column else blank, kind) for column, kind in enumerate(kinds)]
     which = np.zeros(size if len(slots) > 1 else 0, slot_number(len(slots)))
-    numbers, at = {slot: number for number, slot in enumerate(slots)}, 0
-    for slot, given in rows:
-        own = slice(at, at + given[0].size)
-        for column, some in zip(columns, given, strict=False):
-            column[own] = some
+    numbers, start = {slot: number for number, slot in enumerate(slots)}, 0
+    for slot, row_columns in rows:
+        slot_rows = slice(start, start + row_columns[0].size)
+        for column, some in zip(columns, row_columns, strict=False):
+            column[slot_rows] = some
         if which.size:
-            which[own] = numbers[slot]
-        at = own.stop
+            which[slot_rows] = numbers[slot]
+        start = slot_rows.stop
     return (columns[0], *([which] if which.size else []), *columns[1:])
 
 

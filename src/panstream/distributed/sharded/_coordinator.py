@@ -113,15 +113,15 @@ class ClusterEngine(Engine):
             self.exposure.note_applied()
 
     def _reached(self) -> dict[str, tuple[int, float]]:
-        found = {producer: (number, math.inf) for producer, number in self._kept.seen.items()}
+        last_numbers = {producer: (number, math.inf) for producer, number in self._kept.seen.items()}
         begun = self._kept.begun
-        return found if begun is None else {**found, begun[0]: reached(begun)}
+        return last_numbers if begun is None else {**last_numbers, begun[0]: reached(begun)}
 
     @_alone
-    def forget(self, places: Collection[str]) -> None:
+    def forget(self, producer_keys: Collection[str]) -> None:
         """Remember no longer how far some producers came, here and on the shards."""
-        super().forget(places)
-        self._divided.forget(places)
+        super().forget(producer_keys)
+        self._divided.forget(producer_keys)
 
     @_alone
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
@@ -140,8 +140,8 @@ class ClusterEngine(Engine):
             self._clock = clock
         return Applied(
             new=True,
-            skipped=np.concatenate([each.skipped for each in done]),
-            late=np.concatenate([each.late for each in done]),
+            skipped=np.concatenate([part.skipped for part in done]),
+            late=np.concatenate([part.late for part in done]),
         )
 
     def _apply_piece(self, piece: Rows, time: float | None, commit: bool) -> Applied:
@@ -160,7 +160,7 @@ class ClusterEngine(Engine):
             with self._all_or_nothing():
                 for query in self._queries.values():
                     if query.schedule is not None and np.isfinite(first[0]):
-                        over, now = (int(each[0]) for each in query.steps(first))
+                        over, now = (int(steps[0]) for steps in query.steps(first))
                         query.reach(over, self._drawer(query), now)
                 if self._drawn:
                     self.commit()
@@ -177,22 +177,22 @@ class ClusterEngine(Engine):
 
     def _pieces(self, rows: Rows) -> list[tuple[Rows, float | None]]:
         """Return the batch cut where a slot ends or a shard's position lies; and the time of the row behind."""
-        found: set[int] = set()
-        known, times = self._times(rows)
+        boundaries: set[int] = set()
+        has_time, times = self._times(rows)
         marks = None if times is None else self._stream_clock.marks(times)
         if rows.times is not None and rows.count and marks is not None:
             for query in self._queries.values():
                 if query.schedule is not None:
                     moved = np.diff(np.stack(query.steps(marks)), axis=1).any(axis=0)
-                    found |= {int(at) + 1 for at in np.flatnonzero(moved)}
+                    boundaries |= {int(row) + 1 for row in np.flatnonzero(moved)}
         numbers = None
         if self._positions and rows.first_row is not None:
             numbers = rows.first_row + np.arange(rows.count)
         if rows.producer is not None:
-            found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
-        cuts = sorted(at for at in found if 0 < at < rows.count)
+            boundaries |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
+        cuts = sorted(row for row in boundaries if 0 < row < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":  # no piece is taken if a row of another is bad
-            for _, prepared in prepare_batch(self._queries, self.config.stream, rows, known, times, marks)[0]:
+            for _, prepared in prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)[0]:
                 prepared.wipe()
         pieces = []
         for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):
@@ -205,8 +205,8 @@ class ClusterEngine(Engine):
     def _known(self, producer: str) -> set[Origin]:
         """Return how far we and the shards came with a producer, where these differ or are within a batch."""
         begun = self._kept.begun
-        own = {begun} if begun is not None and begun[0] == producer else set()
-        return {*self._divided.ahead.get(producer, ()), *own, (producer, self.last_sequence(producer), None)}
+        begun_producer = {begun} if begun is not None and begun[0] == producer else set()
+        return {*self._divided.ahead.get(producer, ()), *begun_producer, (producer, self.last_sequence(producer), None)}
 
     def seen_apart(self, producer: str) -> bool:
         """Return whether a partition that workers read was taken in."""
@@ -237,10 +237,10 @@ class ClusterEngine(Engine):
     def estimate(self, name: str) -> Estimate:
         """Release a query that is asked once, and return the estimate itself; not logged twice."""
         query = self._queries[self.config.query(name).name]
-        found: list[Drawn] = []
+        drawn: list[Drawn] = []
         with self._all_or_nothing():
-            query.draw_now(found.append)
-        return found[0].estimate()
+            query.draw_now(drawn.append)
+        return drawn[0].estimate()
 
     def _drop_left_over(self, held: set[str]) -> None:
         """Drop windows that were over before the coordinator could say so."""
@@ -265,9 +265,9 @@ class ClusterEngine(Engine):
     @_alone
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: one message to every shard, whether or not rows came and something is stored."""
-        before = self._divided.step
+        previous_step = self._divided.step
         super().step(durable=durable)
-        if self._divided.step == before:
+        if self._divided.step == previous_step:
             self._divided.flush()
 
     advance = _alone(Engine.advance)
@@ -299,5 +299,5 @@ def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -
         return int(np.searchsorted(numbers, sequence, side="right"))
     if time is None or rows.times is None or sequence != rows.sequence:
         return 0
-    places = np.flatnonzero(rows.times == time)
-    return int(places[0]) if places.size else 0
+    rows_at_time = np.flatnonzero(rows.times == time)
+    return int(rows_at_time[0]) if rows_at_time.size else 0

@@ -178,13 +178,13 @@ class DaskLink(Link):
 
     def _until(self, work: Callable[[], Any], what: str) -> Any:
         """Repeat ``work`` until it returns something."""
-        start, told, attempt = time.monotonic(), False, 0
+        start, has_warned, attempt = time.monotonic(), False, 0
         self._waiting = f"{what} cannot be reached"
         while True:
             try:
-                found = work()
-                if found is not None:
-                    return found
+                result = work()
+                if result is not None:
+                    return result
             except _LOST:
                 self._let_go_if_lost()
             except StoreError as error:
@@ -192,8 +192,8 @@ class DaskLink(Link):
             waited = time.monotonic() - start
             if waited > self._patience:
                 raise ClusterError(f"gave up after {waited:.0f} s: {self._waiting}")
-            if waited > 2.0 and not told:
-                told = True
+            if waited > 2.0 and not has_warned:
+                has_warned = True
                 self._tell(f"waiting: {self._waiting}")
             time.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1

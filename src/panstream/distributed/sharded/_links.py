@@ -41,8 +41,8 @@ class Link(ABC):
     def settings(self, number: int) -> dict[str, Any]:
         """Return what it takes to open a shard. Its snapshot lives in ``shards-4/shard-0`` or the like."""
         base = self.directory
-        place = None if base is None else str(base.absolute() / f"shards-{self.shards}" / f"shard-{number}")
-        return {"number": number, "directory": place, **self._shared}
+        directory = None if base is None else str(base.absolute() / f"shards-{self.shards}" / f"shard-{number}")
+        return {"number": number, "directory": directory, **self._shared}
 
     @abstractmethod
     def _open_all(self) -> None: ...

@@ -52,14 +52,14 @@ class Outgoing:
 
     def messages(self, slots: Mapping[str, Sequence[Slot]]) -> list[list[Message]]:
         """Return the messages of every shard, for all states that are open, and forget what was collected."""
-        found: list[list[Message]] = [[] for _ in range(self._shards)]
+        messages_by_shard: list[list[Message]] = [[] for _ in range(self._shards)]
         for query, waiting in self._waiting.items():
             if slots.get(query):
-                made: Iterator[Message] = waiting.messages(query, slots[query])
-                for own, message in zip(found, made, strict=True):
-                    own.append(message)
+                query_messages: Iterator[Message] = waiting.messages(query, slots[query])
+                for shard_messages, message in zip(messages_by_shard, query_messages, strict=True):
+                    shard_messages.append(message)
         self.wipe()
-        return found
+        return messages_by_shard
 
     def wipe(self) -> None:
         """Overwrite and forget what was collected."""

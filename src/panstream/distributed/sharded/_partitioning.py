@@ -58,17 +58,17 @@ class _Ownership:
         """Return how many cells a shard owns."""
         return int(self.owned(shard).size)
 
-    def part(self, whole: NDArray[Any], shard: int) -> NDArray[Any]:
+    def part(self, cells: NDArray[Any], shard: int) -> NDArray[Any]:
         """Return a copy of the last axis at the cells of a shard."""
-        found: NDArray[Any] = whole[..., self.owned(shard)]
-        return found
+        part: NDArray[Any] = cells[..., self.owned(shard)]
+        return part
 
     def union(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return the whole array that all shards' parts make up."""
-        whole = np.empty((*parts[0].shape[:-1], self.cells), parts[0].dtype)
+        union = np.empty((*parts[0].shape[:-1], self.cells), parts[0].dtype)
         for shard, part in enumerate(parts):
-            whole[..., self.owned(shard)] = part
-        return whole
+            union[..., self.owned(shard)] = part
+        return union
 
     def split(self, touches: Touches, scratch: Scratch) -> list[Touches]:
         """Return every shard's touches, in order, with places instead of cells; those beyond the cells are left out.
@@ -83,14 +83,14 @@ class _Ownership:
         counts = np.zeros(self.shards, np.int64)
         count_owners(cells, self.cells, self.shards, _WORD, owners, counts)
         ends = np.cumsum(counts)
-        places = np.empty(int(ends[-1]), self.place)
-        rows = scratch.array(places.size, np.int64)
-        sort_rows(cells, owners, self.shards, ends - counts, places, rows)
-        found = []
+        local_cells = np.empty(int(ends[-1]), self.place)
+        rows = scratch.array(local_cells.size, np.int64)
+        sort_rows(cells, owners, self.shards, ends - counts, local_cells, rows)
+        parts = []
         for start, stop in zip(ends - counts, ends, strict=True):
             chosen = rows[start:stop]
-            found.append((places[start:stop], *(column[chosen] for column in carried)))
-        return found
+            parts.append((local_cells[start:stop], *(column[chosen] for column in carried)))
+        return parts
 
     @property
     def place(self) -> type[np.int32] | type[np.int64]:
@@ -105,10 +105,10 @@ def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
     blocks = np.arange(-(-cells // shards), dtype=np.uint64)
     with np.errstate(over="ignore"):
         turned = rotation.py_func(blocks, _WORD).astype(np.int64)  # type: ignore[arg-type]
-    found: NDArray[np.int64] = blocks.astype(np.int64) * shards + (shard - turned) % shards
-    found = found[found < cells]
-    found.flags.writeable = False
-    return found
+    owned: NDArray[np.int64] = blocks.astype(np.int64) * shards + (shard - turned) % shards
+    owned = owned[owned < cells]
+    owned.flags.writeable = False
+    return owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +234,9 @@ class TableDivision(Division):
 
     def layout(self, shard: int) -> dict[str, FieldLayout]:
         """Return the fields with fewer tables on their first axis."""
-        places = self.places(shard)
+        indices = self.places(shard)
         return {
-            name: replace(field, shape=(places[name].size, *field.shape[1:])) if name in places else field
+            name: replace(field, shape=(indices[name].size, *field.shape[1:])) if name in indices else field
             for name, field in self.algorithm.layout().items()
         }
 
@@ -261,7 +261,7 @@ class TableDivision(Division):
 
     def shown(self, part: Any, source: Source) -> Any:
         """Return a copy with the noise of a release."""
-        values = {each.name: getattr(part, each.name) for each in fields(part)}
+        values = {field.name: getattr(part, field.name) for field in fields(part)}
         copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         shown = self.algorithm.state_type(**copied)
         self.algorithm.refresh(shown, source)
@@ -269,22 +269,22 @@ class TableDivision(Division):
 
     def join(self, parts: Sequence[Any], released: int) -> Any:
         """Put every table in its place; of parts that were refreshed differently often, the largest number counts."""
-        whole = self.algorithm.blank(np.arange(self.algorithm.tables))
+        state = self.algorithm.blank(np.arange(self.algorithm.tables))
         for shard, part in enumerate(parts):
-            places = self.places(shard)
+            indices = self.places(shard)
             for name in self.algorithm.layout():
-                if name in places:
-                    getattr(whole, name)[places[name]] = getattr(part, name)
+                if name in indices:
+                    getattr(state, name)[indices[name]] = getattr(part, name)
                 else:
-                    setattr(whole, name, max(getattr(whole, name), getattr(part, name)))
-        whole.released = released
-        return whole
+                    setattr(state, name, max(getattr(state, name), getattr(part, name)))
+        state.released = released
+        return state
 
     def cut(self, state: Any, shard: int) -> Any:
         """Return copies of a shard's tables."""
-        places = self.places(shard)
-        values = {each.name: getattr(state, each.name) for each in fields(state)}
-        cut = {name: value[places[name]] if name in places else value for name, value in values.items()}
+        indices = self.places(shard)
+        values = {field.name: getattr(state, field.name) for field in fields(state)}
+        cut = {name: value[indices[name]] if name in indices else value for name, value in values.items()}
         return self.algorithm.state_type(**{**cut, "released": 0})
 
 

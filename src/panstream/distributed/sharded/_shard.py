@@ -95,10 +95,11 @@ class Shard:
         self._check_whole()
         return self.step, [origin for _, origin in self.recent.values()], [*self.absorbed], [*self._states]
 
-    def apply(self, step: int, committed: int, kept: Collection[str], parts: Sequence[Part]) -> None:
+    def apply(self, step: int, committed: int, retained_producers: Collection[str], parts: Sequence[Part]) -> None:
         """Take batches in, each once, after starting those of its states that are missing; durable when this returns.
 
-        Batches up to step ``committed`` never come again and are forgotten, except those of the producers ``kept``.
+        Batches up to step ``committed`` never come again and are forgotten, except those of the producers
+        ``retained_producers``.
         """
         try:
             if self._did(step):
@@ -107,7 +108,7 @@ class Shard:
                 self.recent = {
                     producer: entry
                     for producer, entry in self.recent.items()
-                    if entry[0] > committed or producer in kept
+                    if entry[0] > committed or producer in retained_producers
                 }
                 for origins, opened, work in parts:
                     for name in opened:
@@ -216,7 +217,7 @@ class Shard:
         damaged = "the store holds something else than a shard's state"
         try:
             meta = json.loads(parts.pop("meta"))
-            found = (meta["number"], meta["shards"])
+            stored = (meta["number"], meta["shards"])
             self.step = meta["step"]
             if meta["format"] != _FORMAT:
                 raise ValueError
@@ -224,9 +225,9 @@ class Shard:
             self.absorbed = dict.fromkeys(meta["absorbed"])
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged(damaged) from None
-        if found != (self.number, self.shards):
+        if stored != (self.number, self.shards):
             raise StoreDamaged(
-                f"the store is that of shard {found[0]} of {found[1]}, not of shard {self.number} of {self.shards}"
+                f"the store is that of shard {stored[0]} of {stored[1]}, not of shard {self.number} of {self.shards}"
             )
         for name, data in parts.items():
             if query_of(name) in self._divisions:

@@ -52,12 +52,12 @@ class TableMessage:
                 cells += added[number]
         if not self.rows:
             return
-        several = len(self.slots) > 1
-        counts, columns = self.rows[0], self.rows[1 + several :]
-        for slot, chosen in by_slot(self.slots, np.flatnonzero(counts), self.rows[1] if several else None):
+        has_several_slots = len(self.slots) > 1
+        counts, columns = self.rows[0], self.rows[1 + has_several_slots :]
+        for slot, chosen in by_slot(self.slots, np.flatnonzero(counts), self.rows[1] if has_several_slots else None):
             with random() as source:
-                own = division.owned(shard)
-                division.algorithm.move(state_of(slot), own, (counts, *columns), chosen, source.scratch)
+                owned = division.owned(shard)
+                division.algorithm.move(state_of(slot), owned, (counts, *columns), chosen, source.scratch)
 
     def wipe(self) -> None:
         """Overwrite it, also where it came as memory that may not be written."""
@@ -143,10 +143,10 @@ class TableQueue:
         self.rows = []
 
     def _sums(self, slots: Sequence[Slot], shard: int) -> dict[str, NDArray[np.int32]]:
-        places, shapes = self.division.places(shard), self.division.shapes(shard)
-        found = {name: np.zeros((len(slots), *shape), np.int32) for name, shape in shapes.items()}
+        indices, shapes = self.division.places(shard), self.division.shapes(shard)
+        sums = {name: np.zeros((len(slots), *shape), np.int32) for name, shape in shapes.items()}
         for number, slot in enumerate(slots):
             if slot in self.sums:
-                for name, own in places.items():
-                    found[name][number] = getattr(self.sums[slot], name)[own]
-        return found
+                for name, owned in indices.items():
+                    sums[name][number] = getattr(self.sums[slot], name)[owned]
+        return sums

@@ -67,13 +67,13 @@ class Partition:
         from pyarrow import parquet
 
         metadata = parquet.read_metadata(file.path)
-        before = size = start = 0
+        rows_before = size = start = 0
         for group in range(metadata.num_row_groups):
             size += metadata.row_group(group).num_rows
             if size >= rows or group == metadata.num_row_groups - 1:
                 name = f"{file.name}#{start}-{group}"
-                yield cls(name=name, path=where, format="parquet", before=before, rows=size)
-                before, size, start = before + size, 0, group + 1
+                yield cls(name=name, path=where, format="parquet", before=rows_before, rows=size)
+                rows_before, size, start = rows_before + size, 0, group + 1
 
 
 def can_read_apart(config: Config) -> bool:
@@ -92,16 +92,16 @@ def tasks_of(
     apart = set(alone)
     tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
     task: list[Partition] = []
-    size, left = 0, sum(partition.rows for partition in partitions)
+    size, remaining = 0, sum(partition.rows for partition in partitions)
     for partition in partitions:
         if partition.name in apart:
-            left -= partition.rows
+            remaining -= partition.rows
             continue
         task.append(partition)
         size += partition.rows
-        if size >= min(max(LEAST_ROWS, left // (_SHARES * max(1, workers))), _MOST if large else LEAST_ROWS):
+        if size >= min(max(LEAST_ROWS, remaining // (_SHARES * max(1, workers))), _MOST if large else LEAST_ROWS):
             tasks.append(task)
-            left -= size
+            remaining -= size
             task, size = [], 0
     return [*tasks, task] if task else tasks
 
@@ -141,8 +141,8 @@ class _Cut:
 
     def wipe(self) -> None:
         """Overwrite all of it."""
-        for own in self.work:
-            wipe_messages(own)
+        for shard_work in self.work:
+            wipe_messages(shard_work)
         for total, events in self.totals.values():
             wipe(total)
             wipe(events)
@@ -166,23 +166,23 @@ class _Reader:
         """Return what every shard must do for the rows of a task."""
         task = list(partitions)
         rows = sum(partition.rows for partition in task) if table is None else table.num_rows
-        found = _Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
+        routed = _Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
         self._outgoing.expect(rows)
         try:
             for partition in task:
                 for batch in self._read(partition, table):
                     try:
-                        self._cut(batch, found)
+                        self._cut(batch, routed)
                     finally:
                         self.select.wipe()
                         batch.wipe()
-            self._outgoing.expect(max(0, found.rows - rows))  # of text, rows are only known now
-            found.work = self._outgoing.messages(self._slots)
+            self._outgoing.expect(max(0, routed.rows - rows))  # of text, rows are only known now
+            routed.work = self._outgoing.messages(self._slots)
         except BaseException:
             self._outgoing.wipe()
-            found.wipe()
+            routed.wipe()
             raise
-        return found
+        return routed
 
     def _read(self, partition: Partition, table: Any) -> Iterator[Rows]:
         if table is None and partition.format != "parquet":
@@ -213,17 +213,17 @@ class _Reader:
     def _stretch(self, partition: Partition, size: int) -> Iterator[Rows]:
         """Yield the rows of some row groups."""
         assert partition.path is not None
-        left = partition.rows
+        remaining = partition.rows
         file = ParquetFile(Path(partition.path), self.schema, rows=size, ahead=False)
         try:
             file.skip(partition.before)
             for piece in file.pieces():
-                first, rest = (piece, None) if len(piece) <= left else piece.split(left)
+                first, rest = (piece, None) if len(piece) <= remaining else piece.split(remaining)
                 if rest is not None:
                     rest.wipe()
                 yield first
-                left -= len(first)
-                if left <= 0:
+                remaining -= len(first)
+                if remaining <= 0:
                     return
         finally:
             file.close()
@@ -233,7 +233,7 @@ class _Reader:
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield from_arrow(batch, self.schema, owned=False)
 
-    def _cut(self, batch: Rows, found: _Cut) -> None:
+    def _cut(self, batch: Rows, routed: _Cut) -> None:
         rows = self.select(batch)
         useless = rows.bad
         if rows.times is not None:
@@ -246,7 +246,7 @@ class _Reader:
             for prepared in query.prepare(rows, rows.queries[name], usable, None):
                 for slot, checked in prepared.batches:
                     if name in self.whole:
-                        total, events = found.totals[name]
+                        total, events = routed.totals[name]
                         total[slot[1]] += checked.total
                         events[slot[1]] += checked.events
                     else:
@@ -255,9 +255,9 @@ class _Reader:
         numbers = batch.numbers(skipped).tolist()
         if numbers and self.config.stream.on_bad_row == "stop":
             raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
-        found.rows += len(batch)
-        found.skipped_count += len(numbers)
-        found.skipped += numbers[: max(0, MOST_NUMBERS - len(found.skipped))]
+        routed.rows += len(batch)
+        routed.skipped_count += len(numbers)
+        routed.skipped += numbers[: max(0, MOST_NUMBERS - len(routed.skipped))]
 
 
 def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

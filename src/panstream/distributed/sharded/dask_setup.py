@@ -33,15 +33,15 @@ def security_of(address: str, role: Role) -> Any:
         )
     from distributed import Security
 
-    found = Security(require_encryption=True)  # type: ignore[no-untyped-call]
-    known = found.get_tls_config_for_role(role)  # type: ignore[no-untyped-call]
+    security = Security(require_encryption=True)  # type: ignore[no-untyped-call]
+    tls_config = security.get_tls_config_for_role(role)  # type: ignore[no-untyped-call]
     for name in ("ca_file", "cert"):
-        if not known[name]:
+        if not tls_config[name]:
             raise InvalidParameter(f"tls:// needs certificates: give {_settings(role)} (docs/howto/cluster.md)")
     for name in ("ca_file", "cert", "key"):
-        if known[name] and "\n" not in known[name] and not Path(known[name]).is_file():
-            raise InvalidParameter(f"distributed.comm.tls: there is no {name.replace('_', '-')} {known[name]!r}")
-    return found
+        if tls_config[name] and "\n" not in tls_config[name] and not Path(tls_config[name]).is_file():
+            raise InvalidParameter(f"distributed.comm.tls: there is no {name.replace('_', '-')} {tls_config[name]!r}")
+    return security
 
 
 def check_client(client: Any) -> None:
@@ -104,8 +104,8 @@ async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None
     from distributed.utils import get_ip
 
     security = security_of(scheduler, "worker")
-    own = _host_of(scheduler)
-    host = listen or (own if security is None else get_ip(own))  # type: ignore[no-untyped-call]
+    local_host = _host_of(scheduler)
+    host = listen or (local_host if security is None else get_ip(local_host))  # type: ignore[no-untyped-call]
     if security is None and not is_loopback(host):
         raise InvalidParameter(
             f"listen must be a loopback address without TLS, got {host!r}: whoever can connect to a plain Dask port "

@@ -57,23 +57,23 @@ def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any]
     Errors come back as words: an exception would carry rows in its traceback.
     """
     try:
-        found = plan.reader().cut(task, table)
+        routed = plan.reader().cut(task, table)
     except PanstreamError as error:
         return _Ingested(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
     except Exception as error:
         return _Ingested(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
     try:
         names = [partition.name for partition in task]
-        started = [_start(actors.get(shard), (names, own)) for shard, own in enumerate(found.work)]
+        started = [_start(actors.get(shard), (names, shard_work)) for shard, shard_work in enumerate(routed.work)]
         _let_others_read(actors)
         lost = [shard for shard, future in enumerate(started) if not _acknowledged(future)]
-        totals = [(name, total.copy(), events.copy()) for name, (total, events) in found.totals.items()]
+        totals = [(name, total.copy(), events.copy()) for name, (total, events) in routed.totals.items()]
         answer = _Ingested(totals=[] if lost else totals, lost=lost)
-        answer.counts[:] = found.rows, found.skipped_count
-        answer.skipped[: len(found.skipped)] = found.skipped
+        answer.counts[:] = routed.rows, routed.skipped_count
+        answer.skipped[: len(routed.skipped)] = routed.skipped
         return answer
     finally:
-        found.wipe()
+        routed.wipe()
 
 
 def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: str) -> _Ingested:
@@ -108,9 +108,9 @@ def _told(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
     patience = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
 
     async def call() -> Any:
-        given = [to_serialize(each) for each in ("absorb", arguments)]  # type: ignore[no-untyped-call]
+        serialized = [to_serialize(argument) for argument in ("absorb", arguments)]  # type: ignore[no-untyped-call]
         answer = await asyncio.wait_for(
-            worker.rpc(address).actor_execute(function="call", actor=key, args=given, kwargs={}), patience
+            worker.rpc(address).actor_execute(function="call", actor=key, args=serialized, kwargs={}), patience
         )
         return answer["result"] if answer["status"] == "OK" else ("failed", "")
 
@@ -213,8 +213,8 @@ def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         name = task[0].name
-        made = delayed(_ingest_frame, pure=False)(by_name[name], plan, _addresses(actors), name)
-        return client.compute(made, optimize_graph=True, retries=0)
+        delayed_task = delayed(_ingest_frame, pure=False)(by_name[name], plan, _addresses(actors), name)
+        return client.compute(delayed_task, optimize_graph=True, retries=0)
 
     def here(task: Task, actors: Actors) -> _Ingested:
         return _ingest_frame(by_name[task[0].name].compute(scheduler="sync"), plan, actors, task[0].name)
@@ -234,7 +234,7 @@ def feed_files(
     def here(task: Task, actors: Actors) -> _Ingested:
         return _ingest(plan, task, actors)
 
-    large = not any(rows_travel(each.algorithm, link.shards, LEAST_ROWS) for each in engine.plans)
+    large = not any(rows_travel(plan.algorithm, link.shards, LEAST_ROWS) for plan in engine.plans)
     fresh = [partition for partition in partitions if not engine.seen_apart(partition.name)]
     tasks = tasks_of(fresh, link.shards, large=large, alone=engine.begun_apart())
     return _feed_tasks(engine, link, tasks, submit, here, tick)
@@ -262,7 +262,9 @@ def _feed_tasks(
                 # Workers that cannot reach each other may both reach us.
                 future = submit(client, task, actors) if first else here(task, actors)
             running.append((task, future))
-        task, future = running.pop(next((place for place, (_, each) in enumerate(running) if _is_done(each)), 0))
+        task, future = running.pop(
+            next((index for index, (_, task_future) in enumerate(running) if _is_done(task_future)), 0)
+        )
         result = _result(future)
         if result is None or result.lost:
             for shard in () if result is None else result.lost:
@@ -297,8 +299,8 @@ def _result(future: Any) -> _Ingested | None:
     if future is None or isinstance(future, _Ingested):
         return future
     try:
-        found: _Ingested = future.result()
-        return found
+        result: _Ingested = future.result()
+        return result
     except (Exception, CancelledError):
         return None
     finally:
@@ -314,9 +316,9 @@ def _files_of(frame: Any, columns: Sequence[str]) -> list[InputFile] | None:
     if expression.operand("filters") or expression.operand("_partitions") is not None:
         return None
     if kind == "ReadParquetFSSpec":
-        known = expression._dataset_info
-        local = type(known["fs"]).__name__ == "LocalFileSystem"
-        schema, files = known["physical_schema"], list(known["ds"].files)
+        dataset_info = expression._dataset_info
+        local = type(dataset_info["fs"]).__name__ == "LocalFileSystem"
+        schema, files = dataset_info["physical_schema"], list(dataset_info["ds"].files)
     else:
         local = type(expression.fs).__name__ == "LocalFileSystem"
         fragments = expression.fragments

@@ -14,24 +14,30 @@ from panstream.engine.planner.query_plan import QueryPlan
 
 def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, and the cost of that against the alternative."""
-    found = []
+    lines = []
     for plan in plans:
         entry: dict[str, Any] = {"name": plan.config.name, "divided": is_divided(plan.algorithm)}
         if isinstance(plan.algorithm, Divisible):
-            whole = plan.algorithm.cells
-            cells = -(-whole // shards)
-            entry |= {"cells": whole, "cells_per_shard": cells, "extra_noise": 0.0}
+            cell_count = plan.algorithm.cells
+            cells = -(-cell_count // shards)
+            entry |= {"cells": cell_count, "cells_per_shard": cells, "extra_noise": 0.0}
             entry["why"] = (
-                f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, "
+                f"each of {shards} shards owns about {cells:,} of {cell_count:,} cells: same law as on one machine, "
                 "no extra noise"
             )
         elif isinstance(plan.algorithm, DivisibleTables):
             division = TableDivision(plan.algorithm, shards)
-            own = [division.cells(shard) for shard in range(shards)]
+            cells_by_shard = [division.cells(shard) for shard in range(shards)]
             row = sum(kind.itemsize for kind in plan.algorithm.columns)
-            entry |= {"cells": sum(own), "cells_per_shard": max(own), "extra_noise": 0.0, "row_bytes": row}
+            entry |= {
+                "cells": sum(cells_by_shard),
+                "cells_per_shard": max(cells_by_shard),
+                "extra_noise": 0.0,
+                "row_bytes": row,
+            }
             entry["why"] = (
-                f"each of {shards} shards owns whole tables, at most {max(own):,} of {sum(own):,} cells: same law as "
+                f"each of {shards} shards owns whole tables, at most {max(cells_by_shard):,} of "
+                f"{sum(cells_by_shard):,} cells: same law as "
                 "on one machine, no extra noise\n"
                 f"every shard is sent all names, {row} bytes a row, or the sums of its cells where that is less"
             )
@@ -45,5 +51,5 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
                 f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the "
                 f"variance, {math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"
             )
-        found.append(entry)
-    return found
+        lines.append(entry)
+    return lines

@@ -29,7 +29,7 @@ def feed(
 ) -> Fed:
     """Feed files: by the workers where no query needs the rows in order, else from here."""
     config, link = engine.config, engine.link
-    if any("://" in given for given in inputs):
+    if any("://" in path for path in inputs):
         raise NotSupported(
             "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
         )
@@ -66,20 +66,22 @@ def engines(
         if address is None:
             if workers is None or not 1 <= workers <= 256:
                 raise InvalidParameter(f"workers must be in 1..256, got workers={workers}")
-            place, how = stack.enter_context(local_cluster(workers)), {}
+            scheduler, how = stack.enter_context(local_cluster(workers)), {}
         else:
-            place, how = address, {"timeout": 10, "security": security_of(address, "client")}
+            scheduler, how = address, {"timeout": 10, "security": security_of(address, "client")}
 
         def connect() -> Any:
-            return Client(place, direct_to_workers=True, **how)  # type: ignore[no-untyped-call]
+            return Client(scheduler, direct_to_workers=True, **how)  # type: ignore[no-untyped-call]
 
         with connect() as first:
             if address is not None:
                 first.wait_for_workers(workers or 1, timeout=60)
             count = len(first.ncores())
-        known = None if config.directory is None else stored_shards(config.directory)
+        old_shard_count = None if config.directory is None else stored_shards(config.directory)
 
         def opened(**more: Any) -> ClusterEngine:
-            return ClusterEngine(config, DaskLink(connect, shards or known or count, tell=tell), **options, **more)
+            return ClusterEngine(
+                config, DaskLink(connect, shards or old_shard_count or count, tell=tell), **options, **more
+            )
 
         yield opened

@@ -59,14 +59,14 @@ def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield one row: which cells the partition's rows touch."""
     import pyarrow as pa
 
-    whole = np.zeros(algorithm.cells, np.uint8)
+    touched = np.zeros(algorithm.cells, np.uint8)
     for batch in batches:
         checked = algorithm.batch(batch.column(0).drop_null())
         with Scratch() as scratch:
-            algorithm.mark(checked, whole, scratch)
+            algorithm.mark(checked, touched, scratch)
         checked.wipe()
-    cells = packed(whole).tobytes()
-    whole.fill(0)
+    cells = packed(touched).tobytes()
+    touched.fill(0)
     yield pa.RecordBatch.from_arrays([pa.array([cells], pa.binary())], ["cells"])
 
 

@@ -88,12 +88,12 @@ def dealt_to(task: Task, work: Work, body: NDArray[np.uint8]) -> dict[str, Dealt
     names = sorted(rules) if task.kind == "rows" else sorted(task.answered)
     sizes = [rules[name].dealt_size(answers=task.kind == "answers") for name in names]
     parts = _cut(body, sizes, "what was dealt does not fit the states that this machine holds")
-    found: dict[str, Dealt] = {}
-    for name, given in zip(names, parts, strict=True):
-        part = work.source.scratch.array(given.size)
-        part[:] = given
-        found[name] = rules[name].dealt_answer(part) if task.kind == "answers" else rules[name].dealt(part)
-    return found
+    dealt: dict[str, Dealt] = {}
+    for name, message in zip(names, parts, strict=True):
+        part = work.source.scratch.array(message.size)
+        part[:] = message
+        dealt[name] = rules[name].dealt_answer(part) if task.kind == "answers" else rules[name].dealt(part)
+    return dealt
 
 
 def _cut(body: NDArray[np.uint8], sizes: Sequence[int], refused: str) -> list[NDArray[np.uint8]]:
@@ -132,9 +132,9 @@ def reconstruct(shares: Mapping[str, Share], body: NDArray[np.uint8]) -> dict[tu
     refused = "the other machine sent something that does not belong to this step"
     other_parts = _cut(body, [part.nbytes for part in own_parts], refused)
     opened = {}
-    for (name, number), own, data in zip(answers, own_parts, other_parts, strict=True):
+    for (name, number), local_part, data in zip(answers, own_parts, other_parts, strict=True):
         ring = shares[name].rule.ring
         total = ring.from_bytes(data)
-        ring.add(total, own)
+        ring.add(total, local_part)
         opened[name, number] = ring.centred(total)
     return opened

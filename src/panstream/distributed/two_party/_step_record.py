@@ -99,5 +99,5 @@ def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held,
         state: [(number, opened, step) for number, opened, step in entries]
         for state, entries in meta["answers"].items()
     }
-    known = frozenset(meta["known"])
-    return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known), shares
+    known_kinds = frozenset(meta["known"])
+    return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known_kinds), shares

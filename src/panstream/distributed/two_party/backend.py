@@ -86,8 +86,8 @@ class SharedBackend:
 
     def _note_answers(self, opened: Mapping[str, Any]) -> None:
         for name, entries in opened.items():
-            known = self._answers.setdefault(name, {})
-            known |= {int(number): list(numbers) for number, numbers in entries}
+            cached = self._answers.setdefault(name, {})
+            cached |= {int(number): list(numbers) for number, numbers in entries}
 
     def _caught_up(self, line: Line, *, begins: bool = False) -> dict[str, Any]:
         """Follow steps that the machines took by themselves, to blind their shares; return what the first one says.
@@ -144,8 +144,8 @@ class SharedBackend:
         name = label(query, slot)
         if name not in self._stored:
             raise StoreError(f"the machines hold no shares of {query!r}: their directories are missing, or others")
-        own = {} if statistic is None else codec.read_header(Elsewhere(0, 0).to_bytes(statistic))[0]
-        same = header["parameters"] == own.get("parameters")
+        expected_header = {} if statistic is None else codec.read_header(Elsewhere(0, 0).to_bytes(statistic))[0]
+        same = header["parameters"] == expected_header.get("parameters")
         return self._opened(name, statistic if same else None, record.released)
 
     def _opened(self, name: str, statistic: Any, released: int) -> _SharedState:
@@ -216,10 +216,10 @@ class SharedBackend:
 
     def prepare_answer(self, name: str, number: int) -> None:
         """Have the ``number``-th answer of a state drawn in this step, unless an earlier step has committed it."""
-        known = self._answers.get(name, {})
-        if number in known:
+        cached = self._answers.get(name, {})
+        if number in cached:
             return
-        if known and max(known) > number:
+        if cached and max(cached) > number:
             raise StoreError("the machines have given more answers than the front end knows of")
         self._turn("rows")
         prepared = self._turn("answers", answered=[name])["prepared"][name]
@@ -276,8 +276,8 @@ class SharedBackend:
                 if task.kind == "rows":
                     dense = {name: rule.nothing() for name, rule in self._rules.items() if name not in self._changes}
                     dense |= {
-                        name: each.dense(change, source, fresh=name in task.started)
-                        for name, (each, change) in self._changes.items()
+                        name: statistic.dense(change, source, fresh=name in task.started)
+                        for name, (statistic, change) in self._changes.items()
                     }
                 dealt = deal(task, self._rules, dense, *(Keystream(seed, source.scratch) for seed in seeds))
                 arrays = [array for name in sorted(dealt) for array in dealt[name]]
@@ -340,5 +340,5 @@ class _SharedState:
 
 
 def _wipe_all(changes: Iterable[Dealt]) -> None:
-    for array in (each for change in changes for each in change):
+    for array in (column for change in changes for column in change):
         wipe(array)

@@ -29,7 +29,7 @@ class Agreement:
         except ValueError:
             raise MachineError("the other machine sent no key") from None
         derived = HKDF(hashes.SHA256(), 32, salt, _LABEL + about).derive(secret)
-        found = np.frombuffer(derived, np.uint8).copy()
-        for each in (secret, derived):
-            wipe_bytes(each)
-        return found
+        key = np.frombuffer(derived, np.uint8).copy()
+        for secret_bytes in (secret, derived):
+            wipe_bytes(secret_bytes)
+        return key

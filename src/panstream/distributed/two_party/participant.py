@@ -103,8 +103,8 @@ class Machine:
                 raise MachineError("this machine gave its state up: start it again")
             if header.get("stream") != self.stream:
                 raise MachineError(f"this machine belongs to stream {self.stream!r}, not to {header.get('stream')!r}")
-            found: bytearray = verb(header, body)
-            return found
+            response: bytearray = verb(header, body)
+            return response
         except PanstreamError as error:
             return pack({"refused": str(error)})
         except (KeyError, TypeError, ValueError):
@@ -184,19 +184,19 @@ class Machine:
         """Exchange masked shares with the second machine, and end the round; after the last, decide."""
         assert self._peer is not None
         assert work.sent is not None
-        own = Agreement()
+        agreement = Agreement()
         last = bool(header["last"])
         about = {name: header.get(name) for name in ("step", "attempt", "round", "last", "idle")}
-        message = pack({"verb": "exchange", "stream": self.stream, "public": own.public, **about}, [work.sent])
+        message = pack({"verb": "exchange", "stream": self.stream, "public": agreement.public, **about}, [work.sent])
         with asked(self._peer, message) as (reply, body):
-            key = own.key(reply["public"], own.public + reply["public"], self._about(work))
+            key = agreement.key(reply["public"], agreement.public + reply["public"], self._about(work))
             try:
-                after = work.party.close(body, Keystream(key, work.source.scratch))
+                step_result = work.party.close(body, Keystream(key, work.source.scratch))
             finally:
                 wipe(key)
                 wipe(work.sent)
-        work.end_round(after)
-        prepared = {name: after.shares[name].released for name in after.answers}
+        work.end_round(step_result)
+        prepared = {name: step_result.shares[name].released for name in step_result.answers}
         opened: dict[str, list[Any]] = {}
         if last:
             self._decide(header, work)
@@ -213,15 +213,15 @@ class Machine:
             work = self._going_on(header)
             if work.sent is None:
                 raise MachineError("the front end did not tell this machine of the round")
-            own = Agreement()
-            key = own.key(header["public"], header["public"] + own.public, self._about(work))
+            agreement = Agreement()
+            key = agreement.key(header["public"], header["public"] + agreement.public, self._about(work))
             try:
-                after = work.party.close(body, Keystream(key, work.source.scratch))
-                message = pack({"public": own.public}, [work.sent])
+                step_result = work.party.close(body, Keystream(key, work.source.scratch))
+                message = pack({"public": agreement.public}, [work.sent])
             finally:
                 wipe(key)
                 wipe(work.sent)
-            work.end_round(after)
+            work.end_round(step_result)
             if header["last"]:
                 held = Held(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
                 self._pending = held, work.party.shares
@@ -237,10 +237,10 @@ class Machine:
         origins = {str(name): int(sequence) for name, sequence in dict(header["origins"]).items()}
         committed = int(header["committed"])
         self._held = self._held.after(work.step, work.attempt, work.held_kinds(), origins, committed=committed)
-        before, self._party.shares = self._party.shares, work.party.shares
+        old_shares, self._party.shares = self._party.shares, work.party.shares
         self._work, self.reserved = None, False
         self._commit()
-        for share in before.values():
+        for share in old_shares.values():
             share.wipe()
         if prepared_answers(self._party.shares):
             self._open_answers()
@@ -270,8 +270,8 @@ class Machine:
     def _ask_other(self, verb: str) -> contextlib.AbstractContextManager[tuple[dict[str, Any], NDArray[np.uint8]]]:
         """Tell the second machine which of its shares count, and ask it for something."""
         assert self._peer is not None
-        place = {"step": self._held.step, "attempt": self._held.attempt}
-        return asked(self._peer, pack({"verb": verb, "stream": self.stream, **place}))
+        position = {"step": self._held.step, "attempt": self._held.attempt}
+        return asked(self._peer, pack({"verb": verb, "stream": self.stream, **position}))
 
     def _settle(self, step: int, attempt: int) -> None:
         if self._pending is not None:
@@ -307,9 +307,9 @@ class Machine:
         return self._work
 
     def _going_on(self, header: dict[str, Any]) -> Work:
-        work, place = self._work, (int(header["step"]), int(header["attempt"]), int(header["round"]))
-        if work is None or (work.step, work.attempt, work.round) != place:
-            raise MachineError(f"round {place[2]} of step {place[0]}, try {place[1]}, is not under way here")
+        work, position = self._work, (int(header["step"]), int(header["attempt"]), int(header["round"]))
+        if work is None or (work.step, work.attempt, work.round) != position:
+            raise MachineError(f"round {position[2]} of step {position[0]}, try {position[1]}, is not under way here")
         return work
 
     def _abandon(self) -> None:

@@ -25,12 +25,12 @@ def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = 
     from panstream.distributed.two_party.https import HttpsLink
     from panstream.primitives.mutual_tls import Identity
 
-    given = config.two_party
-    if given is None:
+    two_party = config.two_party
+    if two_party is None:
         raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
     if link is None:
-        identity = Identity(certificate=given.certificate, key=given.key, authority=given.authority)
-        link = HttpsLink((config.stream.machines[0], config.stream.machines[1]), given.names, identity)
+        identity = Identity(certificate=two_party.certificate, key=two_party.key, authority=two_party.authority)
+        link = HttpsLink((config.stream.machines[0], config.stream.machines[1]), two_party.names, identity)
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=zero_noise)}
     backend = SharedBackend(link, config.stream.name, statistics)
     return Engine(config, backend=backend, zero_noise=zero_noise, **options)

@@ -36,7 +36,7 @@ def _key(read: _Reader, default: Any = None) -> Any:
 
 
 def _keys(config: type[Any]) -> dict[str, _Reader]:
-    return {each.name: each.metadata["read"] for each in fields(config) if each.metadata}
+    return {option.name: option.metadata["read"] for option in fields(config) if option.metadata}
 
 
 def _given(section: Section, config: type[Any]) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def _duration_or(word: str, meaning: float | None) -> _Reader:
 
 
 def _universe(section: Section, key: str) -> Any:
-    given = section.values[key]
-    return tuple(given) if isinstance(given, list) else section.whole(key, 1, 1 << 62)
+    value = section.values[key]
+    return tuple(value) if isinstance(value, list) else section.whole(key, 1, 1 << 62)
 
 
 def _not_negative(section: Section, key: str) -> float:
@@ -219,9 +219,11 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     tables = top.optional("query", list)
     if not tables:
         raise ConfigError("at least one [[query]] is needed")
-    asked = [_queries(table, stream, lookups, number, base) for number, table in enumerate(tables, start=1)]
-    queries = tuple(query for _, found in asked for query in found)
-    names = [query.name for query in queries] + [statement.name for statement, found in asked if len(found) > 1]
+    statement_queries = [_queries(table, stream, lookups, number, base) for number, table in enumerate(tables, start=1)]
+    queries = tuple(query for _, part_queries in statement_queries for query in part_queries)
+    names = [query.name for query in queries] + [
+        statement.name for statement, part_queries in statement_queries if len(part_queries) > 1
+    ]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two queries are named {name!r}")
@@ -229,17 +231,17 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     directory = store.optional("directory", str)
     if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
         raise ConfigError('[stream] machines need [store] directory, and durability = "batch": their steps are durable')
-    kept = _given(store, Config)
+    store_options = _given(store, Config)
     return Config(
         stream=stream,
         queries=queries,
-        statements=tuple(statement for statement, _ in asked),
+        statements=tuple(statement for statement, _ in statement_queries),
         lookups=lookups,
         directory=None if directory is None else base / directory,
         sink=read_sink(top, base, directory),
         two_party=read_two_party(top, stream.machines, base),
-        web=read_web(top, stream.columns, stream.user, kept.get("step")),
-        **kept,
+        web=read_web(top, stream.columns, stream.user, store_options.get("step")),
+        **store_options,
     )
 
 
@@ -255,16 +257,16 @@ def _stream(section: Section) -> StreamConfig:
             raise ConfigError(f"[stream.columns] {column}: type must be one of {', '.join(COLUMN_TYPES)}")
     if not columns:
         raise ConfigError("[stream.columns] must declare at least one column")
-    given = _given(section, StreamConfig)
+    options = _given(section, StreamConfig)
     for role in ("user", "time", "weight"):
-        if given.get(role, next(iter(columns))) not in columns:
-            raise ConfigError(f"[stream] {role}: column {given[role]!r} is not declared in [stream.columns]")
-    time, weight = given.get("time"), given.get("weight")
+        if options.get(role, next(iter(columns))) not in columns:
+            raise ConfigError(f"[stream] {role}: column {options[role]!r} is not declared in [stream.columns]")
+    time, weight = options.get("time"), options.get("weight")
     if time is not None and columns[time] not in ("timestamp", "date", "int"):
         raise ConfigError(f"[stream] time: column {time!r} must be a timestamp, a date or an int of seconds")
     if weight is not None and columns[weight] != "int":
         raise ConfigError(f"[stream] weight: column {weight!r} must be an int")
-    if len(given.get("delimiter", ",").encode()) != 1:
+    if len(options.get("delimiter", ",").encode()) != 1:
         raise ConfigError("[stream] delimiter must be one character of ASCII")
     budget = section.optional("budget", dict, {})
     for unit, limit in budget.items():
@@ -276,25 +278,25 @@ def _stream(section: Section) -> StreamConfig:
         name=section.required("name", str),
         columns=dict(columns),
         budget={unit: float(limit) for unit, limit in budget.items()},
-        derived=_derived(section, columns, given.get("user")),
-        **given,
+        derived=_derived(section, columns, options.get("user")),
+        **options,
     )
 
 
 def _derived(section: Section, columns: Mapping[str, str], user: str | None) -> dict[str, str]:
     derived: dict[str, str] = section.optional("derived", dict, {})
     for name, text in derived.items():
-        place = f"[stream.derived] {name}"
+        label = f"[stream.derived] {name}"
         if name in columns:
-            raise ConfigError(f"{place}: a column of this name is declared")
+            raise ConfigError(f"{label}: a column of this name is declared")
         if not isinstance(text, str):
-            raise ConfigError(f"{place} must be an expression in SQL")
-        _checked_sql(place, partial(check_derived, name, text, columns, user, derived))
+            raise ConfigError(f"{label} must be an expression in SQL")
+        _checked_sql(label, partial(check_derived, name, text, columns, user, derived))
     return derived
 
 
-def _checked_sql(place: str, read: Callable[[], _T]) -> _T:
-    return translated(read, SqlRefused, lambda error: ConfigError(f"{place}: {error}"))
+def _checked_sql(label: str, read: Callable[[], _T]) -> _T:
+    return translated(read, SqlRefused, lambda error: ConfigError(f"{label}: {error}"))
 
 
 def _queries(
@@ -319,20 +321,20 @@ def _queries(
     )
     if section.has("horizon") and section.has("releases") and not section.has("every"):
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
-    name, several = section.required("name", str), len(select.parts) > 1
-    groups, given, bounds = _groups(section, select, base), _given(section, QueryConfig), _bounds(section)
+    name, has_several_parts = section.required("name", str), len(select.parts) > 1
+    groups, options, bounds = _groups(section, select, base), _given(section, QueryConfig), _bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
     if unused:
         raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
     queries = tuple(
         QueryConfig(
-            name=f"{name}.{part.outputs[0].name}" if several else name,
+            name=f"{name}.{part.outputs[0].name}" if has_several_parts else name,
             sql=statement,
             parsed=part,
-            epsilon=down(share(epsilon, len(select.parts))) if several else epsilon,
+            epsilon=down(share(epsilon, len(select.parts))) if has_several_parts else epsilon,
             statement=name,
             groups=groups,
-            **{**given, **_part_bounds(part, bounds, given)},
+            **{**options, **_part_bounds(part, bounds, options)},
         )
         for part in select.parts
     )
@@ -341,13 +343,13 @@ def _queries(
 
 def _bounds(section: Section) -> dict[str, tuple[float, float]]:
     """Return the ends of values that have ends of their own."""
-    found = {}
+    column_bounds = {}
     for name, ends in section.optional("bounds", dict, {}).items():
         numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
         if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
             raise ConfigError(f"{section.place}: bounds.{name} must be two numbers, the lower one first")
-        found[name] = (float(ends[0]), float(ends[1]))
-    return found
+        column_bounds[name] = (float(ends[0]), float(ends[1]))
+    return column_bounds
 
 
 def _bounded(part: ParsedQuery) -> list[str]:
@@ -356,12 +358,12 @@ def _bounded(part: ParsedQuery) -> list[str]:
 
 
 def _part_bounds(
-    part: ParsedQuery, bounds: Mapping[str, tuple[float, float]], given: Mapping[str, Any]
+    part: ParsedQuery, bounds: Mapping[str, tuple[float, float]], options: Mapping[str, Any]
 ) -> dict[str, float]:
-    own = part.bounds or next((bounds[word] for word in _bounded(part) if word in bounds), None)
-    if own is None and "lower" not in given and "upper" not in given:
-        own = part.literal_bounds
-    return {} if own is None else {"lower": own[0], "upper": own[1]}
+    part_bounds = part.bounds or next((bounds[word] for word in _bounded(part) if word in bounds), None)
+    if part_bounds is None and "lower" not in options and "upper" not in options:
+        part_bounds = part.literal_bounds
+    return {} if part_bounds is None else {"lower": part_bounds[0], "upper": part_bounds[1]}
 
 
 def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any, ...]]:
@@ -379,12 +381,12 @@ def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any
         raise ConfigError(
             f"{section.place}: delta and max_item_bytes are for GROUP BY a key whose values are not listed"
         )
-    found = {}
+    group_keys = {}
     for key, values in declared.items():
         if isinstance(values, dict):
             listed = Section(f"{section.place}: groups.{key}", values, {"file"})
             values = listed_keys(base / listed.required("file", str), key, listed.place)
         if not isinstance(values, list) or not values or len(set(map(repr, values))) != len(values):
             raise ConfigError(f"{section.place}: groups.{key} must list different keys")
-        found[key] = tuple(values)
-    return found
+        group_keys[key] = tuple(values)
+    return group_keys

@@ -44,7 +44,7 @@ class KafkaAddress:
         'north'
         """
         parts = urlsplit(url)
-        topic, options = parts.path[1:], {name: given[-1] for name, given in parse_qs(parts.query).items()}
+        topic, options = parts.path[1:], {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if "@" in parts.netloc:
             raise InvalidParameter(f"credentials for Kafka go into the file of ?config=FILE, or {PASSWORD}")
         if parts.scheme != "kafka" or not parts.netloc or _TOPIC.fullmatch(topic) is None:
@@ -66,10 +66,10 @@ class KafkaAddress:
 
     def settings(self) -> dict[str, Any]:
         """Return the client's settings: how to connect, from the file, and silence."""
-        found: dict[str, Any] = {} if self.config is None else _read(self.config)
+        client_settings: dict[str, Any] = {} if self.config is None else _read(self.config)
         if PASSWORD in os.environ:
-            found["sasl.password"] = os.environ[PASSWORD]
-        return {**found, "bootstrap.servers": self.servers, "client.id": "panstream", "log_level": 0}
+            client_settings["sasl.password"] = os.environ[PASSWORD]
+        return {**client_settings, "bootstrap.servers": self.servers, "client.id": "panstream", "log_level": 0}
 
 
 def _read(path: str) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _read(path: str) -> dict[str, str]:
         OSError,
         lambda error: FeedError(f"config of the Kafka address cannot be read: {error.strerror}"),
     )
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -89,8 +89,8 @@ def _read(path: str) -> dict[str, str]:
                 f"config of the Kafka address, line {number}: only settings of the connection are taken, as name = "
                 f"value; their names begin with {', '.join(_ALLOWED)}"
             )
-        found[name] = value
-    return found
+        properties[name] = value
+    return properties
 
 
 def topic_compression(address: KafkaAddress, consumer: Any, timeout: float) -> str | None:

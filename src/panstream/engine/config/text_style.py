@@ -50,10 +50,10 @@ def check_encoding(encoding: str) -> Encoding:
         InvalidParameter: it is none of those that can be read.
     """
     names = {"cp1252": "windows-1252", "iso-8859-1": "latin-1", "latin1": "latin-1", "utf8": "utf-8", "utf16": "utf-16"}
-    found = names.get(encoding.lower().replace("_", "-"), encoding.lower().replace("_", "-"))
-    if found not in get_args(Encoding):
+    normalized = names.get(encoding.lower().replace("_", "-"), encoding.lower().replace("_", "-"))
+    if normalized not in get_args(Encoding):
         raise InvalidParameter(f"encoding must be one of {', '.join(get_args(Encoding))}, got {encoding!r}")
-    return found  # type: ignore[return-value]
+    return normalized  # type: ignore[return-value]
 
 
 def date_formats_of(value: str | Sequence[str] | None) -> tuple[str, ...]:

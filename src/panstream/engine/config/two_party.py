@@ -22,10 +22,10 @@ class TwoPartyConfig:
 
 def cells_of(top: Section) -> Literal["exact", "noisy"]:
     """Return whether the cells under the shares are exact, or noisy as on one machine."""
-    given = top.optional("two_party", dict, {}).get("cells", "exact")
-    if given not in ("exact", "noisy"):
-        raise ConfigError(f'[two_party] cells must be "exact" or "noisy", got {given!r}')
-    return "noisy" if given == "noisy" else "exact"
+    cells = top.optional("two_party", dict, {}).get("cells", "exact")
+    if cells not in ("exact", "noisy"):
+        raise ConfigError(f'[two_party] cells must be "exact" or "noisy", got {cells!r}')
+    return "noisy" if cells == "noisy" else "exact"
 
 
 def read_two_party(top: Section, machines: tuple[str, ...], base: Path) -> TwoPartyConfig | None:

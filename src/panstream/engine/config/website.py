@@ -85,16 +85,16 @@ def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: fl
     section = Section("[web]", top.required("web", dict), {"site", "source", "origins", "trusted_proxies"})
     site = checked_site(section.required("site", str))
     source: Source = section.choice("source", get_args(Source)) or "beacon"
-    origins = tuple(str(each).lower() for each in section.optional("origins", list, list(origins_of(site))))
+    origins = tuple(str(origin).lower() for origin in section.optional("origins", list, list(origins_of(site))))
     for origin in origins:
         if _ORIGIN.fullmatch(origin) is None:
             raise ConfigError(f"[web] origins must be such as https://example.org, got {origin!r}")
-    proxies = tuple(checked_network(str(each)) for each in section.optional("trusted_proxies", list, []))
+    proxies = tuple(checked_network(str(proxy)) for proxy in section.optional("trusted_proxies", list, []))
     if source == "beacon":
         for name, kind in stream.items():
             if BEACON.get(name) != kind:
-                known = ", ".join(f"{column} ({of})" for column, of in BEACON.items())
-                raise ConfigError(f"[stream.columns] {name}: a beacon has the columns {known}")
+                column_names = ", ".join(f"{column} ({of})" for column, of in BEACON.items())
+                raise ConfigError(f"[stream.columns] {name}: a beacon has the columns {column_names}")
         if user not in (None, "visitor"):
             raise ConfigError("[stream] user must be visitor, the one column of a beacon that tells visitors apart")
         if step == 0.0:

@@ -41,7 +41,11 @@ def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
     if len(plan.outputs) == 1:
         return _errors_of(plan, plan.outputs[0])
-    return [(f"{output.name}, {at}", error) for output in plan.outputs for at, error in _errors_of(plan, output)]
+    return [
+        (f"{output.name}, {size_label}", error)
+        for output in plan.outputs
+        for size_label, error in _errors_of(plan, output)
+    ]
 
 
 def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
@@ -54,8 +58,8 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
     if isinstance(read, ContinualMean | ContinualVariance | RangeHistogram):
         sizes = _ROWS if query.expected is None else _around(query.expected)
         what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
-        after = f", at release {_SOME:,}" if plan.endless else ""
-        return [(f"{what}with {n:,} rows over the range{after}", _reach(_at_size(plan, n, output))) for n in sizes]
+        suffix = f", at release {_SOME:,}" if plan.endless else ""
+        return [(f"{what}with {n:,} rows over the range{suffix}", _reach(_at_size(plan, n, output))) for n in sizes]
     if isinstance(algorithm, OnesTicker) and plan.releases > 1:
         size = query.expected or algorithm.planned
         return [
@@ -80,8 +84,8 @@ def _foreseen(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estim
 
     def read(what: Any) -> Estimate:
         law = () if isinstance(tree, SharedTicks) else (tree.engine.law(),)
-        found: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, *law)
-        return found
+        expected: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, *law)
+        return expected
 
     return plan.answer(output, tree.foreseen(ticks, rows), read)
 
@@ -104,11 +108,11 @@ def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     if isinstance(algorithm, Tree | SharedTicks):
         return _foreseen(plan, output, last, size)
     if isinstance(algorithm, OnesTicker):
-        own: Estimate = algorithm.foreseen(last, size)
+        expected: Estimate = algorithm.foreseen(last, size)
     else:
         cropped = isinstance(algorithm, BlockCounter | SharedCropped) and not isinstance(algorithm, SharedHeavy)
-        own = algorithm.foreseen(size * algorithm.crop if cropped else size)
-    return plan.answer(output, own, lambda what: own)
+        expected = algorithm.foreseen(size * algorithm.crop if cropped else size)
+    return plan.answer(output, expected, lambda what: expected)
 
 
 def _of_rows(plan: QueryPlan) -> bool:
@@ -124,8 +128,10 @@ def _universe(plan: QueryPlan) -> int | None:
 
 def _sizes(plan: QueryPlan) -> list[int]:
     universe = _universe(plan)
-    known = universe is not None and not isinstance(plan.algorithm, Bitmap | ContinualBitmap | SharedDistinct)
-    if known and universe is not None:
+    is_universe_counted = universe is not None and not isinstance(
+        plan.algorithm, Bitmap | ContinualBitmap | SharedDistinct
+    )
+    if is_universe_counted and universe is not None:
         return list(dict.fromkeys(max(1, round(universe * share)) for share in _SHARES))
     return _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
 
@@ -137,26 +143,26 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
 def _said(plan: QueryPlan, users: int) -> str:
     if isinstance(plan.algorithm, OptBern | ContinualDensity | SharedDensity) and not plan.algorithm.count:
         return f"of the density, if {users:,} users come"
-    after = f", after {plan.config.announced} announced" if plan.config.announced else ""
+    suffix = f", after {plan.config.announced} announced" if plan.config.announced else ""
     kind = plan.config.parsed.aggregate
     if kind is Aggregate.CROPPED_SUM:
-        return f"of the sum, if {users:,} users are at the crop{after}"
+        return f"of the sum, if {users:,} users are at the crop{suffix}"
     if kind is Aggregate.HEAVY_HITTERS:
-        return f"users, if {users:,} are heavy and nobody is near the threshold{after}"
-    return f"users, if {users:,} come{after}"
+        return f"users, if {users:,} are heavy and nobody is near the threshold{suffix}"
+    return f"users, if {users:,} come{suffix}"
 
 
 def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return errors after all intrusions that were paid for: answers before the first are better."""
-    algorithm, after = plan.algorithm, f"after {plan.config.announced} announced"
+    algorithm, label = plan.algorithm, f"after {plan.config.announced} announced"
     if isinstance(algorithm, OptBern) and not algorithm.count:
-        return [(f"of the density, {after}", algorithm.error(beta=_BETA))]
+        return [(f"of the density, {label}", algorithm.error(beta=_BETA))]
     errors = {
         size: 1.96
         * (algorithm.standard_error(size) if isinstance(algorithm, OptBern) else size * algorithm.relative_error(size))
         for size in _sizes(plan)
     }
-    return [(f"users, if {size:,} come, {after}", error) for size, error in errors.items()]
+    return [(f"users, if {size:,} come, {label}", error) for size, error in errors.items()]
 
 
 def error_at(plan: QueryPlan, size: float) -> float:
@@ -211,11 +217,11 @@ def doubt(plan: QueryPlan) -> str | None:
 
 def _names_doubt(plan: QueryPlan, size: float) -> str | None:
     """Return what is wrong with names that can hardly be as frequent as they must be to be listed."""
-    least = question_of(plan.config).listing_threshold
-    if least <= _PART * size:
+    threshold = question_of(plan.config).listing_threshold
+    if threshold <= _PART * size:
         return None
     return (
-        f"with {size:,.0f} rows only names with {math.ceil(least):,} of them are listed: hardly any will be. What "
+        f"with {size:,.0f} rows only names with {math.ceil(threshold):,} of them are listed: hardly any will be. What "
         f"would help: {help_for(plan)}"
     )
 

@@ -55,39 +55,40 @@ def open_names(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems,
 
 def question_of(query: QueryConfig) -> TopItems:
     """Return the question as the library knows it."""
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: getattr(query, name)
         for name in ("expected", "memory", "max_item_bytes")
         if getattr(query, name) is not None
     }
-    return TopItems(query.epsilon, delta=query.delta, contributions=query.contributions, key=query.key, **given)
+    return TopItems(query.epsilon, delta=query.delta, contributions=query.contributions, key=query.key, **options)
 
 
 def listed_text(query: QueryConfig) -> str:
     """Return how many events a name needs to be listed, and what would make it fewer."""
-    least = question_of(query).listing_threshold
-    said = (
-        f"those with at least {_events(least)} events are listed with 95%; at most {_WRONG:g} wrong ones are expected"
+    threshold = question_of(query).listing_threshold
+    text = (
+        f"those with at least {_events(threshold)} events are listed with 95%; at most {_WRONG:g} wrong ones are "
+        "expected"
     )
     fewer = question_of(replace(query, delta=query.delta or _SLACK, memory=None)).listing_threshold
-    return said if fewer >= least else f"{said}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
+    return text if fewer >= threshold else f"{text}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
 
 
 def having_text(query: QueryConfig, view: View) -> list[tuple[str, str]]:
     """Return a warning if HAVING asks for names that are too rare to be listed for sure."""
-    least = question_of(query).listing_threshold
+    threshold = question_of(query).listing_threshold
     condition = view.having
     if not isinstance(condition, Compared) or not isinstance(condition.right, Number):
         return []
-    if condition.sign not in (">", ">=") or condition.right.number >= least:
+    if condition.sign not in (">", ">=") or condition.right.number >= threshold:
         return []
-    text = f"HAVING asks for names with fewer events than {_events(least)}: some of them will be missing"
+    text = f"HAVING asks for names with fewer events than {_events(threshold)}: some of them will be missing"
     return [("warning", text)]
 
 
-def named_items(found: Iterable[CountedName], *, whole: bool) -> list[dict[str, Any]]:
+def named_items(counted_names: Iterable[CountedName], *, whole: bool) -> list[dict[str, Any]]:
     """Return the names of a list as a record has them: as the key has them."""
-    items = [item.to_json() for item in found]
+    items = [item.to_json() for item in counted_names]
     for item in items if whole else ():
         with contextlib.suppress(ValueError):  # a number that was cut is a text
             item["name"] = int(item["name"])
@@ -98,7 +99,7 @@ def shown_items(record: Mapping[str, Any], view: View) -> list[dict[str, Any]]:
     """Return the names of a record that a statement shows, in its order."""
     items = record["items"]
     answers = [dict.fromkeys(view.shown, item["count"]) for item in items]
-    return [items[place] for place in view.rows([(item["name"],) for item in items], answers)]
+    return [items[index] for index in view.rows([(item["name"],) for item in items], answers)]
 
 
 def listed_names(release: Release, view: View = _ALL) -> list[Release]:
@@ -108,34 +109,34 @@ def listed_names(release: Release, view: View = _ALL) -> list[Release]:
     shared = {
         name: value for name, value in release.record.items() if name not in ("items", "listing_threshold", "key")
     }
-    key, found = release.record["key"], []
+    key, rows = release.record["key"], []
     for item in shown_items(release.record, view):
-        own = {"value": item["count"], "unclipped": item["count"], "group": {key: item["name"]}}
-        own |= {"standard_error": item["standard_error"], "interval": item["interval"]}
+        name_record = {"value": item["count"], "unclipped": item["count"], "group": {key: item["name"]}}
+        name_record |= {"standard_error": item["standard_error"], "interval": item["interval"]}
         name = f"{release.query} [{key}={printable(str(item['name']))}]"
-        found.append(replace(release, query=name, record={**shared, **own}))
-    return found
+        rows.append(replace(release, query=name, record={**shared, **name_record}))
+    return rows
 
 
 def note_of(release: Release, view: View) -> str:
     """Return what a list of names promises, in one sentence."""
     record = release.record
-    said = listed_note(record["listing_threshold"])
+    note = listed_note(record["listing_threshold"])
     if not record["items"]:
-        return f"no name stands out; {said}"
+        return f"no name stands out; {note}"
     first = next(iter(view.order), None)
     by_count = first is not None and first.by is not None and first.descending and not view.offset
     if view.limit is None or not by_count:
-        return said
+        return note
     ends: Sequence[Any] = [item["interval"] for item in record["items"]]
     sure = ranks_sure(ends, view.limit, record["listing_threshold"])
-    return f"{said}; {sure_note(sure, view.limit)}"
+    return f"{note}; {sure_note(sure, view.limit)}"
 
 
-def listed_note(least: float) -> str:
+def listed_note(threshold: float) -> str:
     """Return which names a list has, and how many wrong ones are among them."""
-    told = f"names with at least {_events(least)} events are listed with 95%"
-    return f"{told}, and at most {_WRONG:g} wrong ones are expected"
+    text = f"names with at least {_events(threshold)} events are listed with 95%"
+    return f"{text}, and at most {_WRONG:g} wrong ones are expected"
 
 
 def sure_note(sure: int, limit: int) -> str:

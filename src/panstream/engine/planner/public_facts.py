@@ -52,34 +52,34 @@ def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, 
     >>> intakes_of(["-", "visits.csv"])
     ('files', 'pipe')
     """
-    found: set[Intake] = set()
-    for given in inputs:
-        scheme, mark, _ = given.partition("://")
-        known = "pipe" if given == "-" else _SCHEMES.get(scheme) if mark else None
-        if known == "kafka" and "gzip" in parse_qs(urlsplit(given).query):
-            known = "kafka with gzip"
-        found.add(known or ("growing files" if follow else "files"))
-    return tuple(each for each in INTAKES if each in found)
+    paths: set[Intake] = set()
+    for source_text in inputs:
+        scheme, mark, _ = source_text.partition("://")
+        path_kind = "pipe" if source_text == "-" else _SCHEMES.get(scheme) if mark else None
+        if path_kind == "kafka" and "gzip" in parse_qs(urlsplit(source_text).query):
+            path_kind = "kafka with gzip"
+        paths.add(path_kind or ("growing files" if follow else "files"))
+    return tuple(intake for intake in INTAKES if intake in paths)
 
 
 def public_facts(
     stream: StreamConfig, query: QueryConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[str, ...]:
     """Return everything about the stream that may be learnt from the state, the answers and their times."""
-    found, timed = set(intakes), stream.time is not None
+    path_set, timed = set(intakes), stream.time is not None
     facts = {
         "the schedule of releases": True,
         "the input's format, its columns and their types, as guessed from its first rows": stream.guessed,
         "whether the first 200 rows of every file fit the types of the columns that are read": stream.guessed
-        or "files" in found,
+        or "files" in path_set,
         "the newest time of any row so far, even of a row that cannot be used": timed,
         "which windows have a row": timed and query.window is not None,
         "the declared groups": query.groups,
-        "the number and the times of batches": "calls" in found or (not by_clock and LIVE & found),
-        "how far every file was read": {"files", "growing files"} & found,
-        _NUMBERED: "http" in found,
-        "the id of the last entry that was read": "redis" in found,
-        _OFFSETS: KAFKA & found,
+        "the number and the times of batches": "calls" in path_set or (not by_clock and LIVE & path_set),
+        "how far every file was read": {"files", "growing files"} & path_set,
+        _NUMBERED: "http" in path_set,
+        "the id of the last entry that was read": "redis" in path_set,
+        _OFFSETS: KAFKA & path_set,
     }
     return tuple(fact for fact, holds in facts.items() if holds)
 
@@ -88,7 +88,7 @@ def with_facts(
     plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[QueryPlan, ...]:
     """Return plans whose claims name what the intakes make public, depend on, or leave in memory."""
-    found = []
+    plans_with_facts = []
     for plan in plans:
         facts = public_facts(stream, plan.config, intakes, by_clock=by_clock)
         new = [fact for fact in facts if fact not in plan.claim.public]
@@ -99,8 +99,8 @@ def with_facts(
             claim = claim.assuming(_NO_GZIP)
         if "kafka with gzip" in intakes:
             claim = claim.without_memory(_GZIP)
-        found.append(replace(plan, claim=claim))
-    return tuple(found)
+        plans_with_facts.append(replace(plan, claim=claim))
+    return tuple(plans_with_facts)
 
 
 def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:

@@ -101,11 +101,15 @@ class QueryPlan:
         """Return the answers that are read off the state."""
         return self.config.parsed.outputs
 
-    def answer(self, output: Output, own: Estimate, read: Callable[[Any], Estimate]) -> Estimate:
-        """Return one answer: ``own`` is the state's, ``read`` gives others that are made of the same numbers."""
+    def answer(self, output: Output, state_estimate: Estimate, read: Callable[[Any], Estimate]) -> Estimate:
+        """Return one answer: ``state_estimate`` is the state's, ``read`` gives others that are made of the same
+        numbers.
+        """
         if self.config.parsed.aggregate is Aggregate.COUNT:
-            own = own.within(0.0, math.inf)  # rows add 1 each, where the algorithm would also take departures
-        return answer(output.formula, lambda what: own if what is None else read(what), output.name)
+            state_estimate = state_estimate.within(
+                0.0, math.inf
+            )  # rows add 1 each, where the algorithm would also take departures
+        return answer(output.formula, lambda what: state_estimate if what is None else read(what), output.name)
 
     @property
     def groups_touched(self) -> int:
@@ -156,13 +160,13 @@ def _check_room(config: Config, plans: Iterable[QueryPlan]) -> None:
     """Raise ConfigError if all states together are more than the store can hold."""
     if config.directory is None or config.durability == "none":
         return
-    total, most = 0, sealed.MOST - _BESIDES
+    total, max_bytes = 0, sealed.MOST - _BESIDES
     for plan in plans:
         total += plan.most_bytes(config.stream.lateness)
-        if total > most:
+        if total > max_bytes:
             raise ConfigError(
                 f"[[query]] {plan.config.name}: with its state, of up to {plan.most_bytes(config.stream.lateness):,} "
-                f"bytes, the queries need {total:,} bytes, and the store holds {most:,} at most: lower universe, "
+                f"bytes, the queries need {total:,} bytes, and the store holds {max_bytes:,} at most: lower universe, "
                 "expected, memory, max_weight or the number of groups"
             )
 
@@ -194,8 +198,8 @@ def _remedy(plan: QueryPlan, unit: str) -> str:
     """Return what would give a total a bound, as the first half of a sentence."""
     windowed, steps = plan.config.window is not None, []
     if unit in ("user", "user-window") and plan.claim.unit == "event":
-        most = "contributions = the most rows of one user" + (" in a window" if windowed else "")
-        steps.append(f"give {plan.config.name!r} {most}")
+        remedy = "contributions = the most rows of one user" + (" in a window" if windowed else "")
+        steps.append(f"give {plan.config.name!r} {remedy}")
     if unit == "user" and windowed:
         steps.append("limit user-window instead of user")
     return f"{' and '.join(steps)}, or " if steps else ""

@@ -20,16 +20,19 @@ _BUCKETS = 1 << 14
 def counted_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
     """Return the counter of a distinct count with deletions, a cropped sum or heavy hitters, and why."""
     kind, universe = query.parsed.aggregate, query.universe
-    place = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
-    common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **place}
+    placement = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
+    common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **placement}
     if query.max_weight is not None:
         common["max_weight"] = query.max_weight
     last = (*query.parsed.constants, 1)[0]
     if last != int(last) or last < 1:
         raise InvalidParameter(f"the last argument of {kind.value} must be a positive whole number, got {last:g}")
     if query.announced:
-        asked = {Aggregate.CROPPED_SUM: {"crop": int(last)}, Aggregate.HEAVY_HITTERS: {"threshold": int(last)}}
-        return _announced(query, stream, {**common, **asked.get(kind, {})})
+        options_by_aggregate = {
+            Aggregate.CROPPED_SUM: {"crop": int(last)},
+            Aggregate.HEAVY_HITTERS: {"threshold": int(last)},
+        }
+        return _announced(query, stream, {**common, **options_by_aggregate.get(kind, {})})
     if kind is Aggregate.COUNT_DISTINCT:
         return LegendreCounter(**common), "rows carry signed weights, so each user has a counter modulo a prime"
     if kind is Aggregate.CROPPED_SUM:

@@ -50,8 +50,8 @@ class Site:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", checked_site(self.site))
-        object.__setattr__(self, "sections", tuple(f"/{each.strip('/')}" for each in self.sections))
-        object.__setattr__(self, "countries", tuple(each.upper() for each in self.countries))
+        object.__setattr__(self, "sections", tuple(f"/{section.strip('/')}" for section in self.sections))
+        object.__setattr__(self, "countries", tuple(country.upper() for country in self.countries))
         object.__setattr__(self, "origins", self.origins or origins_of(self.site))
         if not 1 <= self.visitors <= 1_000_000_000:
             raise InvalidParameter(f"visitors per day must be in 1..1,000,000,000, got {self.visitors}")
@@ -134,30 +134,30 @@ class Proposal:
 
     def config(self) -> dict[str, Any]:
         """Return the configuration as plain values."""
-        return {**self.site.sections_of_file(), "query": [each.keys for each in self.asked]}
+        return {**self.site.sections_of_file(), "query": [candidate.keys for candidate in self.asked]}
 
 
 def propose(site: Site) -> Proposal:
     """Choose the questions that are useful at the declared size."""
-    asked, left_out = _chosen(site)
-    if not asked:
+    candidates, left_out = _chosen(site)
+    if not candidates:
         raise InvalidParameter("no question is useful at this size and epsilon; a larger epsilon would help")
-    return Proposal(site=site, asked=tuple(asked), left_out=tuple(left_out))
+    return Proposal(site=site, asked=tuple(candidates), left_out=tuple(left_out))
 
 
 def _chosen(site: Site) -> tuple[list[_Asked], list[tuple[str, str]]]:
-    asked: list[_Asked] = []
+    candidates: list[_Asked] = []
     left_out: list[tuple[str, str]] = []
     for question in questions(site.sections, site.campaigns, site.countries):
         if question.name in UNASKED.get(site.source, ()):
             left_out.append((question.name, "an access log does not tell"))
             continue
-        found, why = _useful(site, question)
-        if found is None:
+        candidate, why = _useful(site, question)
+        if candidate is None:
             left_out.append((question.name, why))
         else:
-            asked.append(found)
-    return asked, left_out
+            candidates.append(candidate)
+    return candidates, left_out
 
 
 def _useful(site: Site, question: Question) -> tuple[_Asked | None, str]:
@@ -165,21 +165,24 @@ def _useful(site: Site, question: Question) -> tuple[_Asked | None, str]:
     why = ""
     for window in question.windows:
         try:
-            asked = _ask(site, question, window)
+            candidate = _ask(site, question, window)
         except (InvalidParameter, ConfigError) as error:
             return None, str(error).partition(": ")[2] or str(error)
-        if asked.useful:
-            return asked, ""
-        why = _useless(asked)
+        if candidate.useful:
+            return candidate, ""
+        why = _useless(candidate)
     return None, why
 
 
-def _useless(asked: _Asked) -> str:
-    per = {"1 hour": "an hour", "1 day": "a day"}.get(asked.window, asked.window)
-    if asked.least is not None:
-        return f"only names with {math.ceil(asked.least):,} of about {asked.size:,} events in {per} would be listed"
-    what = "visitors" if asked.question.kind == "visitors" else "events"
-    return f"the 95% error would be {format_number(asked.error, 2)} with about {asked.size:,} {what} in {per}"
+def _useless(candidate: _Asked) -> str:
+    per = {"1 hour": "an hour", "1 day": "a day"}.get(candidate.window, candidate.window)
+    if candidate.least is not None:
+        return (
+            f"only names with {math.ceil(candidate.least):,} of about {candidate.size:,} events in {per} would be "
+            "listed"
+        )
+    what = "visitors" if candidate.question.kind == "visitors" else "events"
+    return f"the 95% error would be {format_number(candidate.error, 2)} with about {candidate.size:,} {what} in {per}"
 
 
 def _ask(site: Site, question: Question, window: str) -> _Asked:
@@ -190,9 +193,9 @@ def _ask(site: Site, question: Question, window: str) -> _Asked:
     if question.kind == "names":
         keys["memory"] = _memory(site.epsilon, size, question.keys)
     (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
-    least = question_of(plan.config).listing_threshold if question.kind == "names" else None
+    threshold = question_of(plan.config).listing_threshold if question.kind == "names" else None
     return _Asked(
-        question=question, window=window, keys=keys, plan=plan, size=size, error=error_at(plan, size), least=least
+        question=question, window=window, keys=keys, plan=plan, size=size, error=error_at(plan, size), least=threshold
     )
 
 
@@ -201,31 +204,33 @@ def _memory(epsilon: float, size: int, keys: Mapping[str, Any]) -> int:
 
     A small state is written quickly, so that steps are short and nothing stays in flight for long.
     """
-    least = {memory: TopItems(epsilon, expected=size, memory=memory, **keys).listing_threshold for memory in _MEMORY}
-    enough = max(min(least.values()), _NAME / 5 * size)
-    return next(memory for memory in _MEMORY if least[memory] <= 1.001 * enough)
+    thresholds = {
+        memory: TopItems(epsilon, expected=size, memory=memory, **keys).listing_threshold for memory in _MEMORY
+    }
+    enough = max(min(thresholds.values()), _NAME / 5 * size)
+    return next(memory for memory in _MEMORY if thresholds[memory] <= 1.001 * enough)
 
 
 def to_text(proposal: Proposal) -> str:
     """Return what is promised, for whoever is about to start it."""
     site = proposal.site
     exactness = {
-        size: {each.question.name: each.exactness for each in _chosen(replace(site, visitors=size))[0]}
+        size: {candidate.question.name: candidate.exactness for candidate in _chosen(replace(site, visitors=size))[0]}
         for size in SIZES
     }
     rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in SIZES), "30 days of a visitor")]
-    for each in proposal.asked:
-        claim = each.plan.claim
-        unit = "event" if claim.unit == "event" else f"visitor's {_SAID[each.window]}"
+    for candidate in proposal.asked:
+        claim = candidate.plan.claim
+        unit = "event" if claim.unit == "event" else f"visitor's {_SAID[candidate.window]}"
         spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
-        errors = (exactness[n].get(each.question.name, "-") for n in SIZES)
-        sum_ = "not bounded" if math.isinf(each.monthly) else rounded_up(each.monthly)
-        rows.append((each.question.name, each.window, unit, spent, *errors, sum_))
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+        errors = (exactness[n].get(candidate.question.name, "-") for n in SIZES)
+        sum_ = "not bounded" if math.isinf(candidate.monthly) else rounded_up(candidate.monthly)
+        rows.append((candidate.question.name, candidate.window, unit, spent, *errors, sum_))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    together = sum(each.monthly for each in proposal.asked if math.isfinite(each.monthly))
-    events = sum(each.plan.claim.epsilon for each in proposal.asked)
-    slack = sum(each.plan.claim.delta for each in proposal.asked)
+    together = sum(candidate.monthly for candidate in proposal.asked if math.isfinite(candidate.monthly))
+    events = sum(candidate.plan.claim.epsilon for candidate in proposal.asked)
+    slack = sum(candidate.plan.claim.delta for candidate in proposal.asked)
     lines = [
         f"{site.site}: {site.visitors:,} visitors a day declared, about 3 page views each; from {_FROM[site.source]}",
         "how far a 95% interval reaches, if this many visitors come a day and that is what you declare:",
@@ -260,10 +265,10 @@ def to_toml(proposal: Proposal) -> str:
     lines += ["", "[stream.columns]", *toml_lines(file["stream"]["columns"])]
     if "two_party" in file:
         lines += ["", "[two_party]", *toml_lines(file["two_party"])]
-    for each in proposal.asked:
-        unit = "one event" if each.plan.claim.unit == "event" else f"one visitor's {_SAID[each.window]}"
-        lines += ["", f"# protects {unit}; 95% error at about {each.size:,}: {each.exactness}", "[[query]]"]
-        lines += toml_lines(each.keys)
+    for candidate in proposal.asked:
+        unit = "one event" if candidate.plan.claim.unit == "event" else f"one visitor's {_SAID[candidate.window]}"
+        lines += ["", f"# protects {unit}; 95% error at about {candidate.size:,}: {candidate.exactness}", "[[query]]"]
+        lines += toml_lines(candidate.keys)
     if proposal.left_out:
         lines += ["", "# Left out:", *(f"# {names}: {why}" for names, why in _by_reason(proposal.left_out))]
     lines += ["", "[store]", *toml_lines(file["store"])]

@@ -133,7 +133,7 @@ class Answer:
 
     def __str__(self) -> str:
         shown = self._shown(printable)
-        widths = [max(len(row[at]) for row in shown) for at in range(len(shown[0]))]
+        widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))]
         right = [name in _NUMERIC for name in shown[0]]
         lines = [
             "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)).rstrip()

@@ -39,15 +39,15 @@ class _Explained:
         if plan.claim.intrusions.announced < 0:
             return "any number is covered, so announced need not be declared"
         without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.locations)
-        (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
+        (size_label, error), (_, error_without) = (expected_errors(variant)[-1] for variant in (plan, without))
         return (
-            f"{many} paid for in advance; without, the error would be {format_error(before)}, not "
-            f"{format_error(error)}, {at}"
+            f"{many} paid for in advance; without, the error would be {format_error(error_without)}, not "
+            f"{format_error(error)}, {size_label}"
         )
 
     def _shared(self, plan: QueryPlan) -> str | None:
         """Return which answers of a statement come from this state, and how its epsilon is split between states."""
-        statement = next(each for each in self.config.statements if plan.config.name in each.queries)
+        statement = next(candidate for candidate in self.config.statements if plan.config.name in candidate.queries)
         if plan.config.parsed.alone:
             return None
         answers = ", ".join(output.name for output in plan.outputs)
@@ -65,12 +65,14 @@ class _Explained:
         stream = replace(self.config.stream, machines=())
         try:
             one = plan_query(plan.config, stream, plan.claim.locations)
-            (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, one))
+            (size_label, error), (_, single_error) = (expected_errors(variant)[-1] for variant in (plan, one))
         except ConfigError:
             return None
-        if format_error(before) == format_error(error):
-            return f"on one machine the error would be the same, {at}"
-        return f"on one machine the error would be {format_error(before)}, not {format_error(error)}, {at}"
+        if format_error(single_error) == format_error(error):
+            return f"on one machine the error would be the same, {size_label}"
+        return (
+            f"on one machine the error would be {format_error(single_error)}, not {format_error(error)}, {size_label}"
+        )
 
     def _names(self, plan: QueryPlan) -> list[tuple[str, str]]:
         """Return from how many events on names are listed, and what it would be worth to list them beforehand."""
@@ -85,7 +87,7 @@ class _Explained:
             f"{{ {query.names} = [...] }} every listed key is answered, and off by up to {format_error(listed)}: list "
             "the keys if they are few and known"
         )
-        view = next(each.view for each in self.config.statements if query.name in each.queries)
+        view = next(statement.view for statement in self.config.statements if query.name in statement.queries)
         return [("names", listed_text(query)), ("price", price), *having_text(query, view)]
 
     @property
@@ -95,7 +97,7 @@ class _Explained:
 
     def intakes(self) -> dict[str, list[str]]:
         """Return what every way for rows to come in makes public, besides what the claims name."""
-        found: dict[str, list[str]] = {}
+        queries_by_path: dict[str, list[str]] = {}
         for intake in INTAKES:
             facts = [
                 fact
@@ -103,22 +105,24 @@ class _Explained:
                 for fact in plan.claim.public
             ]
             named = {fact for plan in self.plans for fact in plan.claim.public}
-            found[intake] = list(dict.fromkeys(fact for fact in facts if fact not in named))
-        return found
+            queries_by_path[intake] = list(dict.fromkeys(fact for fact in facts if fact not in named))
+        return queries_by_path
 
     def warnings(self) -> list[str]:
         """Return where what is public gives away what is to be protected."""
-        found: dict[str, list[str]] = {}
+        queries_by_warning: dict[str, list[str]] = {}
         for plan in self.plans:
             for intake in INTAKES:
                 if why := _revealing(plan.config, intake, by_clock=self.step > 0):
-                    found.setdefault(f"{plan.config.name}: {why}", []).append(intake)
-        return [f"{warning} ({', '.join(intakes)})" for warning, intakes in found.items()]
+                    queries_by_warning.setdefault(f"{plan.config.name}: {why}", []).append(intake)
+        return [f"{warning} ({', '.join(intakes)})" for warning, intakes in queries_by_warning.items()]
 
     def uncertain(self) -> list[str]:
         """Return which queries will say too little at the sizes that are expected, and what would help."""
-        found = [(plan.config.name, text) for plan in self.plans for text in (doubt(plan), loose(plan.config.epsilon))]
-        return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
+        texts_by_query = [
+            (plan.config.name, text) for plan in self.plans for text in (doubt(plan), loose(plan.config.epsilon))
+        ]
+        return [f"[[query]] {name}: {text}" for name, text in texts_by_query if text is not None]
 
     def strict_windows(self) -> list[str]:
         """Return a warning if windows by event time close with the first row of a later one."""
@@ -145,8 +149,8 @@ class _Explained:
                     "groups": len(plan.groups),
                     "answers": _when(plan),
                     "error_95": [
-                        {"at": at, "error": error if math.isfinite(error) else None}
-                        for at, error in expected_errors(plan)
+                        {"at": size_label, "error": error if math.isfinite(error) else None}
+                        for size_label, error in expected_errors(plan)
                     ],
                     **({"listing_threshold": question_of(plan.config).listing_threshold} if plan.config.names else {}),
                     "claim": plan.claim.to_json(),
@@ -172,7 +176,7 @@ class _Explained:
                 ("why", plan.why),
                 ("answers", _when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes{groups}"),
-                *[("error, 95%", f"{format_error(error)} {at}") for at, error in expected_errors(plan)],
+                *[("error, 95%", f"{format_error(error)} {size_label}") for size_label, error in expected_errors(plan)],
                 *self._names(plan),
                 *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
                 *[("announced", text) for text in [self._announced(plan)] if text],

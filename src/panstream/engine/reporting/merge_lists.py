@@ -33,11 +33,11 @@ class MergedNames:
 
     def note(self, limit: int) -> str:
         """Return what the first ``limit`` names promise, in one sentence."""
-        said = listed_note(self.listing_threshold)
+        note = listed_note(self.listing_threshold)
         if not self.items:
-            return f"no name stands out; {said}"
+            return f"no name stands out; {note}"
         sure = ranks_sure([item["interval"] for item in self.items], limit, self.listing_threshold)
-        return said if limit >= len(self.items) else f"{said}; {sure_note(sure, limit)}"
+        return note if limit >= len(self.items) else f"{note}; {sure_note(sure, limit)}"
 
     @property
     def costs(self) -> list[str]:
@@ -52,9 +52,9 @@ class MergedNames:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         parts = [
-            {"store": store, "query": each.query, "number": each.number}
-            | {name: each.record[name] for name in ("window", "claim") if name in each.record}
-            for store, each in self.parts
+            {"store": store, "query": release.query, "number": release.number}
+            | {name: release.record[name] for name in ("window", "claim") if name in release.record}
+            for store, release in self.parts
         ]
         return {
             "key": self.key,
@@ -75,22 +75,24 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
     for store in stores:
         label = Path(store).resolve().name if Path(store).name in ("", ".", "..") else str(store)
         with published_in(store) as log:
-            found = [each for each in log.with_tables(ALL_CELLS) if query in (None, each.query)]
-            if len({each.query for each in found}) > 1:
-                several = ", ".join(sorted({each.query for each in found}))
-                raise InvalidParameter(f"{label!r} has names of several queries: choose one with --query ({several})")
-            if not found:
+            releases = [release for release in log.with_tables(ALL_CELLS) if query in (None, release.query)]
+            if len({release.query for release in releases}) > 1:
+                query_names = ", ".join(sorted({release.query for release in releases}))
+                raise InvalidParameter(
+                    f"{label!r} has names of several queries: choose one with --query ({query_names})"
+                )
+            if not releases:
                 of = "" if query is None else f" of {query!r}"
                 raise InvalidParameter(f"{label!r} keeps no published tables of names{of}")
-            for each in found if all_windows else found[-1:]:
-                parts.append((label, each))
-                cells.append(log.table(each.query, each.number, ALL_CELLS))
+            for window_release in releases if all_windows else releases[-1:]:
+                parts.append((label, window_release))
+                cells.append(log.table(window_release.query, window_release.number, ALL_CELLS))
     _check(parts, cells, all_windows=all_windows)
-    tables = Tables.added([Tables.from_bytes(each) for each in cells])
-    whole = any(isinstance(item["name"], int) for _, each in parts for item in each.record["items"])
+    tables = Tables.added([Tables.from_bytes(table_bytes) for table_bytes in cells])
+    has_integer_names = any(isinstance(item["name"], int) for _, release in parts for item in release.record["items"])
     return MergedNames(
         key=parts[0][1].record["key"],
-        items=tuple(named_items(spell(tables).items, whole=whole)),
+        items=tuple(named_items(spell(tables).items, whole=has_integer_names)),
         listing_threshold=tables.listing_threshold,
         parts=tuple(parts),
     )
@@ -106,8 +108,8 @@ def _check(parts: Sequence[tuple[str, Release]], cells: Sequence[bytes], *, all_
         raise MergeRefused("the same answer was given twice: a store must not be named again, nor a copy of it")
     windows = {tuple(release.record.get("window", ())) for _, release in parts}
     if len(windows) > 1 and not all_windows:
-        told = ", ".join(f"{store} from {release.record.get('window', ['the start'])[0]}" for store, release in parts)
-        raise MergeRefused(f"the latest answers are about different windows ({told}); with --all everything is added")
+        starts = ", ".join(f"{store} from {release.record.get('window', ['the start'])[0]}" for store, release in parts)
+        raise MergeRefused(f"the latest answers are about different windows ({starts}); with --all everything is added")
 
 
 def _cost(claim: dict[str, Any]) -> str:

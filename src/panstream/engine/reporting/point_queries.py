@@ -25,14 +25,14 @@ def ask(
     """
     key, names = named(condition)
     with published_in(store) as log:
-        published = [each for each in log.with_tables() if query in (None, each.query)]
-        found = [each for each in published if each.record["key"] == key]
-        if not found:
-            known = ", ".join(sorted({each.record["key"] for each in published})) or "none"
-            raise InvalidParameter(f"no names of {key!r} were published; there are names of: {known}")
-        last = {each.query: each for each in found}
-        chosen = found if all_windows else list(last.values())
-        return [row for each in chosen for row in counted(each, log.table(each.query, each.number), names)]
+        published = [release for release in log.with_tables() if query in (None, release.query)]
+        with_key = [release for release in published if release.record["key"] == key]
+        if not with_key:
+            known_keys = ", ".join(sorted({release.record["key"] for release in published})) or "none"
+            raise InvalidParameter(f"no names of {key!r} were published; there are names of: {known_keys}")
+        last = {release.query: release for release in with_key}
+        chosen = with_key if all_windows else list(last.values())
+        return [row for release in chosen for row in counted(release, log.table(release.query, release.number), names)]
 
 
 def published_in(store: str | Path) -> ReleaseLog:
@@ -45,9 +45,14 @@ def published_in(store: str | Path) -> ReleaseLog:
 
 def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return how often every name came, as one release's table says it."""
-    points, told = PointCounts.from_bytes(table), release.record["claim"]
-    claim = Claim(epsilon=float(told["epsilon"]), delta=told["delta"], unit=told["unit"], window=told["window"])
-    found = []
+    points, claim_json = PointCounts.from_bytes(table), release.record["claim"]
+    claim = Claim(
+        epsilon=float(claim_json["epsilon"]),
+        delta=claim_json["delta"],
+        unit=claim_json["unit"],
+        window=claim_json["window"],
+    )
+    rows = []
     for name in names:
         estimate = points.count(name, claim)
         row: dict[str, Any] = {"query": release.query, "number": release.number, "time": release.time}
@@ -56,8 +61,8 @@ def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[s
         row |= {"key": release.record["key"], "name": points.shown(name), "value": estimate.value}
         row["unclipped"] = estimate.unclipped
         row |= {"standard_error": estimate.standard_error, "interval": list(estimate.interval()), "level": 0.95}
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 @not_too_deep
@@ -69,8 +74,8 @@ def named(condition: str) -> tuple[str, list[str]]:
     """
     tree = parsed(condition)
     kind = type(tree).__name__
-    given = tree.expressions if kind == "In" else [tree.expression] if kind == "EQ" else []
-    names = [_literal(each) for each in given]
+    literals = tree.expressions if kind == "In" else [tree.expression] if kind == "EQ" else []
+    names = [_literal(literal) for literal in literals]
     if not names or None in names or type(tree.this).__name__ != "Column":
         raise InvalidParameter("ask takes COLUMN = 'name' or COLUMN IN ('name', ...)")
     return str(tree.this.name), [name for name in names if name is not None]

@@ -30,37 +30,37 @@ _LARGEST = 20.0  # epsilon from which a factor is written as a power
 
 def statement(config: Config, *, source: str, digest: str, today: date) -> str:
     """Return the page. ``source`` is the name of the configuration's file and ``digest`` its SHA-256."""
-    found = explain(config)
-    told = found.to_json()
-    plans = found.plans
+    explanation = explain(config)
+    document = explanation.to_json()
+    plans = explanation.plans
     sections = [
         ("In short", _in_short(config, plans)),
         ("What is collected", _collected(config)),
-        ("What is kept", _kept(config, plans, told)),
-        ("What a thief would see", _thief(config, plans, found.step)),
-        ("What is published, and how often", _published(plans, told)),
+        ("What is kept", _kept(config, plans, document)),
+        ("What a thief would see", _thief(config, plans, explanation.step)),
+        ("What is published, and how often", _published(plans, document)),
         ("The numbers", _numbers(config, plans)),
-        ("What is not protected", _not_protected(config, plans, told)),
+        ("What is not protected", _not_protected(config, plans, document)),
         ("What this rests on", _rests_on(plans)),
     ]
     body = "".join(f"<section><h2>{title}</h2>{''.join(parts)}</section>" for title, parts in sections)
-    made = (
+    footer = (
         f"Made on {today.day} {today:%B %Y} by panstream {__version__} from {source} (SHA-256 {digest}). It says what "
         "the program promises with this configuration, not how the machine is run, and is not legal advice."
     )
-    return PAGE.format(stream=html_text(config.stream.name), made=html_text(made), body=body)
+    return PAGE.format(stream=html_text(config.stream.name), made=html_text(footer), body=body)
 
 
 def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
     worst = max(plan.claim.epsilon for plan in plans)
-    kept = "is a set of numbers that carry random noise from the start"
+    state_text = "is a set of numbers that carry random noise from the start"
     often = "once"
     if config.two_party is not None:
-        kept = "is divided between two machines, and what either of them holds is random"
+        state_text = "is divided between two machines, and what either of them holds is random"
         often = "as often as she likes, but never both machines between the same two steps,"
     yield listed(
         [
-            f"Rows are counted and then forgotten. What remains {kept}.",
+            f"Rows are counted and then forgotten. What remains {state_text}.",
             f"Every published answer carries noise, too. {_many(len(config.statements), 'question')} "
             f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
             f"Someone who copies {_places(config, plans)} {often} and reads every answer can improve her odds of a "
@@ -87,9 +87,9 @@ def _collected(config: Config) -> Iterable[str]:
             )
             if column == name and name in read
         ]
-        asked = [query.name for query in config.queries if name in query.parsed.columns]
-        if asked:
-            roles.append("used by " + _names(dict.fromkeys(asked)))
+        queries_using_column = [query.name for query in config.queries if name in query.parsed.columns]
+        if queries_using_column:
+            roles.append("used by " + _names(dict.fromkeys(queries_using_column)))
         rows.append([code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
     yield paragraph(f"Each row of the stream “{stream.name}” may have these columns:")
     yield tabled(["column", "type", "what for"], rows)
@@ -97,8 +97,8 @@ def _collected(config: Config) -> Iterable[str]:
         yield paragraph(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
 
 
-def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
-    total = sum(query["state_bytes"] for query in told["queries"])
+def _kept(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable[str]:
+    total = sum(query["state_bytes"] for query in document["queries"])
     states = (
         f"A noisy state for each question, {total:,} bytes in all (questions with windows have one for each open "
         "window). It holds neither rows nor identifiers, and is random from the start, so that neither presence nor "
@@ -110,11 +110,11 @@ def _kept(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> I
             "windows have one for each open window). One share tells nothing, whatever rows came; "
             f"{_both_shares(plans)}. Both shares are made anew in every step."
         )
-    kept = [
+    lines = [
         states,
         "The published answers, the budget spent, this configuration, and how far the input was read.",
     ]
-    yield listed(kept)
+    yield listed(lines)
     if config.directory is None:
         where = "The state is in memory only: this configuration names no directory to store it in."
     elif config.durability == "batch":
@@ -149,9 +149,9 @@ def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[
     )
 
 
-def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+def _published(plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable[str]:
     rows = []
-    for plan, query in zip(plans, told["queries"], strict=True):
+    for plan, query in zip(plans, document["queries"], strict=True):
         groups = f", for each of {len(plan.groups):,} groups" if plan.config.groups else ""
         if plan.config.names is not None:
             groups = (
@@ -163,9 +163,9 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
     yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
     yield paragraph("Treated as public, and not protected: " + "; ".join(facts) + ".")
-    ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in told["intakes"].items() if facts)
+    ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in document["intakes"].items() if facts)
     yield paragraph(f"Depending on how rows arrive, also: {ways}.")
-    conditions = "; ".join(f"{intake}: {condition}" for intake, condition in told["conditions"].items())
+    conditions = "; ".join(f"{intake}: {condition}" for intake, condition in document["conditions"].items())
     yield paragraph(f"Depending on how rows arrive, what is promised changes: {conditions}.")
 
 
@@ -230,7 +230,7 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         )
 
 
-def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+def _not_protected(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable[str]:
     queries = [plan.config for plan in plans]
     rowwise = [plan.config.name for plan in plans if plan.claim.unit == "event"]
     windowed = [plan.config.name for plan in plans if plan.claim.unit == "user-window"]
@@ -240,7 +240,7 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
             f"Looks at both machines between the same two steps, including by their operators: {_both_shares(plans)}; "
             "an intruder who acts with a stolen certificate"
         )
-    found = [
+    limits = [
         "What is true of many people: that is what the answers are for, and anyone may draw conclusions from it.",
         "Rows elsewhere: at their sender, on their way here, in the files that they are read from, in other copies.",
         f"{looks}; swap, hibernation images, backups and snapshots of "
@@ -249,49 +249,49 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
         "freed memory for a while.",
         "Sizes and times of network messages, and the messages themselves if they are sent without TLS.",
     ]
-    found += [
+    limits += [
         f"Any copy of the state of “{plan.config.name}”: no break-in is covered there."
         for plan in plans
         if break_ins_in_words(plan.claim) == "none"
     ]
     late = [plan.config.name for plan in plans if plan.claim.intrusions.freezes]
     if late:
-        found.append(
+        limits.append(
             f"A break-in that is reported after further rows were counted, in {_names(late)}: it is then the one that "
             "may stay unnoticed, and a second one is not covered."
         )
     if rowwise:
-        found.append(
+        limits.append(
             f"Someone with several rows, in {_names(rowwise)}: the limit is for a single row, so k rows can lose "
             "k times as much."
         )
     if windowed:
-        found.append(f"Someone who returns, in {_names(windowed)}: the limit is for a single window, and adds up.")
+        limits.append(f"Someone who returns, in {_names(windowed)}: the limit is for a single window, and adds up.")
     if config.stream.user is not None:
-        found.append(
+        limits.append(
             f"Someone with several values of {config.stream.user}: each counts as another person, and losses add up."
         )
-    found += [
+    limits += [
         f"Someone with more than {query.contributions:,} rows, in “{query.name}”: that number was declared, and is not "
         "enforced from one batch to the next."
         for query in queries
         if query.contributions is not None
     ]
-    found += [
+    limits += [
         f"Someone in more than {_many(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."
         for query in queries
         if query.groups_per_user is not None
     ]
-    found += [
+    limits += [
         f"All questions together, for {_protected(total.unit, total.window, config)}: no limit, because nothing bounds "
         f"how often that counts in {_names(name for name, loss in total.parts if math.isinf(loss))}."
         for total in planned_ledger(config, tuple(plans)).totals()
         if total.reason
     ]
-    yield listed(found)
-    if told["warnings"]:
+    yield listed(limits)
+    if document["warnings"]:
         yield paragraph("Warnings about this configuration:")
-        yield listed(told["warnings"])
+        yield listed(document["warnings"])
 
 
 def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
@@ -346,8 +346,8 @@ def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
 
 
 def _unit(plan: QueryPlan, config: Config) -> str:
-    claim, most = plan.claim, plan.config.contributions
-    rows = "" if most is None else f", with {_many(most, 'row')} at most"
+    claim, contributions = plan.claim, plan.config.contributions
+    rows = "" if contributions is None else f", with {_many(contributions, 'row')} at most"
     return _protected(claim.unit, claim.window, config) + rows + _ADJACENT[claim.adjacency]
 
 

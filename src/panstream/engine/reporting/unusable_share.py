@@ -108,10 +108,10 @@ def with_share(config: Config, epsilon: float) -> Config:
             "the share of unusable rows protects single rows, and these queries protect users: give each of them "
             "contributions, the most rows of one user, or set unusable_epsilon = 0"
         )
-    most = None
+    max_share = None
     if not any(_protects_event(query) for query in config.queries):
-        most = max(query.contributions or 1 for query in config.queries)
-    name = _NAME if most is None else f"{_NAME}, {most} of one user"
+        max_share = max(query.contributions or 1 for query in config.queries)
+    name = _NAME if max_share is None else f"{_NAME}, {max_share} of one user"
     if config.stream.unusable_epsilon is not None:
         name += f", epsilon {epsilon!r}"
     counters = QueryConfig(
@@ -127,7 +127,7 @@ def with_share(config: Config, epsilon: float) -> Config:
         statement=name,
         groups={_KEY: (False, True)},
         groups_per_user=1,  # a user's K rows move both counters by K together, and each row loses epsilon / K
-        contributions=most,
+        contributions=max_share,
         of_unusable=True,
     )
     return replace(config, queries=(*config.queries, counters))

@@ -59,8 +59,8 @@ class PlainCompiler:
             return None
 
         def mask(batch: Any) -> Mask:
-            found = condition(batch)
-            return found if isinstance(found, np.ndarray) else truth_of(found)
+            truths = condition(batch)
+            return truths if isinstance(truths, np.ndarray) else truth_of(truths)
 
         return mask
 
@@ -148,10 +148,10 @@ class PlainCompiler:
         if array.indices.null_count or truths.null_count:
             return truths.take(array.indices)
         codes, right = numbers_of(array.indices), truth_of(truths)
-        found = np.empty(codes.size, np.bool_)
+        matches = np.empty(codes.size, np.bool_)
         if np.count_nonzero(right) == 1:
-            return np.equal(codes, codes.dtype.type(right.argmax()), out=found)
-        return np.take(right, codes, out=found, mode="clip") if codes.size else found  # codes were checked
+            return np.equal(codes, codes.dtype.type(right.argmax()), out=matches)
+        return np.take(right, codes, out=matches, mode="clip") if codes.size else matches  # codes were checked
 
     def _column(self, node: Any, kind: str) -> str:
         """Return the name of a column that can be compared in such a way; ids only have an order if they are
@@ -210,8 +210,8 @@ def _inverted(inner: Condition) -> Condition:
     return lambda batch: compute.invert(_truths(inner(batch)))
 
 
-def _truths(found: Any) -> Any:
-    return arrow_mask(found) if isinstance(found, np.ndarray) else found
+def _truths(values: Any) -> Any:
+    return arrow_mask(values) if isinstance(values, np.ndarray) else values
 
 
 def _scalar(value: Any, kind: str) -> Any:

@@ -48,13 +48,13 @@ class Spare:
         step = 1 << (needed.bit_length() - 3)
         capacity = -(-needed // step) * step
         with self._lock:
-            found = self._blocks.setdefault(capacity, [])
-            references = _references(found)
+            free_blocks = self._blocks.setdefault(capacity, [])
+            references = _references(free_blocks)
             if _UNUSED in references:
-                return found[references.index(_UNUSED)][:needed].view(kind)
+                return free_blocks[references.index(_UNUSED)][:needed].view(kind)
             if self._held + capacity > _MOST:
-                self._blocks, self._held, found = {}, 0, []
-                self._blocks[capacity] = found
-            found.append(np.empty(capacity, np.uint8))
+                self._blocks, self._held, free_blocks = {}, 0, []
+                self._blocks[capacity] = free_blocks
+            free_blocks.append(np.empty(capacity, np.uint8))
             self._held += capacity
-            return found[-1][:needed].view(kind)
+            return free_blocks[-1][:needed].view(kind)

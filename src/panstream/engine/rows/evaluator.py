@@ -92,10 +92,10 @@ class _Duck:
         """
         text = str(tree.sql(dialect="duckdb"))
         sql = self._renamed(tree)
-        found = self._type_of(sql)
-        if found is None or not self._works(sql):
+        sql_type = self._type_of(sql)
+        if sql_type is None or not self._works(sql):
             raise SqlRefused(f"DuckDB does not accept {text}", hint="compare and compute with matching types")
-        family = found.partition("(")[0]
+        family = sql_type.partition("(")[0]
         if kind == "mask" and family != "BOOLEAN":
             raise SqlRefused(f"{text} is not a condition", hint="write a comparison")
         if kind == "value" and family not in (*_WHOLE, *_REAL):
@@ -125,9 +125,9 @@ class _Duck:
             connection.unregister("batch")
         if table is None or table.num_rows != batch.num_rows:
             raise EvaluationFailed("the conditions and values of the queries could not be evaluated for a micro-batch")
-        found = [column.combine_chunks() for column in table.columns]
-        wipe_unused(table.columns, found)
-        return found
+        columns = [column.combine_chunks() for column in table.columns]
+        wipe_unused(table.columns, columns)
+        return columns
 
     def close(self) -> None:
         """Close the database."""
@@ -164,7 +164,7 @@ class _Duck:
 
     def _works(self, sql: str) -> bool:
         """Return whether an expression can be computed at all: patterns, for one, are only checked at work."""
-        row = ", ".join(f"{_SOME[self._columns[name]]} AS c{at}" for at, name in enumerate(self._names))
+        row = ", ".join(f"{_SOME[self._columns[name]]} AS c{index}" for index, name in enumerate(self._names))
         connection = self._connection
         try:
             connection.execute(f"SELECT TRY({sql}) FROM (SELECT {row})").fetchall()
@@ -174,12 +174,12 @@ class _Duck:
 
     def _type_of(self, sql: str) -> str | None:
         schema = pa.schema([(f"c{n}", arrow_type(self._columns[name])) for n, name in enumerate(self._names)])
-        found, connection = None, self._connection
+        sql_type, connection = None, self._connection
         connection.register("batch", schema.empty_table())
         with contextlib.suppress(self._error):
-            found = str(connection.execute(f"DESCRIBE SELECT TRY({sql}) FROM batch").fetchall()[0][1])
+            sql_type = str(connection.execute(f"DESCRIBE SELECT TRY({sql}) FROM batch").fetchall()[0][1])
         connection.unregister("batch")
-        return found
+        return sql_type
 
 
 def _database(duckdb: Any) -> Any:
@@ -267,8 +267,8 @@ class Evaluator:
 
     def wipe(self) -> None:
         """Overwrite what DuckDB returned; results must not be used afterwards."""
-        for made, columns in self._made:
-            wipe_unused(made, columns)
+        for computed, columns in self._made:
+            wipe_unused(computed, columns)
         self._made.clear()
 
     def kind_of(self, key: Expression) -> str:
@@ -332,8 +332,8 @@ class Evaluator:
         value = self._duck.constant(f"CAST({sql} AS {'BOOLEAN' if kind == 'mask' else 'DOUBLE'})")
         if kind == "mask":
             return lambda batch, rich: np.full(batch.num_rows, bool(value))
-        whole = float(value).is_integer() and abs(value) < 2**53
-        number = int(value) if whole else float(value)
+        is_integer = float(value).is_integer() and abs(value) < 2**53
+        number = int(value) if is_integer else float(value)
         return lambda batch, rich: Values(np.full(batch.num_rows, number), np.ones(batch.num_rows, bool))
 
 

@@ -238,8 +238,8 @@ class Rows:
     @property
     def bad(self) -> Mask:
         """Which rows cannot be used."""
-        found: Mask = self.codes != 0
-        return found
+        is_bad: Mask = self.codes != 0
+        return is_bad
 
     def numbers(self, chosen: Mask) -> NDArray[np.int64]:
         """Return the numbers of some rows, for their sender."""
@@ -247,12 +247,12 @@ class Rows:
 
     def bad_rows(self, schema: RowSchema) -> list[BadRow]:
         """Return the rows that cannot be used, for their sender."""
-        found = []
-        for place in np.flatnonzero(self.codes).tolist():
-            label = f"{self.labels[place]}: " if self.labels else ""
-            reason = schema.reason(int(self.codes[place]))
-            found.append(BadRow(row=(self.first_row or 0) + place, reason=label + reason))
-        return found
+        bad_rows = []
+        for row in np.flatnonzero(self.codes).tolist():
+            label = f"{self.labels[row]}: " if self.labels else ""
+            reason = schema.reason(int(self.codes[row]))
+            bad_rows.append(BadRow(row=(self.first_row or 0) + row, reason=label + reason))
+        return bad_rows
 
     def some_ids(self, keep: Mask) -> tuple[Any, bool]:
         """Return the ids of some rows, and whether they are a copy that the caller has to wipe."""
@@ -283,7 +283,7 @@ class Rows:
             codes=self.codes[start:stop],
             ids=None if self.ids is None else self.ids[start:stop],
             times=None if self.times is None else self.times[start:stop],
-            queries={name: each.part(start, stop) for name, each in self.queries.items()},
+            queries={name: selection.part(start, stop) for name, selection in self.queries.items()},
             first_row=(self.first_row or 0) + start,
         )
 

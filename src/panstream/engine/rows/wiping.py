@@ -60,9 +60,9 @@ def shares(one: Any, other: Any) -> bool:
 
 def wipe_unused(old: Iterable[Any], new: Iterable[Any], lent: Lent = NONE_LENT) -> None:
     """Overwrite the memory of ``old`` arrays of ours, but for what ``new`` ones made from them still use."""
-    kept = lent | Lent.of(new)
+    retained = lent | Lent.of(new)
     for array in old:
-        wipe_array(array, kept)
+        wipe_array(array, retained)
 
 
 def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
@@ -113,12 +113,12 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
 def _buffers(array: Any) -> list[Any]:
     if isinstance(array, pa.ChunkedArray):
         return [buffer for chunk in array.chunks for buffer in _buffers(chunk)]
-    found = [buffer for buffer in array.buffers() if buffer is not None]
+    buffers = [buffer for buffer in array.buffers() if buffer is not None]
     if array.type not in _OFFSETS:
         array = getattr(array, "storage", array)
         if pa.types.is_dictionary(array.type):
-            found += _buffers(array.dictionary)
-    return found
+            buffers += _buffers(array.dictionary)
+    return buffers
 
 
 def _wipe_bits(buffer: Any, start: int, stop: int) -> None:

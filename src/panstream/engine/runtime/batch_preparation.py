@@ -19,7 +19,7 @@ def prepare_batch(
     queries: Mapping[str, RunningQuery],
     stream: StreamConfig,
     rows: Rows,
-    known: Mask,
+    has_time: Mask,
     times: NDArray[np.float64] | None,
     marks: NDArray[np.float64] | None,
 ) -> tuple[list[tuple[RunningQuery, Prepared]], Mask, Mask]:
@@ -29,15 +29,15 @@ def prepare_batch(
         queries: The running queries by name.
         stream: The stream's configuration.
         rows: The micro-batch.
-        known: Which rows have a time that can be used.
+        has_time: Which rows have a time that can be used.
         times: The times of the rows, None where nothing depends on them.
         marks: The stream's time at every row.
 
     Raises:
         BadRowError: A row cannot be used, and ``on_bad_row`` is "stop".
     """
-    known = known & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
-    skipped, late = ~known, np.zeros(rows.count, bool)
+    has_time = has_time & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
+    skipped, late = ~has_time, np.zeros(rows.count, bool)
     work: list[tuple[RunningQuery, Prepared]] = []
     try:
         for name, query in queries.items():
@@ -48,9 +48,9 @@ def prepare_batch(
             skipped |= bad
             if times is not None and marks is not None:
                 late |= query.late(marks if rows.times is None else times, marks)
-            work += [(query, each) for each in query.prepare(rows, chosen, known & ~bad, marks)]
+            work += [(query, prepared) for prepared in query.prepare(rows, chosen, has_time & ~bad, marks)]
         for query in queries.values():
-            work += [(query, each) for each in query.prepare_usability(rows, skipped)]
+            work += [(query, prepared) for prepared in query.prepare_usability(rows, skipped)]
         if stream.on_bad_row == "stop" and skipped.any():
             first = int(rows.numbers(skipped)[0])
             raise BadRowError(

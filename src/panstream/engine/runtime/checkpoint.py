@@ -84,26 +84,26 @@ class Kept:
                 "the release log has answers but the state is gone, so what was spent would be forgotten: use a new "
                 "directory"
             )
-        kept = cls._read(config, parts)
-        kept.with_states = config.durability != "none"
+        checkpoint = cls._read(config, parts)
+        checkpoint.with_states = config.durability != "none"
         stored = {} if parts is None else cls.meta(parts)["queries"]
-        kept.parked = {name: {"removed": now, **meta} for name, meta in stored.items() if name not in queries}
+        checkpoint.parked = {name: {"removed": now, **meta} for name, meta in stored.items() if name not in queries}
         for label, data in (parts or {}).items():
-            if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
-                kept.parked_states[label] = data
+            if label.startswith("state/") and label.split("/", 3)[3] in checkpoint.parked:
+                checkpoint.parked_states[label] = data
         for name, query in queries.items():
             _restore_query(query, config, stored.get(name), parts or {})
             query.coverage = _coverage(stored.get(name), now, begun=parts is not None)
-            _check_log(query, published, {(each.query, each.number) for each in kept.drawn})
+            _check_log(query, published, {(release.query, release.number) for release in checkpoint.drawn})
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
-            if charge not in {name for name, _ in kept.ledger}:
-                kept.ledger.charge(charge, query.plan.claim)
-        kept.config = config
-        return kept
+            if charge not in {name for name, _ in checkpoint.ledger}:
+                checkpoint.ledger.charge(charge, query.plan.claim)
+        checkpoint.config = config
+        return checkpoint
 
     @classmethod
     def _read(cls, config: Config, parts: Mapping[str, bytes] | None) -> Kept:
-        limits: dict[Kind, float] = {(unit, "add-remove"): most for unit, most in config.stream.budget.items()}  # type: ignore[misc]
+        limits: dict[Kind, float] = {(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()}  # type: ignore[misc]
         if parts is None:
             return cls(stream=config.stream.name, ledger=Ledger(limits))
         meta = cls.meta(parts)
@@ -140,11 +140,11 @@ class Kept:
         damaged = "the store holds something other than an engine's state"
         try:
             meta = json.loads(parts["meta"])
-            found = meta["format"]
+            format_version = meta["format"]
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged(damaged) from None
-        if found != _FORMAT:
-            raise StoreDamaged(f"the state has format {found!r}; this release reads format {_FORMAT}")
+        if format_version != _FORMAT:
+            raise StoreDamaged(f"the state has format {format_version!r}; this release reads format {_FORMAT}")
         return dict(meta)
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
@@ -256,19 +256,20 @@ def _check_log(
 
     Every answer is stored before it is published, and those of the last commits may not have been: they are ``drawn``.
     """
-    name, made = query.plan.config.name, query.before + query.made
+    name, release_count = query.plan.config.name, query.before + query.made
     for series in query.plan.series:
         count, last = published.get(series, (0, 0))
-        if last > made:
+        if last > release_count:
             raise StoreError(
                 f"{name!r} has published more answers than its state knows of, so the state was rolled back and "
                 "answers would be drawn twice: use a new directory"
             )
-        waiting = sum((series, number) in drawn for number in range(last + 1, made + 1))
-        if count < last or last + waiting < made:
+        waiting = sum((series, number) in drawn for number in range(last + 1, release_count + 1))
+        if count < last or last + waiting < release_count:
             raise StoreError(
                 f"the release log (releases.sqlite) has {count} answers of {name!r}, which has published "
-                f"{made - waiting}, so the log was removed or replaced, and answers drawn twice would go unnoticed: "
+                f"{release_count - waiting}, so the log was removed or replaced, and answers drawn twice would go "
+                "unnoticed: "
                 "put the log back, or give the query a new name, which starts afresh and is charged on top"
             )
 
@@ -286,7 +287,9 @@ _CLAIMED: dict[str, Callable[[Config], Any]] = {
 def _declared(query: QueryConfig, config: Config) -> dict[str, Any]:
     """Return all that the meaning of a query's state and its claim depend on, as JSON holds it."""
     stream = config.stream
-    values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in ("parsed", "name")}
+    values = {
+        option.name: getattr(query, option.name) for option in fields(query) if option.name not in ("parsed", "name")
+    }
     about = {"user": stream.user, "weight": stream.weight, "time": stream.time, "lateness": stream.lateness}
     claimed = {key: read(config) for key, read in _CLAIMED.items()}
     types = {column: stream.columns[column] for column in sorted(query.parsed.columns)}

@@ -44,14 +44,14 @@ class StreamClock:
     def marks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the clock as it stands at every row, in order; rows without a time leave it where it is."""
         start = -math.inf if self.newest is None else self.newest
-        known = np.where(np.isfinite(times), times, -math.inf)
-        return np.maximum(np.maximum.accumulate(known), start) if times.size else known
+        finite_times = np.where(np.isfinite(times), times, -math.inf)
+        return np.maximum(np.maximum.accumulate(finite_times), start) if times.size else finite_times
 
     def reach(self, times: NDArray[np.float64]) -> None:
         """Move on to the newest of the times."""
-        known = times[np.isfinite(times)]
-        if known.size:
-            self.advance_to(float(known.max()))
+        finite_times = times[np.isfinite(times)]
+        if finite_times.size:
+            self.advance_to(float(finite_times.max()))
 
     def advance_to(self, time: float) -> float:
         """Move on to ``time``, unless it is in the past; return the stream's time."""
@@ -70,9 +70,9 @@ class Schedule:
 
     def steps(self, marks: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the step that is open at every row: never one that was closed before."""
-        least = self.step if self.step is not None else UNKNOWN
-        known = np.where(np.isfinite(marks), np.floor(marks / self.length), float(least))
-        return np.maximum(known.astype(np.int64), least)
+        min_step = self.step if self.step is not None else UNKNOWN
+        mark_steps = np.where(np.isfinite(marks), np.floor(marks / self.length), float(min_step))
+        return np.maximum(mark_steps.astype(np.int64), min_step)
 
     def reach(self, step: int) -> None:
         """Move on to ``step``."""
@@ -123,9 +123,9 @@ class _WatchedClock:
         if self._elapsed is None:
             return now
         offset = now - self._elapsed()
-        before, self.jumped = self.jumped, offset > self._allowed
+        had_jumped, self.jumped = self.jumped, offset > self._allowed
         if self.jumped:
-            if not before:
+            if not had_jumped:
                 _LOG.warning(JUMPED)
             return self._told
         self._furthest = max(self._furthest, offset)
@@ -172,8 +172,8 @@ def watched(
         elapsed = _since_boot
     if stream.time is not None:
         elapsed = None
-    known = [query.schedule for query in queries if query.schedule is not None]
-    ends = [(each.step + 1) * each.length for each in known if each.step is not None]
+    schedules = [query.schedule for query in queries if query.schedule is not None]
+    ends = [(schedule.step + 1) * schedule.length for schedule in schedules if schedule.step is not None]
     if last is None or not ends:
         return _WatchedClock(clock, elapsed, most_jump=stream.max_clock_jump)
     return _WatchedClock(

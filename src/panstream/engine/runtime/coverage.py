@@ -19,11 +19,11 @@ class Coverage:
     def labels(self, window: Sequence[str] | None) -> dict[str, Any]:
         """Return what an answer must say, of all data or of one window: nothing if it has seen all of it."""
         begin = "" if window is None else window[0]
-        found: dict[str, Any] = {}
+        labels: dict[str, Any] = {}
         if self.since is not None and self.since > begin:
-            found["since"] = self.since
+            labels["since"] = self.since
         gaps = [list(gap) for gap in self.gaps if gap[1] > begin and (window is None or gap[0] < window[1])]
-        return {**found, "gaps": gaps} if gaps else found
+        return {**labels, "gaps": gaps} if gaps else labels
 
 
 ALL_DATA = Coverage()

@@ -126,7 +126,7 @@ class Engine:
     def declare(self, *intakes: Intake) -> None:
         """Say how rows will come in: every claim from now on names what that makes public."""
         self._declared = True
-        self._kept.intakes = [each for each in INTAKES if each in {*intakes, *self._kept.intakes}]
+        self._kept.intakes = [intake for intake in INTAKES if intake in {*intakes, *self._kept.intakes}]
         self._publish_facts()
         if LIVE & set(intakes) and self.step_length:
             self.by_clock = True
@@ -201,10 +201,10 @@ class Engine:
         self._follow_clock()
         self.spelling.publish(stamp_of(now))
 
-    def forget(self, places: Collection[str]) -> None:
+    def forget(self, producer_keys: Collection[str]) -> None:
         """Remember no longer how far some producers came."""
-        for place in places:
-            self._kept.seen.pop(place, None)
+        for producer_key in producer_keys:
+            self._kept.seen.pop(producer_key, None)
 
     def last_sequence(self, producer: str) -> int:
         """Return the number of the last batch that was applied of a producer, -1 if there was none."""
@@ -221,11 +221,11 @@ class Engine:
             self.declare("calls")
         if self.seen(rows.producer, rows.sequence):
             return Applied(new=False)
-        known, times = self._times(rows)
-        if not known.all():  # a time that cannot be used opens no window either
+        has_time, times = self._times(rows)
+        if not has_time.all():  # a time that cannot be used opens no window either
             rows = replace(rows, times=times)
         marks = None if times is None else self._stream_clock.marks(times)
-        work, skipped, late = prepare_batch(self._queries, self.config.stream, rows, known, times, marks)
+        work, skipped, late = prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)
         with self._all_or_nothing():
             self._backend.begin(rows.producer, rows.sequence)
             for query, prepared in work:
@@ -247,10 +247,10 @@ class Engine:
         if rows.times is None:
             scheduled = any(query.schedule is not None for query in self._queries.values())
             return np.ones(rows.count, bool), np.full(rows.count, self._clock()) if scheduled else None
-        known: Mask = np.isfinite(rows.times)
+        has_time: Mask = np.isfinite(rows.times)
         if self.config.stream.max_ahead is not None:
-            known &= rows.times <= self._clock() + self.config.stream.max_ahead
-        return known, rows.times if known.all() else np.where(known, rows.times, np.nan)
+            has_time &= rows.times <= self._clock() + self.config.stream.max_ahead
+        return has_time, rows.times if has_time.all() else np.where(has_time, rows.times, np.nan)
 
     def advance(self) -> None:
         """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
@@ -293,18 +293,18 @@ class Engine:
         """Answer a query without schedule now; raises BudgetExhausted when all paid releases were made."""
         drawn = self.draw(name)
         self.publish_names()
-        return [self.log.find(each) or each if each.unread else each for each in drawn]
+        return [self.log.find(release) or release if release.unread else release for release in drawn]
 
     def draw(self, name: str) -> list[Release]:
         """Answer like `release`, but do not wait for names to be read."""
         self._check_whole()
-        query, before = self._queries[self.config.query(name).name], len(self._drawn)
+        query, already_drawn = self._queries[self.config.query(name).name], len(self._drawn)
         query.check_asked()
         with self._all_or_nothing():
             query.draw_now(self._drawer(query))
-            drawn = self._drawn[before:]
+            drawn = self._drawn[already_drawn:]
             self.commit()
-        return [made() for made in drawn]
+        return [make_release() for make_release in drawn]
 
     def publish_names(self, *, wait: bool = True) -> None:
         """Publish the names that were read; with ``wait``, all of them."""
@@ -338,21 +338,21 @@ class Engine:
         self._backend.flush()
         if self.by_clock or self._uncommitted:  # empty steps of the clock count like others
             self.exposure.note_applied()
-        drawn = [made() for made in self._drawn]
+        drawn = [make_release() for make_release in self._drawn]
         if self._store is not None:
-            told = {} if durable is None else {"durable": durable}
-            self._store.commit(self._kept.parts(self._queries, [*self.spelling.unread, *drawn]), **told)
+            options = {} if durable is None else {"durable": durable}
+            self._store.commit(self._kept.parts(self._queries, [*self.spelling.unread, *drawn]), **options)
         elif durable is not None:
             durable()
-        before, self._slots = self._slots, self._held()
-        self._backend.drop(before - self._slots)
+        old_slots, self._slots = self._slots, self._held()
+        self._backend.drop(old_slots - self._slots)
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         self._drawn = []
         with self.log.transaction():  # thousands of groups wait for the disk once
             published = [release for release in drawn if not release.unread and self.log.publish(release)]
         for release in published:
             self._publish(release)
-        for release in (each for each in drawn if each.unread):
+        for release in (drawn_release for drawn_release in drawn if drawn_release.unread):
             self.spelling.begin(release)
 
     def _held(self) -> set[tuple[str, Slot]]:

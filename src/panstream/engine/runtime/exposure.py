@@ -33,10 +33,10 @@ class Exposure:
 
     def note_applied(self) -> None:
         """Note that rows were, or may have been, applied up to now."""
-        now, before = self.clock(), self._kept.applied
-        if before is not None and now < before:
+        now, last_applied = self.clock(), self._kept.applied
+        if last_applied is not None and now < last_applied:
             self.correct_starts(math.floor(now))
-        self._kept.applied = math.ceil(now) if before is None else max(math.ceil(now), before)
+        self._kept.applied = math.ceil(now) if last_applied is None else max(math.ceil(now), last_applied)
 
     def correct_starts(self, now: int) -> None:
         """Correct starts that lie ahead of the clock, after it went back: those states are there already."""

@@ -55,11 +55,11 @@ class IdCheck:
         if not isinstance(ids, np.ndarray) and ids.null_count:
             bad = truth_of(ids.is_null())
         if self.universe is not None:
-            whole = ids if isinstance(ids, np.ndarray) else np.asarray(numbers_of(ids), np.int64)
-            bad |= (whole < 0) | (whole >= self.universe)
+            integers = ids if isinstance(ids, np.ndarray) else np.asarray(numbers_of(ids), np.int64)
+            bad |= (integers < 0) | (integers >= self.universe)
         elif self.slots is not None:
-            known = ids.filter(arrow_mask(~bad)) if bad.any() else ids
-            bad[np.flatnonzero(~bad)[self._strangers(known)]] = True
+            usable_ids = ids.filter(arrow_mask(~bad)) if bad.any() else ids
+            bad[np.flatnonzero(~bad)[self._strangers(usable_ids)]] = True
         return bad
 
     def _strangers(self, ids: Any) -> Mask:
@@ -68,15 +68,15 @@ class IdCheck:
         assert self.slots is not None
         assert self.numbers is not None
         batch = items(ids)
-        found = np.empty(len(batch), bool)
+        is_unknown = np.empty(len(batch), bool)
         try:
             with Scratch() as scratch:
                 hashes = scratch.array(len(batch), np.uint64)
                 hash_items(batch, _KEY, hashes)
-                find_strangers(hashes, self.slots, self.numbers, found)
+                find_strangers(hashes, self.slots, self.numbers, is_unknown)
         finally:
             batch.wipe()
-        return found
+        return is_unknown
 
 
 _KEY = derive(0, "bad rows")

@@ -64,17 +64,17 @@ def feed_of(
     if not is_paths(inputs):
         return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}
-    whole = not follow and all(given != "-" and "://" not in given for given in inputs)
-    rows = config.batch_rows or (ROWS_OF_FILES if whole else None)
+    is_finite_input = not follow and all(source_text != "-" and "://" not in source_text for source_text in inputs)
+    rows = config.batch_rows or (ROWS_OF_FILES if is_finite_input else None)
     if rows is not None:
         settings["batch_rows"] = rows
-    if whole:
+    if is_finite_input:
         settings["stored_ids"] = True
     else:
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format
-    if config.web is not None and not any("://" in given for given in inputs):
+    if config.web is not None and not any("://" in source_text for source_text in inputs):
         settings["site"] = config.web.site
     if "dialect" not in more and (dialect := dialect_of(config.stream)) is not None:
         settings["dialect"] = dialect
@@ -133,7 +133,7 @@ def feed(
 
 def is_paths(inputs: Any) -> bool:
     """Return whether inputs are names of files and the like, and not a table."""
-    return isinstance(inputs, list | tuple) and all(isinstance(given, str) for given in inputs)
+    return isinstance(inputs, list | tuple) and all(isinstance(entry, str) for entry in inputs)
 
 
 def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None, once: bool = False) -> Fed:
@@ -221,21 +221,21 @@ def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None
                 if batch is None:
                     continue
                 try:
-                    found = _found(config, queries, select, batch)
+                    batch_bad_rows = _found(config, queries, select, batch)
                 finally:
                     select.wipe()
                     batch.wipe()
-                yield from found
+                yield from batch_bad_rows
     finally:
         source.close()
 
 
 def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: Rows) -> list[BadRow]:
     schema = RowSchema.of(config.stream, config.needed_columns)
-    found, rows = batch.bad_rows(schema), select(batch)
+    batch_bad_rows, rows = batch.bad_rows(schema), select(batch)
 
     def report(bad: NDArray[np.bool_], reason: str) -> None:
-        found.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad).tolist())
+        batch_bad_rows.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad).tolist())
 
     if rows.times is not None:
         report(~np.isfinite(rows.times), _NO_TIME)
@@ -245,4 +245,4 @@ def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, ba
         name = query.plan.config.name
         bad = query.unusable(rows, rows.queries[name])
         report(bad, f"query {name!r} cannot use its user, value or weight as declared")
-    return sorted(found, key=lambda bad: bad.row)
+    return sorted(batch_bad_rows, key=lambda bad: bad.row)

@@ -166,9 +166,9 @@ class Refreshed:
         return self.verdict.refreshed
 
     def __str__(self) -> str:
-        place = [] if self.window is None else [f"window from {self.window}"]
-        place += [] if self.group is None else [self.group]
-        name = f"{self.query} ({'; '.join(place)})" if place else self.query
+        location = [] if self.window is None else [f"window from {self.window}"]
+        location += [] if self.group is None else [self.group]
+        name = f"{self.query} ({'; '.join(location)})" if location else self.query
         return f"{name}: {'refreshed' if self.done else 'not refreshed'}, {self.verdict.text}"
 
     def to_json(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def say_recorded(record: Mapping[str, Any]) -> str:
     copied = {None: "copied at an unknown time", "just now": "copied just then"}.get(
         record["copied"], f"copied at {record['copied']}"
     )
-    bad = sorted({each["query"] for each in record["verdicts"] if not each["covered"]})
+    bad = sorted({verdict["query"] for verdict in record["verdicts"] if not verdict["covered"]})
     return f"{record['announced']} ({copied}; {'not covered: ' + ', '.join(bad) if bad else 'covered'})"
 
 

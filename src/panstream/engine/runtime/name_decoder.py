@@ -51,32 +51,32 @@ class Spelling:
         """Have the tables of a release read, unless that was done before a crash."""
         if self._log.find(release) is not None:
             return
-        found = self._pool.submit(_read, release, whole=release.query in self._whole)
-        self._waiting.append((release, found))
+        future = self._pool.submit(_read, release, whole=release.query in self._whole)
+        self._waiting.append((release, future))
 
     def of(self, releases: Iterable[Release]) -> list[Future[Release]]:
         """Return those of some releases that are not read yet, as they will be."""
-        return [future for each in releases for release, future in self._waiting if each is release]
+        return [future for wanted in releases for release, future in self._waiting if wanted is release]
 
     def publish(self, stamp: str, *, wait: bool = False) -> bool:
         """Publish what was read, in order and as of now, since newer answers may be out; with ``wait``, everything.
 
         Return whether there was something.
         """
-        before = len(self._waiting)
+        waiting_before = len(self._waiting)
         while self._waiting and (wait or self._waiting[0][1].done()):
-            found = replace(self._waiting[0][1].result(), time=stamp)
-            if self._log.publish(found):
-                self._publish(found)
+            decoded = replace(self._waiting[0][1].result(), time=stamp)
+            if self._log.publish(decoded):
+                self._publish(decoded)
             del self._waiting[0]
-        return len(self._waiting) < before
+        return len(self._waiting) < waiting_before
 
 
 def _read(release: Release, *, whole: bool) -> Release:
     """Return a release with its names, ``whole`` numbers or texts, and with a table of counts beside all cells."""
-    found = spell(Tables.from_bytes(release.table))
-    listed = {**release.record, "items": named_items(found.items, whole=whole)}
-    return replace(release, record=listed, table=found.points.to_bytes(), prefixes=release.table, unread=False)
+    decoded = spell(Tables.from_bytes(release.table))
+    listed = {**release.record, "items": named_items(decoded.items, whole=whole)}
+    return replace(release, record=listed, table=decoded.points.to_bytes(), prefixes=release.table, unread=False)
 
 
 def stand_back() -> None:

@@ -48,33 +48,36 @@ class Producers:
     round: int | None = None  # the day on which it began
     _tokens: dict[str, dict[str, _Producer]] = field(default_factory=dict)
 
-    def open(self, token: str, name: str, most: int) -> _Producer:
-        """Open a producer, or take it over; ``most`` may be open under one token."""
+    def open(self, token: str, name: str, max_producers: int) -> _Producer:
+        """Open a producer, or take it over; ``max_producers`` may be open under one token."""
         if _NAME.fullmatch(name) is None:
             raise InvalidParameter(f"the name of a producer must match {NAME_PATTERN}")
-        own = self._tokens.get(token, {})
-        found = own.get(name)
-        if found is None and len(own) >= most:
+        token_producers = self._tokens.get(token, {})
+        producer = token_producers.get(name)
+        if producer is None and len(token_producers) >= max_producers:
             raise ProducerRefused(
-                f"{most:,} producers are open under this token: close some, or wait until unused ones are retired",
+                f"{max_producers:,} producers are open under this token: close some, or wait until unused ones "
+                "are retired",
                 code="too_many_producers",
             )
-        made = f"{name}@{random_id(8).hex()}"
-        if found is None:
-            found = self._tokens.setdefault(token, {})[name] = _Producer(name, made, f"{token}/{made}")
-        found.id, found.active = made, True
-        return found
+        producer_key = f"{name}@{random_id(8).hex()}"
+        if producer is None:
+            producer = self._tokens.setdefault(token, {})[name] = _Producer(
+                name, producer_key, f"{token}/{producer_key}"
+            )
+        producer.id, producer.active = producer_key, True
+        return producer
 
     def find(self, token: str, name: str) -> _Producer:
         """Return a producer that is open under a token."""
-        found = self._tokens.get(token, {}).get(name)
-        if found is None:
+        producer = self._tokens.get(token, {}).get(name)
+        if producer is None:
             raise ProducerRefused("no producer of this name is open under this token", code="not_found")
-        return found
+        return producer
 
     def all_of(self, token: str) -> list[_Producer]:
         """Return the producers that are open under a token."""
-        return [each for _, each in sorted(self._tokens.get(token, {}).items())]
+        return [producer for _, producer in sorted(self._tokens.get(token, {}).items())]
 
     def place(self, sender: Sender) -> str:
         """Return the place of the producer that a batch comes from; refuse those that are not open."""
@@ -91,10 +94,10 @@ class Producers:
     def close(self, token: str, name: str) -> str:
         """Forget a producer, and return its place, which is to be forgotten too."""
         self.find(token, name)
-        place = self._tokens[token].pop(name).place
+        producer_key = self._tokens[token].pop(name).place
         if not self._tokens[token]:
             del self._tokens[token]
-        return place
+        return producer_key
 
     def retire(self, day: int) -> list[str]:
         """Forget those that were not used in a round that is over by that day, and return their places."""
@@ -103,18 +106,23 @@ class Producers:
         if day < self.round + ROUND:
             return []
         self.round = day
-        idle = [(token, name) for token, own in self._tokens.items() for name, each in own.items() if not each.active]
-        places = [self.close(token, name) for token, name in idle]
-        for own in self._tokens.values():
-            for each in own.values():
-                each.active = False
-        return places
+        idle = [
+            (token, name)
+            for token, token_producers in self._tokens.items()
+            for name, producer in token_producers.items()
+            if not producer.active
+        ]
+        producer_keys = [self.close(token, name) for token, name in idle]
+        for token_producers in self._tokens.values():
+            for producer in token_producers.values():
+                producer.active = False
+        return producer_keys
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as it is stored."""
         tokens = {
-            token: {name: [each.id, each.place, each.active] for name, each in own.items()}
-            for token, own in self._tokens.items()
+            token: {name: [producer.id, producer.place, producer.active] for name, producer in token_producers.items()}
+            for token, token_producers in self._tokens.items()
         }
         return {"round": self.round, "tokens": tokens}
 
@@ -122,6 +130,7 @@ class Producers:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Return the table that was stored."""
         tokens = {
-            token: {name: _Producer(name, *each) for name, each in own.items()} for token, own in data["tokens"].items()
+            token: {name: _Producer(name, *fields) for name, fields in token_producers.items()}
+            for token, token_producers in data["tokens"].items()
         }
         return cls(data["round"], tokens)

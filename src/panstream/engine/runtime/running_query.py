@@ -140,16 +140,18 @@ class RunningQuery:
             return [self._prepare(rows, chosen, keep, None, None, None)]
         steps, reached = self.steps(marks)
         windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
-        found: list[Prepared] = []
+        prepared: list[Prepared] = []
         try:
-            for step, at in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
-                inside = (steps == step) & (reached == at)
-                found.append(self._prepare(rows, chosen, keep & inside, step, at, _within(windows, inside)))
+            for step, reached_step in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
+                inside = (steps == step) & (reached == reached_step)
+                prepared.append(
+                    self._prepare(rows, chosen, keep & inside, step, reached_step, _within(windows, inside))
+                )
         except BaseException:
-            for each in found:
-                each.wipe()
+            for prepared_part in prepared:
+                prepared_part.wipe()
             raise
-        return found
+        return prepared
 
     def prepare_usability(self, rows: Rows, skipped: Mask) -> list[Prepared]:
         """Return the checked work of counting usable and unusable rows, each row in one of two groups; of a query that
@@ -180,8 +182,8 @@ class RunningQuery:
     def windows_of(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the window of every row; a time that is not known is in none."""
         length = self.plan.config.window or math.inf
-        known = np.where(np.isfinite(times), times, -math.inf)
-        return np.where(np.isfinite(known), np.floor(known / length), -(2.0**62)).astype(np.int64)
+        finite_times = np.where(np.isfinite(times), times, -math.inf)
+        return np.where(np.isfinite(finite_times), np.floor(finite_times / length), -(2.0**62)).astype(np.int64)
 
     def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask:
         """Return the rows whose window is over by the stream's clock; none of a query without windows."""
@@ -222,7 +224,7 @@ class RunningQuery:
     def _batch(self, rows: Rows, chosen: QueryRows, part: Mask, copies: list[Any]) -> Any:
         kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
         by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
-        whole = bool(part.all())  # then nothing is copied
+        is_whole_batch = bool(part.all())  # then nothing is copied
         ids = None
         if kind.of_users or by_user:
             ids, owned = rows.some_ids(part)
@@ -230,23 +232,23 @@ class RunningQuery:
         if kind.of_users:
             if chosen.weights is None:
                 return algorithm.batch(ids)
-            weights = chosen.weights if whole else chosen.weights[part]
-            copies += [] if whole else [weights]
+            weights = chosen.weights if is_whole_batch else chosen.weights[part]
+            copies += [] if is_whole_batch else [weights]
             return algorithm.batch(ids, weights)
         if chosen.names is not None:
-            names = chosen.names if whole else chosen.names.filter(arrow_mask(part))
-            own = names.indices if hasattr(names, "indices") else names
-            copies += [] if whole or shares(own, chosen.names) else [own]
+            names = chosen.names if is_whole_batch else chosen.names.filter(arrow_mask(part))
+            name_indices = names.indices if hasattr(names, "indices") else names
+            copies += [] if is_whole_batch or shares(name_indices, chosen.names) else [name_indices]
             return algorithm.batch(names)
         if kind is Aggregate.COUNT:
             count = int(np.count_nonzero(part))
             return algorithm.batch(np.ones(count, np.int64), users=ids) if by_user else algorithm.batch(count)
         assert chosen.values is not None
-        values = chosen.values if whole else chosen.values[part]
+        values = chosen.values if is_whole_batch else chosen.values[part]
         try:
             return algorithm.batch(values, users=ids) if by_user else algorithm.batch(values)
         finally:
-            if not whole:
+            if not is_whole_batch:
                 wipe(values)
 
     # Doing: called only after every query has checked its share.
@@ -278,10 +280,10 @@ class RunningQuery:
         Slots of windows that wait for late rows are answered up to ``reached``, all but the last one.
         """
         assert self.schedule is not None
-        before = self.schedule.step
+        previous_step = self.schedule.step
         self.schedule.reach(step)
         if not self.windowed:
-            for closed in range(before if before is not None else step, step):
+            for closed in range(previous_step if previous_step is not None else step, step):
                 if self.finished:
                     break
                 self._draw(0, draw, until=(closed + 1) * self.schedule.length)
@@ -337,30 +339,32 @@ class RunningQuery:
         self.made += 1
         for group in range(len(self.plan.groups)):
             monitor = self.monitors[window, group]
-            own = monitor.tick() if self.plan.continual else monitor.release()
-            for at, output in enumerate(self.plan.outputs):
-                estimate, number = self._estimate(output, monitor, own), self.before + self.made
-                draw(Drawn(group, number, estimate, window if self.windowed else None, until, at))
+            state_estimate = monitor.tick() if self.plan.continual else monitor.release()
+            for output_index, output in enumerate(self.plan.outputs):
+                estimate, number = self._estimate(output, monitor, state_estimate), self.before + self.made
+                draw(Drawn(group, number, estimate, window if self.windowed else None, until, output_index))
 
-    def _estimate(self, output: Output, monitor: Any, own: Estimate | PendingAnswer) -> Callable[[], Estimate]:
+    def _estimate(
+        self, output: Output, monitor: Any, state_estimate: Estimate | PendingAnswer
+    ) -> Callable[[], Estimate]:
         """Return how to have an answer; one that is not pending is read at once, before the state changes again."""
-        if isinstance(own, PendingAnswer):
-            return lambda: self.plan.answer(output, own.estimate(), own.at)
+        if isinstance(state_estimate, PendingAnswer):
+            return lambda: self.plan.answer(output, state_estimate.estimate(), state_estimate.at)
         read = partial(_read_off, monitor)  # from numbers that this tick has made public
-        estimate = self.plan.answer(output, own, read)
+        estimate = self.plan.answer(output, state_estimate, read)
         return lambda: estimate
 
 
 def _read_off(monitor: Any, what: Any) -> Estimate:
-    found: Estimate = monitor.algorithm.at(monitor.state, what)
-    return found
+    estimate: Estimate = monitor.algorithm.at(monitor.state, what)
+    return estimate
 
 
 def _distinct(pairs: NDArray[np.int64]) -> list[list[int]]:
     """Return the different columns in order. Time only grows: equal ones are neighbours, and few are left to sort."""
     new = (np.diff(pairs, axis=1, prepend=pairs[:, :1] - 1) != 0).any(axis=0)
-    found: list[list[int]] = np.unique(pairs[:, new], axis=1).T.tolist()
-    return found
+    distinct_pairs: list[list[int]] = np.unique(pairs[:, new], axis=1).T.tolist()
+    return distinct_pairs
 
 
 def _within(windows: NDArray[np.int64] | None, inside: Mask) -> NDArray[np.int64] | None:
@@ -382,8 +386,8 @@ def _parts(
 
 def _unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
     """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
-    most = getattr(algorithm, "max_weight", 1)
-    bad: Mask = (weights > most) | (weights < getattr(algorithm, "min_weight", -most))
+    max_weight = getattr(algorithm, "max_weight", 1)
+    bad: Mask = (weights > max_weight) | (weights < getattr(algorithm, "min_weight", -max_weight))
     if not hasattr(algorithm, "max_weight"):
         bad |= weights == 0
     return bad

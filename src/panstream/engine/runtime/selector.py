@@ -38,39 +38,49 @@ class _Joins:
 
     def __init__(self, joined: Sequence[Joined], lookups: Mapping[str, Lookup], columns: Mapping[str, str]) -> None:
         self._joined = tuple(dict.fromkeys(joined))
-        self._keys = tuple(dict.fromkeys(Expression(sql=each.key, kind="key") for each in self._joined))
+        self._keys = tuple(
+            dict.fromkeys(Expression(sql=lookup_column.key, kind="key") for lookup_column in self._joined)
+        )
         self._evaluator = Evaluator(self._keys, columns)
         self._made: list[Any] = []
         self._tables = {
-            each: [_column(lookups[each.lookup], name) for name in (lookups[each.lookup].key, each.column)]
-            for each in self._joined
+            lookup_column: [
+                _column(lookups[lookup_column.lookup], name)
+                for name in (lookups[lookup_column.lookup].key, lookup_column.column)
+            ]
+            for lookup_column in self._joined
         }
-        for each in self._joined:
-            key, kind = lookups[each.lookup].key, self._evaluator.kind_of(Expression(sql=each.key, kind="key"))
-            if kind != lookups[each.lookup].columns[key]:
-                other = lookups[each.lookup].columns[key]
-                raise SqlRefused(f"{each.key} is {kind}, and {each.lookup}.{key} is {other}", hint="use CAST")
+        for lookup_column in self._joined:
+            key, kind = (
+                lookups[lookup_column.lookup].key,
+                self._evaluator.kind_of(Expression(sql=lookup_column.key, kind="key")),
+            )
+            if kind != lookups[lookup_column.lookup].columns[key]:
+                other = lookups[lookup_column.lookup].columns[key]
+                raise SqlRefused(
+                    f"{lookup_column.key} is {kind}, and {lookup_column.lookup}.{key} is {other}", hint="use CAST"
+                )
 
     @property
     def types(self) -> dict[str, str]:
         """Return the types of the columns that are put beside."""
-        return {each.name: each.kind for each in self._joined}
+        return {lookup_column.name: lookup_column.kind for lookup_column in self._joined}
 
     def beside(self, batch: Any) -> Any:
         """Return the batch with all of them."""
         if not self._joined:
             return batch
         keys = dict(zip(self._keys, self._evaluator.evaluate(batch), strict=True))
-        found = []
-        for each in self._joined:
-            key = keys[Expression(sql=each.key, kind="key")]
+        joined_columns = []
+        for lookup_column in self._joined:
+            key = keys[Expression(sql=lookup_column.key, kind="key")]
             assert isinstance(key, Keys)
-            own, values = self._tables[each]
-            places = _places_of(key.column, own)
-            found.append(values.take(places))
-            self._made += [places, found[-1]]
-        names = [*batch.schema.names, *(each.name for each in self._joined)]
-        return pa.RecordBatch.from_arrays([*batch.columns, *found], names=names)
+            lookup_keys, values = self._tables[lookup_column]
+            indices = _places_of(key.column, lookup_keys)
+            joined_columns.append(values.take(indices))
+            self._made += [indices, joined_columns[-1]]
+        names = [*batch.schema.names, *(lookup_column.name for lookup_column in self._joined)]
+        return pa.RecordBatch.from_arrays([*batch.columns, *joined_columns], names=names)
 
     def wipe(self) -> None:
         """Overwrite what was found for the last micro-batch."""
@@ -117,24 +127,24 @@ class _GroupKeys:
 
     def key(self, number: int) -> tuple[Any, ...]:
         """Return the keys of a group."""
-        found = []
+        key_values = []
         for array in reversed(self.declared):
             number, position = divmod(number, len(array))
-            found.append(array[position].as_py())
-        return tuple(reversed(found))
+            key_values.append(array[position].as_py())
+        return tuple(reversed(key_values))
 
     def numbers(self, keys: Sequence[Any]) -> NDArray[np.int64]:
         """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is
         told.
         """
         total = np.zeros(len(keys[0]), np.int64)
-        known = np.ones(len(keys[0]), bool)
+        is_known = np.ones(len(keys[0]), bool)
         for column, array in zip(keys, self.declared, strict=True):
-            places = _places_of(column, array)
-            positions = np.where(truth_of(places.is_valid()), numbers_of(places), -1).astype(np.int64)
-            known &= positions >= 0
+            indices = _places_of(column, array)
+            positions = np.where(truth_of(indices.is_valid()), numbers_of(indices), -1).astype(np.int64)
+            is_known &= positions >= 0
             total = total * len(array) + positions
-        return np.where(known, total, -1)
+        return np.where(is_known, total, -1)
 
 
 def _typed(keys: tuple[Any, ...], kind: str) -> Any:
@@ -181,13 +191,17 @@ class Selector:
         """Return what evaluates some queries; raise SqlRefused or InvalidParameter if one of them cannot be."""
         stream = self._stream
         columns = {name: kind for name, kind in stream.columns.items() if name != stream.user}
-        joins = _Joins([each for query in queries for each in query.parsed.joined], self._lookups, columns)
-        expressions = [each for query in queries for each in _expressions(query.parsed)]
+        joins = _Joins(
+            [lookup_column for query in queries for lookup_column in query.parsed.joined], self._lookups, columns
+        )
+        expressions = [expression for query in queries for expression in _expressions(query.parsed)]
         evaluator = Evaluator(expressions, {**stream.columns, **joins.types}, user=stream.user)
         keys = {}
         for query in queries:
             names = query.parsed.group_by
-            kinds = {name: evaluator.kind_of(each) for name, each in zip(names, _keys(query.parsed), strict=True)}
+            kinds = {
+                name: evaluator.kind_of(expression) for name, expression in zip(names, _keys(query.parsed), strict=True)
+            }
             if query.names is not None:
                 check_kind(query.names, kinds[query.names])
             elif names:
@@ -217,8 +231,8 @@ class Selector:
         """Return the rows as the engine takes them."""
         if rows.ids is not None and self._looks_at_ids:
             rows = replace(rows, columns=_with_ids(rows, str(self._stream.user)), ids=None)
-        found = self._evaluator.evaluate(self._joins.beside(rows.columns))
-        results = dict(zip(self._expressions, found, strict=True))
+        evaluated = self._evaluator.evaluate(self._joins.beside(rows.columns))
+        results = dict(zip(self._expressions, evaluated, strict=True))
         return replace(
             rows,
             queries={query.name: self._chosen(query, rows, results) for query in self._queries},
@@ -252,23 +266,27 @@ class Selector:
             weights[unusable] = 0
         groups = names = None
         if query.names is not None:
-            (key,) = (results[each] for each in _keys(parsed))
+            (key,) = (results[expression] for expression in _keys(parsed))
             assert isinstance(key, Keys)
             names = key.column
             chosen &= truth_of(names.is_valid())
         elif query.name in self._keys:
-            keys = [results[each] for each in _keys(parsed)]
-            groups = self._own(self._keys[query.name].numbers([each.column for each in keys if isinstance(each, Keys)]))
+            keys = [results[expression] for expression in _keys(parsed)]
+            groups = self._own(
+                self._keys[query.name].numbers(
+                    [key_column.column for key_column in keys if isinstance(key_column, Keys)]
+                )
+            )
         return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable)
 
     def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
         """Return the numbers of an expression; mark where there is none or, for weights, none that is whole."""
         if sql is None:
             return None
-        found = results[Expression(sql=sql, kind="value")]
-        assert isinstance(found, Values)
-        unusable |= ~found.valid
-        numbers = found.numbers
+        column = results[Expression(sql=sql, kind="value")]
+        assert isinstance(column, Values)
+        unusable |= ~column.valid
+        numbers = column.numbers
         if kind is np.int64 and numbers.dtype != np.int64:
             broken = (numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**62)
             unusable |= broken
@@ -281,8 +299,8 @@ class Selector:
             return None
         column = rows.columns.column(self._stream.time)
         unit = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}[self._stream.columns[self._stream.time]]
-        whole = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
-        values: NDArray[np.float64] = numbers_of(whole) * unit
+        integers = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
+        values: NDArray[np.float64] = numbers_of(integers) * unit
         if column.null_count:
             values[truth_of(column.is_null())] = np.nan
         return values

@@ -37,8 +37,8 @@ class Elsewhere:
     @classmethod
     def from_bytes(cls, data: bytes) -> Elsewhere:
         """Return the record that was stored, which the store has authenticated."""
-        found: Elsewhere = codec.decode(data, cls, _LAYOUT, checked=False)
-        return found
+        record: Elsewhere = codec.decode(data, cls, _LAYOUT, checked=False)
+        return record
 
 
 _LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}

@@ -51,9 +51,9 @@ class KafkaTopic:
         if self._note is None:
             self._note = self._found()
         sent = dict(self._note["sent"])
-        new = [each for series in self._series for each in self._log.history(series, after=sent.get(series, 0))]
+        new = [release for series in self._series for release in self._log.history(series, after=sent.get(series, 0))]
         messages = [message for release in new for message in self._messages(release)]
-        missing = [each for each in messages if not self._is_there(*each)]
+        missing = [message for message in messages if not self._is_there(*message)]
         if self._there:
             self._check_own()
         ends = self._send(missing)
@@ -64,13 +64,13 @@ class KafkaTopic:
 
     def _check_own(self) -> None:
         """Refuse a topic that has answers of this stream which are not in the log."""
-        own = {
+        expected = {
             key: value
             for series in self._series
-            for each in self._log.history(series)
-            for key, value in self._messages(each)
+            for release in self._log.history(series)
+            for key, value in self._messages(release)
         }
-        if not self._there.items() <= own.items():
+        if not self._there.items() <= expected.items():
             raise SinkError(
                 f"[sink] topic {self._address.topic} has answers of stream {self._stream!r} that are not of this "
                 "store: name another topic"
@@ -90,7 +90,7 @@ class KafkaTopic:
             value = dict(zip(COLUMNS, row, strict=True))
             value |= {"claim": json.loads(value["claim"]), "group_key": json.loads(value["group_key"])}
             key = [value[name] for name in WHOLE]
-            yield tuple(json.dumps(each, sort_keys=True, ensure_ascii=False).encode() for each in (key, value))  # type: ignore[misc]
+            yield tuple(json.dumps(document, sort_keys=True, ensure_ascii=False).encode() for document in (key, value))  # type: ignore[misc]
 
     def _is_there(self, key: bytes, value: bytes) -> bool:
         """Return whether a message is behind the place that the note names, and forget it; other values stay there."""
@@ -108,8 +108,8 @@ class KafkaTopic:
             if error is not None:
                 failed.append(error)
             else:
-                place = str(message.partition())
-                ends[place] = max(ends.get(place, 0), message.offset() + 1)
+                partition = str(message.partition())
+                ends[partition] = max(ends.get(partition, 0), message.offset() + 1)
 
         for key, value in messages:
             send = partial(self._producer.produce, self._address.topic, value, key, on_delivery=told)
@@ -118,8 +118,8 @@ class KafkaTopic:
             except BufferError:
                 self._producer.flush(2 * _SENDING)
                 send()
-        left = self._producer.flush(2 * _SENDING)
-        if failed or left:
+        unsent = self._producer.flush(2 * _SENDING)
+        if failed or unsent:
             self._producer = self._note = None  # some may be there all the same
             raise ConnectionLost(failed[0].str() if failed else _SILENT)
         return ends
@@ -134,10 +134,10 @@ class KafkaTopic:
         reader = make_client("Consumer", settings)
         self._there, ends = {}, {}
         for partition in self._partitions():
-            place = self._kafka.TopicPartition(self._address.topic, partition)
-            low, high = reader.get_watermark_offsets(place, timeout=_TIMEOUT)
-            place.offset = max(low, note["ends"].get(str(partition), 0))
-            self._there |= self._read(reader, place, high)
+            topic_partition = self._kafka.TopicPartition(self._address.topic, partition)
+            low, high = reader.get_watermark_offsets(topic_partition, timeout=_TIMEOUT)
+            topic_partition.offset = max(low, note["ends"].get(str(partition), 0))
+            self._there |= self._read(reader, topic_partition, high)
             ends[str(partition)] = high
         return {**note, "ends": ends}
 
@@ -152,21 +152,21 @@ class KafkaTopic:
                 raise ConnectionLost(_SILENT if topic.error is None else topic.error.str())
             time.sleep(0.1)
 
-    def _read(self, reader: Any, place: Any, end: int) -> dict[bytes, bytes]:
+    def _read(self, reader: Any, topic_partition: Any, end: int) -> dict[bytes, bytes]:
         """Return our messages of one partition, from a place on."""
-        found: dict[bytes, bytes] = {}
-        reader.assign([place])
-        at = place.offset
-        while at < end:
+        messages: dict[bytes, bytes] = {}
+        reader.assign([topic_partition])
+        offset = topic_partition.offset
+        while offset < end:
             message = reader.poll(_TIMEOUT)
             if message is None:
                 raise ConnectionLost(_SILENT)
             if message.error() is not None:
                 raise ConnectionLost(message.error().str())
-            at = message.offset() + 1
+            offset = message.offset() + 1
             if self._is_ours(message.key()):
-                found[message.key()] = message.value()
-        return found
+                messages[message.key()] = message.value()
+        return messages
 
     def _is_ours(self, key: bytes | None) -> bool:
         try:

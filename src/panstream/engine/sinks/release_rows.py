@@ -33,12 +33,12 @@ COLUMNS = {
 
 def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
     """Yield a release as rows; that of the release itself stands for all of its names, and so comes last."""
-    for each in (*listed_names(release), release):
-        record, claim = each.record, each.record["claim"]
+    for row_release in (*listed_names(release), release):
+        record, claim = row_release.record, row_release.record["claim"]
         period = record.get("window", [None, record.get("end")])
         figures = (record["value"], *record["interval"], record["level"], record["standard_error"], record["unclipped"])
         yield (
-            *(stream, *key_of(each), each.number, each.time, *period, *figures),
+            *(stream, *key_of(row_release), row_release.number, row_release.time, *period, *figures),
             *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("description")),
             *(record.get("too_uncertain", False), json.dumps(claim, sort_keys=True)),
             *(record.get("since"), said_gaps(record)),

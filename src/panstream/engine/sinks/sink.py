@@ -66,16 +66,16 @@ class _Database:
         database.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({', '.join(WHOLE)}))")
         marks = ", ".join([self._mark] * len(COLUMNS))
         add = f"INSERT INTO {self._table} ({', '.join(COLUMNS)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        found: dict[str, int] = {}
+        sent_counts: dict[str, int] = {}
         database.execute("BEGIN")
         for series in self._series:
-            found[series] = last = self._done[series] if series in self._done else self._last(database, series)
+            sent_counts[series] = last = self._done[series] if series in self._done else self._last(database, series)
             for release in self._log.history(series, after=last):
                 for row in rows_of(self._stream, release):
                     database.execute(add, row)
-                found[series] = release.number
+                sent_counts[series] = release.number
         database.execute("COMMIT")
-        self._done = found
+        self._done = sent_counts
 
     def _last(self, database: Any, series: str) -> int:
         """Return the number of the last answer of a series that is there, and that it is the log's."""
@@ -89,7 +89,7 @@ class _Database:
         if not rows:
             return 0
         number = int(rows[0][0])
-        same = next((each for each in self._log.history(series, after=number - 1)), None)
+        same = next((release for release in self._log.history(series, after=number - 1)), None)
         if same is None or [same.record["unclipped"], same.record["interval"][1]] != list(rows[0][1:]):
             raise SinkError(
                 f"[sink] table {self._table} has answers of {series!r} that are not of this store: name another table"

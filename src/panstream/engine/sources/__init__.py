@@ -48,13 +48,13 @@ def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False,
     ``mqtt://host/topic`` (``mqtts://``) to ``MqttFeed``, and one ``kafka://host/topic`` to ``KafkaFeed``.
     """
     for begins, feed in ((("mqtt://", "mqtts://"), MqttFeed), (("kafka://",), KafkaFeed)):
-        if any(given.startswith(begins) for given in inputs):
+        if any(source_text.startswith(begins) for source_text in inputs):
             if len(inputs) > 1:
                 raise FeedError(f"a topic is given alone, as {begins[0]}host:port/topic")
             if settings.keys() & {"format", "dialect"}:
                 raise FeedError("messages are JSON objects or bare values, and have no format")
             return feed(inputs[0], schema, **settings)
-    addresses = [given for given in inputs if given.startswith(("redis://", "rediss://", "unix://"))]
+    addresses = [source_text for source_text in inputs if source_text.startswith(("redis://", "rediss://", "unix://"))]
     if not addresses:
         return (FollowFeed if follow else FileFeed)(inputs, schema, **settings)
     url, _, stream = addresses[0].partition("#")

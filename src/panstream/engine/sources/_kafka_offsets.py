@@ -49,17 +49,20 @@ class Marks:
     def found(cls, texts: Mapping[int, str | None]) -> tuple[Marks | None, int]:
         """Return the marks that a broker has of the partitions, and how many partitions there were then."""
         lists: dict[int, dict[tuple[int, bytes], int]] = {}
-        known = 0
+        newest_tick = 0
         for partition, text in texts.items():
             if (parsed := _TEXT.fullmatch(text or "")) is not None:
-                known = max(known, int(parsed[1]))
-                each = (entry.split(":") for entry in parsed[2].split())
-                lists[partition] = {(int(tick), bytes.fromhex(name)): int(offset) for tick, offset, name in each}
-        if not lists or set(lists) != set(range(known)):
-            return None, known
-        common = set.intersection(*(set(each) for each in lists.values()))
-        offsets = [(key, {partition: each[key] for partition, each in lists.items()}) for key in sorted(common)]
-        return cls([Mark(tick, where, name) for (tick, name), where in offsets]), known
+                newest_tick = max(newest_tick, int(parsed[1]))
+                fields = (entry.split(":") for entry in parsed[2].split())
+                lists[partition] = {(int(tick), bytes.fromhex(name)): int(offset) for tick, offset, name in fields}
+        if not lists or set(lists) != set(range(newest_tick)):
+            return None, newest_tick
+        common = set.intersection(*(set(offsets_by_mark) for offsets_by_mark in lists.values()))
+        offsets = [
+            (key, {partition: offsets_by_mark[key] for partition, offsets_by_mark in lists.items()})
+            for key in sorted(common)
+        ]
+        return cls([Mark(tick, where, name) for (tick, name), where in offsets]), newest_tick
 
     @property
     def last(self) -> Mark:
@@ -80,8 +83,8 @@ class Marks:
         if position is None:
             return self._marks[0] if self._marks and self._marks[0].tick == 0 else None
         tick = position >> _BITS
-        before = [mark for mark in self._marks if mark.tick <= tick]
-        return before[-1] if before and before[-1].position(tick) == position else None
+        earlier = [mark for mark in self._marks if mark.tick <= tick]
+        return earlier[-1] if earlier and earlier[-1].position(tick) == position else None
 
     def since(self, tick: int) -> Marks:
         """Return the marks that are still needed once the state of a tick is on disk."""
@@ -90,5 +93,5 @@ class Marks:
 
     def text(self, partition: int, partitions: int) -> str:
         """Return what the broker keeps of one partition."""
-        entries = (f" {each.tick}:{each.offsets.get(partition, 0)}:{each.name.hex()}" for each in self._marks)
+        entries = (f" {mark.tick}:{mark.offsets.get(partition, 0)}:{mark.name.hex()}" for mark in self._marks)
         return f"panstream 1 {partitions}" + "".join(entries)

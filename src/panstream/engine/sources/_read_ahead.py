@@ -34,7 +34,7 @@ def read_ahead(
     command; it overwrites what it has when it goes on. ``waiting`` is set while the thread is waited for.
     """
     ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=1)
-    left = threading.Event()
+    abandoned = threading.Event()
 
     def read() -> None:
         try:
@@ -44,29 +44,29 @@ def read_ahead(
                     if batch is not None:
                         hand_over(batch)
                     batch = None  # what was handed over is the engine's alone
-                    if left.is_set():
+                    if abandoned.is_set():
                         return
             hand_over(None)
         except BaseException as error:
             hand_over(error)
 
     def hand_over(result: T | BaseException | None) -> None:
-        if not left.is_set():
+        if not abandoned.is_set():
             ready.put(result)
         elif result is not None and not isinstance(result, BaseException):
             result.wipe()
-        if left.is_set():  # the caller may have left before the result was put, and looks no more
+        if abandoned.is_set():  # the caller may have left before the result was put, and looks no more
             _drop(ready)
 
     thread = threading.Thread(target=read, name="panstream reader", daemon=True)
     thread.start()
     try:
-        while (found := _next(ready, waiting)) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            yield found
+        while (next_batch := _next(ready, waiting)) is not None:
+            if isinstance(next_batch, BaseException):
+                raise next_batch
+            yield next_batch
     finally:
-        left.set()
+        abandoned.set()
         deadline = time.monotonic() + _JOIN_TIMEOUT
         while thread.is_alive() and time.monotonic() < deadline:
             _drop(ready)
@@ -87,8 +87,8 @@ def _next(ready: queue.Queue[T | BaseException | None], waiting: threading.Event
 def _drop(ready: queue.Queue[T | BaseException | None]) -> None:
     """Make room for a thread that waits to put its last batch."""
     try:
-        found = ready.get_nowait()
+        batch = ready.get_nowait()
     except queue.Empty:
         return
-    if found is not None and not isinstance(found, BaseException):
-        found.wipe()
+    if batch is not None and not isinstance(batch, BaseException):
+        batch.wipe()

@@ -113,12 +113,12 @@ class TextReader:
     def _fill(self, wait: float) -> bool:
         self.idle = True
         if self._end >= len(self._data) - SPARE_BYTES:
-            room = 2 * (len(self._data) - SPARE_BYTES)
-            self._data = grown(self._data, self._end, room + SPARE_BYTES)
-        room = len(self._data) - SPARE_BYTES
+            capacity = 2 * (len(self._data) - SPARE_BYTES)
+            self._data = grown(self._data, self._end, capacity + SPARE_BYTES)
+        capacity = len(self._data) - SPARE_BYTES
         with memoryview(self._data) as view:
-            while self._end < room:
-                count = self._stream.readinto(view[self._end : room], wait if self.idle else 0.0)
+            while self._end < capacity:
+                count = self._stream.readinto(view[self._end : capacity], wait if self.idle else 0.0)
                 if not count:
                     return count == 0
                 self._end += count
@@ -152,11 +152,11 @@ class TextReader:
 
     def _forget(self, begin: int) -> None:
         """Move what is left to the front and overwrite the rest."""
-        left = self._end - begin
+        remaining = self._end - begin
         with memoryview(self._data) as view:
-            view[:left] = view[begin : self._end]
-        wipe(np.frombuffer(self._data, np.uint8)[left : self._end])
-        self._end = left
+            view[:remaining] = view[begin : self._end]
+        wipe(np.frombuffer(self._data, np.uint8)[remaining : self._end])
+        self._end = remaining
 
 
 HEAD_BYTES = 10
@@ -185,11 +185,11 @@ def open_file(path: Path) -> tuple[io.FileIO, str | None]:
     return raw, compression_of(head)
 
 
-def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, place: str) -> _ByteStream:
+def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, label: str) -> _ByteStream:
     """Return the bytes of a file or pipe, decompressed if need be."""
     if codec is not None:
-        return _Whole(unpacked(raw, codec), place, "compressed data")
-    return raw if isinstance(raw, PipeBytes) else _Whole(raw, place, "a file")
+        return _Whole(unpacked(raw, codec), label, "compressed data")
+    return raw if isinstance(raw, PipeBytes) else _Whole(raw, label, "a file")
 
 
 def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
@@ -203,13 +203,13 @@ def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
 
 def unpacked_head(head: bytearray, codec: str, size: int) -> bytearray:
     """Return up to ``size`` decompressed bytes of an input of which only ``head`` is there."""
-    found = bytearray()
+    unpacked_bytes = bytearray()
     raw: Any = io.BytesIO(head)
     stream = _Xz(raw) if codec == "xz" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
     with contextlib.suppress(pa.ArrowException, OSError, EOFError, lzma.LZMAError):  # it ends in the middle
-        while len(found) < size and (piece := stream.read(min(1 << 14, size - len(found)))):
-            found += piece
-    return found
+        while len(unpacked_bytes) < size and (piece := stream.read(min(1 << 14, size - len(unpacked_bytes)))):
+            unpacked_bytes += piece
+    return unpacked_bytes
 
 
 class _Whole:

@@ -104,8 +104,8 @@ class Coalescer:
         first, self._done = self._done, self._done + rows
         self._waiting -= rows
         self._since = self._clock()
-        whole = joined(parts, self._schema)
-        return replace(whole, first_row=first + 1, producer=self._producer, sequence=self._done)
+        batch = joined(parts, self._schema)
+        return replace(batch, first_row=first + 1, producer=self._producer, sequence=self._done)
 
 
 def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:

@@ -130,9 +130,9 @@ class FileFeed(_Paths):
     def batches(self) -> Iterator[Rows | None]:
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
         for file, size in zip(self._files, self._sizes, strict=True):
-            found = self._found(file, size)
+            file_batches = self._found(file, size)
             # Not a pipe: reading ahead passes no None on, and the clock must be looked at while a pipe is quiet.
-            ahead = found if file.path is None else read_ahead(found, waiting=self._waiting)
+            ahead = file_batches if file.path is None else read_ahead(file_batches, waiting=self._waiting)
             with contextlib.closing(ahead) as batches:
                 yield from batches
             self._position = lambda: 0.0

@@ -159,12 +159,12 @@ def first_values(
     try:
         begin = parser.start(data, end, final=True) or 0
         data[: end - begin] = data[begin:end]
-        found, _ = parser.parse(data, end - begin)
-        codes = found.codes[:rows]
-        valid = truth_of(found.columns.column(name).is_valid())[:rows]
+        batch, _ = parser.parse(data, end - begin)
+        codes = batch.codes[:rows]
+        valid = truth_of(batch.columns.column(name).is_valid())[:rows]
         misfits = codes == schema.misfit(name)
         unusable = misfits | (~valid & (codes != RAGGED)) if required else misfits
-        found.wipe()
+        batch.wipe()
         return FirstValues(
             rows=codes.size,
             usable=int(np.count_nonzero(valid)),

@@ -62,36 +62,40 @@ def expand(inputs: Sequence[str], *, format: Format | None = None, must_exist: b
         raise InvalidParameter(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
     if not inputs:
         raise InvalidParameter('at least one input is needed: a file, a glob, a directory, or "-" for standard input')
-    found: list[InputFile] = []
-    for given in inputs:
-        for path, below in _listed(given, must_exist=must_exist):
+    files: list[InputFile] = []
+    for pattern in inputs:
+        for path, below in _listed(pattern, must_exist=must_exist):
             kind = format or (format_of(path) if path is not None else "csv")
             if kind is None:
-                if Path(given).is_dir():
+                if Path(pattern).is_dir():
                     continue  # a README among the data
                 raise FeedError(
                     f"{below}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
                 )
-            found.append(InputFile(path=path, format=kind, name=below))
-    names = [file.name for file in found]
+            files.append(InputFile(path=path, format=kind, name=below))
+    names = [file.name for file in files]
     twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
         raise FeedError(f"two inputs would have the same name, {twice!r}; give the directory above them, or rename one")
-    return found
+    return files
 
 
-def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
-    if given == "-":
+def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
+    if pattern == "-":
         return [(None, "standard input")]
-    path = Path(given)
+    path = Path(pattern)
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != LEDGER]
         below = {file: file.relative_to(path) for file in files}
         hidden = (".", "_")
-        return [(file, at.as_posix()) for file, at in below.items() if not any(p.startswith(hidden) for p in at.parts)]
-    if glob.has_magic(given) and not path.exists():
+        return [
+            (file, relative.as_posix())
+            for file, relative in below.items()
+            if not any(p.startswith(hidden) for p in relative.parts)
+        ]
+    if glob.has_magic(pattern) and not path.exists():
         base = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-        files = sorted(Path(match) for match in glob.glob(given, recursive=True))
+        files = sorted(Path(match) for match in glob.glob(pattern, recursive=True))
         files = [file for file in files if file.is_file() and file.suffix != LEDGER]
         if not files and must_exist:
             raise FeedError(f"no file matches {path.name!r}")

@@ -128,13 +128,13 @@ class KafkaFeed(Feed):
         self._looked = self._clock()
         if not self._address.allows_gzip and topic_compression(self._address, self._client, self._wait) == "gzip":
             raise _refused_gzip(self._address)
-        places = [self._kafka.TopicPartition(self._address.topic, each) for each in partitions]
-        found = self._asked(lambda: self._client.committed(places, timeout=self._wait))
-        marks, known = Marks.found({each.partition: each.metadata for each in found})
+        topic_partitions = [self._kafka.TopicPartition(self._address.topic, partition) for partition in partitions]
+        committed = self._asked(lambda: self._client.committed(topic_partitions, timeout=self._wait))
+        marks, newest_tick = Marks.found({entry.partition: entry.metadata for entry in committed})
         position = self._applied.get(self._producer)
-        if position is None and all(each.offset < 0 for each in found):
+        if position is None and all(entry.offset < 0 for entry in committed):
             edge = partial(self._edge, oldest=self._address.oldest)
-            self._marks = Marks.begin({each: self._asked(partial(edge, each)) for each in partitions})
+            self._marks = Marks.begin({partition: self._asked(partial(edge, partition)) for partition in partitions})
         else:
             mark = None if marks is None else marks.explaining(position)
             if mark is None:
@@ -143,24 +143,24 @@ class KafkaFeed(Feed):
                     "broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest unless all "
                     "messages of the topic are to be counted into this store"
                 )
-            for new in partitions[known:]:
+            for new in partitions[newest_tick:]:
                 mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
             self._marks, self._tick = Marks([mark]), 0 if position is None else position >> 64
         self._offsets = dict(self._marks.last.offsets)
         while not self._kept(self._marks):
             self._check()
-        self._client.assign([self._place(each, offset) for each, offset in self._offsets.items()])
+        self._client.assign([self._place(partition, offset) for partition, offset in self._offsets.items()])
 
     def _gather(self) -> None:
         """Receive messages until the tick is over; none while there is no room for them."""
         end = self._clock() + self._length
         self._look_around()
         while True:
-            left = max(0.0, end - self._clock())
+            remaining = max(0.0, end - self._clock())
             if self._messages.full(self._rows) or self._marks.full:
-                self._sleep(left)
+                self._sleep(remaining)
                 return
-            for message in self._client.consume(min(_CALL_ROWS, self._rows - self._messages.count), left):
+            for message in self._client.consume(min(_CALL_ROWS, self._rows - self._messages.count), remaining):
                 self._take(message)
             if self._refused is not None:
                 raise FeedError(f"the Kafka broker refused: {self._refused}")
@@ -198,7 +198,7 @@ class KafkaFeed(Feed):
         """Return the messages of a tick as rows, and overwrite them."""
         rows, _ = self._parser.parse(self._messages.data, self._messages.end)
         self._messages.forget(self._messages.count, self._messages.end)
-        batch = next((each for part in (coalescer.add(rows), coalescer.flush()) for each in part), None)
+        batch = next((row_batch for part in (coalescer.add(rows), coalescer.flush()) for row_batch in part), None)
         batch = replace(
             Rows.none(self._schema) if batch is None else batch,
             producer=self._producer,
@@ -213,9 +213,9 @@ class KafkaFeed(Feed):
     def _kept(self, marks: Marks) -> bool:
         """Have the broker keep marks; return whether it said so."""
         read = marks.last.offsets
-        places = [self._place(each, offset, marks.text(each, len(read))) for each, offset in read.items()]
+        topic_partitions = [self._place(each, offset, marks.text(each, len(read))) for each, offset in read.items()]
         try:
-            done = self._client.commit(offsets=places, asynchronous=False)
+            done = self._client.commit(offsets=topic_partitions, asynchronous=False)
         except self._kafka.KafkaException as error:
             self._on_error(error.args[0])
             return False

@@ -49,8 +49,8 @@ def _address(url: str) -> _Address:
     """Read ``mqtt[s]://[user[:password]@]host[:port]/topic/filter[?options]``, whose filter may have # and +."""
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
-    place, _, topic = rest.partition("/")
-    parts, options = urlsplit(f"//{place}"), {name: given[-1] for name, given in parse_qs(query).items()}
+    authority, _, topic = rest.partition("/")
+    parts, options = urlsplit(f"//{authority}"), {name: values[-1] for name, values in parse_qs(query).items()}
     if unknown := sorted(options.keys() - set(_OPTIONS)):
         raise InvalidParameter(f"an MQTT address has the options {', '.join(_OPTIONS)}; got {unknown[0]}")
     if not topic or parts.hostname is None:
@@ -63,10 +63,12 @@ def _address(url: str) -> _Address:
             tls = ssl.create_default_context(cafile=options.get("ca"))
             if "certificate" in options:
                 tls.load_cert_chain(options["certificate"], options.get("private_key"))
-        kept = Path(options["password_file"]).read_text().strip() if "password_file" in options else None
+        file_password = Path(options["password_file"]).read_text().strip() if "password_file" in options else None
     except (OSError, ssl.SSLError) as error:
         raise FeedError(f"a file of the MQTT address cannot be read: {error.strerror or error.reason}") from None  # type: ignore[attr-defined]
-    password = kept or (None if parts.password is None else unquote(parts.password)) or os.environ.get(PASSWORD)
+    password = (
+        file_password or (None if parts.password is None else unquote(parts.password)) or os.environ.get(PASSWORD)
+    )
     return _Address(
         host=parts.hostname,
         port=parts.port or (8883 if tls else 1883),
@@ -204,9 +206,11 @@ class MqttFeed(Feed):
         """Receive what there is; return whether the connection lasts. What waits for the broker's word goes with it."""
         assert self._client is not None
         try:
-            before, code = self._messages.count, self._client.loop(wait)
-            while not code and before != self._messages.count < self._rows:  # the client reads a packet at a time
-                before, code = self._messages.count, self._client.loop_read()
+            previous_count, code = self._messages.count, self._client.loop(wait)
+            while (
+                not code and previous_count != self._messages.count < self._rows
+            ):  # the client reads a packet at a time
+                previous_count, code = self._messages.count, self._client.loop_read()
         except PanstreamError:
             raise
         except Exception:  # whatever a client trips over in bytes that are no packets
@@ -229,19 +233,19 @@ class MqttFeed(Feed):
             if connection is not None:
                 connection.close()
 
-    def _on_connect(self, client: Any, own: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def _on_connect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self._refused = str(reason)
         self._heard.add(0)
 
-    def _on_subscribe(self, client: Any, own: Any, number: int, reasons: Any, properties: Any) -> None:
+    def _on_subscribe(self, client: Any, userdata: Any, number: int, reasons: Any, properties: Any) -> None:
         if reasons[0].is_failure:
             self._refused = f"{reasons[0]}, subscribing to {self._address.topic!r}"
         self._heard.add(number)
 
-    def _on_answer(self, client: Any, own: Any, number: int, reasons: Any, properties: Any) -> None:
+    def _on_answer(self, client: Any, userdata: Any, number: int, reasons: Any, properties: Any) -> None:
         self._heard.add(number)
 
-    def _on_message(self, client: Any, own: Any, message: Any) -> None:
+    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
         if not message.retain:
             self._messages.add(message.topic, bytes(message.payload))

@@ -72,9 +72,9 @@ class RedisFeed(Feed):
             self._open()
             while not self._stopped:
                 remaining = coalescer.remaining()
-                room = min(_CALL_ROWS, self._rows - len(waiting))
+                max_entries = min(_CALL_ROWS, self._rows - len(waiting))
                 wait = self._poll if remaining is None else min(self._poll, remaining)
-                received = self._read(room, wait)
+                received = self._read(max_entries, wait)
                 waiting += received.entries
                 ready = list(coalescer.add(received.rows)) if received.entries else []
                 if not ready and coalescer.remaining() == 0.0:
@@ -130,9 +130,9 @@ class RedisFeed(Feed):
 
     def _ask(self, count: int, wait: float) -> _Received:
         block = () if self._catching_up else ("BLOCK", max(1, int(1000 * wait)))
-        after = self._cursor if self._catching_up else b">"
+        last_id = self._cursor if self._catching_up else b">"
         self._connection.send(
-            "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, *block, "STREAMS", self._stream, after
+            "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, *block, "STREAMS", self._stream, last_id
         )
         received = _Received(self._connection, self._schema, self._applied.get(self._producer, -1))
         received.receive(wait)
@@ -193,8 +193,8 @@ class _Received:
                 self._entry(spans)
         if not self.entries:
             return
-        data, places = np.frombuffer(connection.data, np.uint8), np.array(spans, np.int64)
-        starts, stops = np.ascontiguousarray(np.moveaxis(places, 2, 0))
+        data, span_array = np.frombuffer(connection.data, np.uint8), np.array(spans, np.int64)
+        starts, stops = np.ascontiguousarray(np.moveaxis(span_array, 2, 0))
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(data, starts[column], stops[column], offsets, out)
@@ -209,16 +209,16 @@ class _Received:
         begin, end = connection.span(connection.head()[1])
         entry = self.last = bytes(connection.data[begin:end])
         words = connection.head()[1]
-        found = [(-1, -1)] * len(spans)
+        field_spans = [(-1, -1)] * len(spans)
         for _ in range(max(0, words) // 2):
             begin, end = connection.span(connection.head()[1])
             position = self._positions.get(bytes(connection.data[begin:end]))
             value = connection.span(connection.head()[1])
             if position is not None:
-                found[position] = value
+                field_spans[position] = value
         if words < 0 or _entry_number(entry) <= self._applied:
             self.gone.append(entry)
             return
         self.entries.append(entry)
-        for column, value in zip(spans, found, strict=True):
+        for column, value in zip(spans, field_spans, strict=True):
             column.append(value)

@@ -65,13 +65,13 @@ class Guess:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        found: dict[str, Any] = {"format": self.format, "columns": dict(self.columns)}
+        document: dict[str, Any] = {"format": self.format, "columns": dict(self.columns)}
         if self.dialect is not None:
             dialect = self.dialect
-            found |= {"delimiter": dialect.delimiter, "quote": dialect.quote, "header": not dialect.names}
-            found |= {"encoding": dialect.encoding, "decimal": dialect.style.decimal}
-            found["date_format"] = list(dialect.style.date_formats)
-        return found
+            document |= {"delimiter": dialect.delimiter, "quote": dialect.quote, "header": not dialect.names}
+            document |= {"encoding": dialect.encoding, "decimal": dialect.style.decimal}
+            document["date_format"] = list(dialect.style.date_formats)
+        return document
 
 
 def guess_table(data: Any) -> tuple[Any, Guess]:
@@ -92,34 +92,39 @@ def guess(
         caller: How options are called in messages.
     """
     declared = written or Dialect()
-    first, told = _first(inputs, format)
+    first, is_format_certain = _first(inputs, format)
     pipe = PipeBytes(0) if first.path is None else None
     sample = read_head(first, pipe)
     try:
         if len(sample) >= SAMPLE_BYTES:
             whole_lines(sample)  # of binary formats, only what is at the beginning is used
-        if not told or first.format in TEXT_FORMATS:
+        if not is_format_certain or first.format in TEXT_FORMATS:
             sample = to_utf8(sample, declared.encoding)
-        kind = first.format if told else _told_by(sample)
-        found = _guess(replace(first, format=kind), sample, declared, caller)
+        kind = first.format if is_format_certain else _told_by(sample)
+        inferred = _guess(replace(first, format=kind), sample, declared, caller)
     finally:
         sample[:] = bytes(len(sample))
-    reading: dict[str, Any] = {} if told and pipe is None and format is None else {"format": kind}
-    if found.dialect is not None or (written is not None and kind == "json"):
-        reading["dialect"] = found.dialect or written
-    return replace(found, reading=reading if pipe is None else {**reading, "pipe": pipe})
+    reading: dict[str, Any] = {} if is_format_certain and pipe is None and format is None else {"format": kind}
+    if inferred.dialect is not None or (written is not None and kind == "json"):
+        reading["dialect"] = inferred.dialect or written
+    return replace(inferred, reading=reading if pipe is None else {**reading, "pipe": pipe})
 
 
 def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
     """Return the first file, and whether its format is known."""
-    told = "-" not in inputs or format is not None
+    is_format_certain = "-" not in inputs or format is not None
     try:
         files = expand(inputs, format=format)
     except FeedError:
-        files, told = expand(inputs, format=format or "csv"), False  # which fails again unless it was for the name
+        files, is_format_certain = (
+            expand(inputs, format=format or "csv"),
+            False,
+        )  # which fails again unless it was for the name
     if not files:
         raise FeedError("there is no file to read: no file name has a known format")
-    return files[0], told and (files[0].format != "log" or format is not None)  # anything may be called .log
+    return files[0], is_format_certain and (
+        files[0].format != "log" or format is not None
+    )  # anything may be called .log
 
 
 def _told_by(sample: bytearray) -> Format:
@@ -142,17 +147,17 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
     if not sample.strip():
         raise FeedError(f"{file.name} is empty, so its columns cannot be guessed")
     check_encoding_of(sample, declared, place=file.name, caller=caller)
-    found = _sniffed(file, sample, declared)
+    inferred = _sniffed(file, sample, declared)
     dialect = declared
     is_json = file.format == "json"
     if is_json:
-        columns = _kinds(pa.ipc.read_schema(pa.py_buffer(b64decode(found["schema"]))))
-    elif found["skipped"]:
+        columns = _kinds(pa.ipc.read_schema(pa.py_buffer(b64decode(inferred["schema"]))))
+    elif inferred["skipped"]:
         raise FeedError(f"{file.name} begins with lines that are not part of its table; remove them")
     else:
-        columns = found["columns"]
-        names = () if found["header"] else columns
-        dialect = declared.but(delimiter=found["delimiter"], quote=found["quote"], names=names)
+        columns = inferred["columns"]
+        names = () if inferred["header"] else columns
+        dialect = declared.but(delimiter=inferred["delimiter"], quote=inferred["quote"], names=names)
     fitting = {name: _fitting(sample, name, kind, dialect, is_json=is_json) for name, kind in columns.items()}
     hints = {
         name: hint_for(sample, name, kind, dialect, is_json=is_json, caller=caller)
@@ -211,7 +216,7 @@ def _schema(file: InputFile, sample: bytearray) -> Any:
 
 
 def _kinds(schema: Any) -> dict[str, str]:
-    found = {field.name: kind for field in schema if (kind := kind_of(field.type)) is not None}
-    if not found:
+    kinds = {field.name: kind for field in schema if (kind := kind_of(field.type)) is not None}
+    if not kinds:
         raise FeedError("the input has no columns that can be read")
-    return found
+    return kinds

@@ -56,7 +56,7 @@ class TableFeed(Feed):
             place=self._name or "the table",
             skip=0 if self._name is None else self._applied.get(self._name, 0),
         )
-        found = self._table.to_batches() if hasattr(self._table, "to_batches") else self._table
-        for batch in found:
+        batches = self._table.to_batches() if hasattr(self._table, "to_batches") else self._table
+        for batch in batches:
             yield from coalescer.add(from_arrow(batch, self._schema, owned=False))
         yield from coalescer.flush()

@@ -43,14 +43,14 @@ class AggregateReader:
         if isinstance(node, e.CountIf):
             conditions.append(node.this)
             node = e.Count(this=e.Star())
-        found = self._bare(node)
-        if found is None or not conditions:
-            return found
-        parts = [self.condition(each) for condition in conditions for each in conjuncts(condition)]
+        call = self._bare(node)
+        if call is None or not conditions:
+            return call
+        parts = [self.condition(conjunct) for condition in conditions for conjunct in conjuncts(condition)]
         if len({about for _, about in parts}) > 1:
             raise self._refuse(conditions[0], "FILTER must not mix the user column with others", "use WHERE too")
         condition = " AND ".join(text for text, _ in parts)
-        return replace(found, filter=condition, about_user=parts[0][1])
+        return replace(call, filter=condition, about_user=parts[0][1])
 
     def _bare(self, node: Any) -> Asked | None:
         e = self._e
@@ -97,21 +97,23 @@ class AggregateReader:
             return Asked(aggregate=Aggregate.COUNT)
         return Asked(aggregate=Aggregate.COUNT, value=self._value(inner))
 
-    def _distinct(self, node: Any, given: list[Any]) -> Asked:
-        if len(given) != 1 or not self.is_user(given[0]):
+    def _distinct(self, node: Any, arguments: list[Any]) -> Asked:
+        if len(arguments) != 1 or not self.is_user(arguments[0]):
             hint = f"COUNT(DISTINCT {self._scalars.user})" if self._scalars.user else "declare user in [stream]"
             raise self._refuse(node, "COUNT(DISTINCT ...) takes the user column", hint)
         return Asked(aggregate=Aggregate.COUNT_DISTINCT)
 
     def _user_function(self, kind: Aggregate, node: Any) -> Asked:
-        given = node.expressions
+        arguments = node.expressions
         wanted = {Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
-        if len(given) != wanted or not self.is_user(given[0]):
+        if len(arguments) != wanted or not self.is_user(arguments[0]):
             raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
         if wanted == 1:
             return Asked(aggregate=kind)
         return Asked(
-            aggregate=kind, weight=self._value(given[1]), constants=(self._number(given[2], "the last argument"),)
+            aggregate=kind,
+            weight=self._value(arguments[1]),
+            constants=(self._number(arguments[2], "the last argument"),),
         )
 
     def _value(self, node: Any) -> str:
@@ -124,10 +126,10 @@ class AggregateReader:
         return text
 
     def _level(self, node: Any, level: Any) -> float:
-        found = self._number(level, "the quantile")
-        if not 0 <= found <= 1:
+        number = self._number(level, "the quantile")
+        if not 0 <= number <= 1:
             raise self._refuse(node, "the quantile must be in [0, 1]")
-        return found
+        return number
 
     def _number(self, node: Any, what: str) -> float:
         if not isinstance(node, self._e.Literal) or node.is_string:
@@ -153,12 +155,12 @@ def _case_bounds(tree: Any) -> tuple[float, float] | None:
     if type(tree).__name__ == "If":
         results = [tree.args.get("true"), tree.args.get("false")]
     elif type(tree).__name__ == "Case":
-        results = [*(each.args["true"] for each in tree.args["ifs"]), tree.args.get("default")]
+        results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
     else:
         return None
-    there = [each for each in results if each is not None and type(each).__name__ != "Null"]
-    if not there or not all(type(each).__name__ == "Literal" and not each.is_string for each in there):
+    there = [branch for branch in results if branch is not None and type(branch).__name__ != "Null"]
+    if not there or not all(type(branch).__name__ == "Literal" and not branch.is_string for branch in there):
         return None
-    numbers = [float(each.this) for each in there]
+    numbers = [float(branch.this) for branch in there]
     low, high = min(*numbers, 0.0), max(*numbers, 0.0)
     return (low, high) if low < high else None

@@ -105,7 +105,7 @@ class Place:
         if node is None:  # an argument that is missing
             return None
         if isinstance(node, list):
-            return min((start for each in node if (start := self._start(each)) is not None), default=None)
+            return min((start for child in node if (start := self._start(child)) is not None), default=None)
         if "start" in node.meta:
             return int(node.meta["start"])
         start = self._start(list(node.iter_expressions()))
@@ -118,9 +118,9 @@ class Place:
         """Return the error that points at a letter."""
         if start is None:
             return SqlRefused(message, hint=hint)
-        before = self.text[:start]
-        column = start - (before.rfind("\n") + 1) + 1
-        return SqlRefused(message, line=before.count("\n") + 1, column=column, hint=hint)
+        preceding = self.text[:start]
+        column = start - (preceding.rfind("\n") + 1) + 1
+        return SqlRefused(message, line=preceding.count("\n") + 1, column=column, hint=hint)
 
 
 def conjuncts(tree: Any) -> list[Any]:
@@ -155,10 +155,10 @@ class Scalars:
         def put_in(part: Any) -> Any:
             return self._column(part) if isinstance(part, expressions.Column) else part
 
-        whole = node.copy().transform(put_in)
-        while isinstance(whole, expressions.Paren):
-            whole = whole.this
-        return whole
+        resolved = node.copy().transform(put_in)
+        while isinstance(resolved, expressions.Paren):
+            resolved = resolved.this
+        return resolved
 
     def _column(self, node: Any) -> Any:
         from sqlglot import exp, parse_one
@@ -178,33 +178,35 @@ class Scalars:
             inner = parse_one(self.derived[name], read="duckdb")
             for part in inner.walk():
                 part.meta.clear()  # places of another text
-            whole = exp.Paren(this=self.resolved(inner))
-            whole.meta.update(node.this.meta)
+            resolved = exp.Paren(this=self.resolved(inner))
+            resolved.meta.update(node.this.meta)
             self._depth -= 1
-            return whole
-        owners = [] if table else [each for each, columns in self.tables.items() if name in columns]
+            return resolved
+        owners = [] if table else [owner for owner, columns in self.tables.items() if name in columns]
         if len(owners) == 1:
             return self._looked_up(node, owners[0])
         if owners:
             raise self.place.refuse(node, f"column {name!r} is in several tables", f"write {owners[0]}.{name}")
-        known = [*self.columns, *self.derived]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"declared: {', '.join(known)}"
+        known_columns = [*self.columns, *self.derived]
+        near = difflib.get_close_matches(name, known_columns, 1)
+        hint = f"did you mean {near[0]}?" if near else f"declared: {', '.join(known_columns)}"
         raise self.place.refuse(node, f"column {name!r} is not declared", hint)
 
     def _looked_up(self, node: Any, table: str) -> Any:
-        found = self.tables[table].get(node.name)
-        if found is None:
-            known = ", ".join(self.tables[table])
-            raise self.place.refuse(node, f"lookup table {table!r} has no column {node.name!r}", f"it has {known}")
-        return self._exactly(node, found.name)
+        lookup_column = self.tables[table].get(node.name)
+        if lookup_column is None:
+            known_columns = ", ".join(self.tables[table])
+            raise self.place.refuse(
+                node, f"lookup table {table!r} has no column {node.name!r}", f"it has {known_columns}"
+            )
+        return self._exactly(node, lookup_column.name)
 
     def _exactly(self, node: Any, name: str) -> Any:
         from sqlglot import expressions
 
-        found = expressions.column(name, quoted=not name.isidentifier())
-        found.this.meta.update(node.this.meta)
-        return found
+        column = expressions.column(name, quoted=not name.isidentifier())
+        column.this.meta.update(node.this.meta)
+        return column
 
     def text(self, node: Any) -> str:
         """Return a resolved expression as SQL; raise SqlRefused if it is not a function of one row."""
@@ -224,8 +226,8 @@ class Scalars:
             fixed[kind] = part.expression
         if kind == "Anonymous":  # DATE_PART
             fixed[kind] = part.expressions[0] if part.name.upper() == "DATE_PART" else None
-        given = fixed.get(kind)
-        if given is not None and type(given).__name__ not in ("Literal", "Var"):
+        value = fixed.get(kind)
+        if value is not None and type(value).__name__ not in ("Literal", "Var"):
             raise self.place.refuse(part, "the pattern, format or unit must be a literal", "it is checked once")
 
     def value(self, node: Any) -> str:

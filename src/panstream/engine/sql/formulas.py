@@ -85,20 +85,20 @@ def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Est
         return read(formula.what)
     if isinstance(formula, Root) and isinstance(formula.of, Read):
         return _deviation(read(formula.of.what))
-    found = {what: read(what) for what in reads_of(formula)}
-    first = next(iter(found.values()))
-    support = _ends(formula, {what: each.support for what, each in found.items()})
+    estimates = {what: read(what) for what in reads_of(formula)}
+    first = next(iter(estimates.values()))
+    support = _ends(formula, {what: estimate.support for what, estimate in estimates.items()})
 
     def rule(level: float) -> Ends:
-        each = 1 - (1 - level) / len(found)
-        return _ends(formula, {what: estimate.interval(each) for what, estimate in found.items()})
+        part_level = 1 - (1 - level) / len(estimates)
+        return _ends(formula, {what: estimate.interval(part_level) for what, estimate in estimates.items()})
 
-    value = computed(formula, lambda what: found[what].unclipped)
+    value = computed(formula, lambda what: estimates[what].unclipped)
     return replace(
         first,
         value=min(max(value, support[0]), support[1]),
         unbiased=value,
-        standard_error=math.inf if math.isnan(value) else _error(formula, found, value),
+        standard_error=math.inf if math.isnan(value) else _error(formula, estimates, value),
         name=name,
         support=support,
         at_most_beyond=None,
@@ -138,15 +138,15 @@ def reads_of(formula: Formula) -> Iterator[What]:
         yield from reads_of(formula.right)
 
 
-def _error(formula: Formula, found: dict[What, Estimate], value: float) -> float:
+def _error(formula: Formula, estimates: dict[What, Estimate], value: float) -> float:
     """Return the standard error by the delta method; of several numbers the most that it can be."""
     total = 0.0
-    for what, estimate in found.items():
+    for what, estimate in estimates.items():
         error = estimate.standard_error
         if not error or not math.isfinite(error):
             total += error
             continue
-        moved = {**{each: other.unclipped for each, other in found.items()}, what: estimate.unclipped + _STEP * error}
+        moved = {**{key: other.unclipped for key, other in estimates.items()}, what: estimate.unclipped + _STEP * error}
         total += abs(computed(formula, moved.__getitem__) - value) / _STEP
     return total
 
@@ -177,7 +177,7 @@ def _over_zero(left: Ends, right: Ends) -> Ends:
     """Return the ends of a quotient whose divisor may be 0: open, but for the sign where that is sure."""
     if right == (0.0, 0.0) or (right[0] < 0.0 < right[1]):
         return -math.inf, math.inf
-    least = [a / b for a in left for b in right if b and math.isfinite(b)] or [0.0]
+    quotients = [a / b for a in left for b in right if b and math.isfinite(b)] or [0.0]
     if left[0] >= 0.0:
-        return (min(least), math.inf) if right[1] > 0.0 else (-math.inf, max(least))
+        return (min(quotients), math.inf) if right[1] > 0.0 else (-math.inf, max(quotients))
     return -math.inf, math.inf

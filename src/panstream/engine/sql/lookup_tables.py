@@ -29,50 +29,50 @@ class Lookup:
         """Read a table; raise ConfigError if a key is missing or there twice."""
         from panstream.engine.arrow import kind_of
 
-        place = f"[lookup.{name}]"
-        table, data = _table(file, place)
+        label = f"[lookup.{name}]"
+        table, data = _table(file, label)
         if key not in table.schema.names:
-            raise ConfigError(f"{place}: key names column {key!r}, which {file.name} does not have")
+            raise ConfigError(f"{label}: key names column {key!r}, which {file.name} does not have")
         columns: dict[str, str] = {}
-        for at, column in enumerate(table.schema.names):
-            kind = kind_of(table.schema.types[at])
+        for column_index, column in enumerate(table.schema.names):
+            kind = kind_of(table.schema.types[column_index])
             if kind is None:
-                raise ConfigError(f"{place}: column {column!r} of {file.name} has a type that no column can have")
+                raise ConfigError(f"{label}: column {column!r} of {file.name} has a type that no column can have")
             columns[column] = kind
         keys = table.column(key)
         if keys.null_count or len(keys.unique()) != len(keys):
             raise ConfigError(
-                f"{place}: {key} must be a unique key of {file.name}: every row has one, and no two the same"
+                f"{label}: {key} must be a unique key of {file.name}: every row has one, and no two the same"
             )
         return cls(name=name, key=key, columns=columns, digest=hashlib.sha256(data).hexdigest(), table=table)
 
 
-def listed_keys(file: Path, column: str, place: str) -> list[Any]:
+def listed_keys(file: Path, column: str, label: str) -> list[Any]:
     """Return the keys of a group that a file lists: its column of that name, or its only one."""
-    table, _ = _table(file, place)
+    table, _ = _table(file, label)
     names = table.schema.names
     if column not in names and len(names) != 1:
-        raise ConfigError(f"{place}: {file.name} must have a column {column!r}, or one column only")
-    found: list[Any] = table.column(column if column in names else names[0]).to_pylist()
-    return found
+        raise ConfigError(f"{label}: {file.name} must have a column {column!r}, or one column only")
+    keys: list[Any] = table.column(column if column in names else names[0]).to_pylist()
+    return keys
 
 
-def _table(file: Path, place: str) -> tuple[Any, bytes]:
+def _table(file: Path, label: str) -> tuple[Any, bytes]:
     from panstream.engine.arrow import pa
 
     def told(error: Exception) -> ConfigError:
         why = "there is no such file" if isinstance(error, FileNotFoundError) else "it cannot be read as a table"
-        return ConfigError(f"{place}: {file.name}: {why}")
+        return ConfigError(f"{label}: {file.name}: {why}")
 
     def read() -> tuple[Any, bytes]:
         data = file.read_bytes()
         return _parsed(file, data).combine_chunks(), data
 
     if file.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"{place}: the file must end in .csv or .parquet, got {file.name!r}")
+        raise ConfigError(f"{label}: the file must end in .csv or .parquet, got {file.name!r}")
     table, data = translated(read, (OSError, pa.ArrowException, UnicodeDecodeError), told)
     if len(set(table.schema.names)) < len(table.schema.names):
-        raise ConfigError(f"{place}: {file.name} has two columns of the same name")
+        raise ConfigError(f"{label}: {file.name} has two columns of the same name")
     return table, data
 
 

@@ -107,8 +107,8 @@ def parse(
     ``derived`` are expressions by name, and ``lookups`` public tables that may be joined.
     """
     tree = _select_tree(statement)
-    place = Place(statement)
-    scalars = Scalars(place, columns, user, frozenset({stream}), dict(derived or {}))
+    statement_text = Place(statement)
+    scalars = Scalars(statement_text, columns, user, frozenset({stream}), dict(derived or {}))
     return _Reader(tree, scalars, stream, dict(lookups or {})).read()
 
 
@@ -141,7 +141,7 @@ def check_derived(
     trees = _trees(text)
     if len(trees) != 1 or trees[0] is None:
         raise SqlRefused("one expression is expected")
-    others = {other: each for other, each in derived.items() if other != name}
+    others = {other: expression for other, expression in derived.items() if other != name}
     scalars = Scalars(Place(text), columns, user, derived=others)
     scalars.value(scalars.resolved(trees[0]))
 
@@ -172,42 +172,48 @@ class _Reader:
         outputs, view = shown.outputs(), shown.view()
         self.used |= shown.used
         states = share_states(shown.asked, self.conditions)
-        found: list[list[Output]] = [[] for _ in states]
+        outputs_by_state: list[list[Output]] = [[] for _ in states]
         for name, formula, node in outputs:
-            at = {next(n for n, s in enumerate(states) if asked in s.reads) for asked in shown.asked_of(formula)}
-            if len(at) > 1:
+            state_numbers = {
+                next(n for n, s in enumerate(states) if call in s.reads) for call in shown.asked_of(formula)
+            }
+            if len(state_numbers) > 1:
                 raise self.refuse(
                     node,
                     "this is computed from several states, so that it has no interval",
                     "select each aggregate on its own, or use one value and FILTER (WHERE ...) against COUNT(*)",
                 )
-            state = states[at.pop()]
-            asked = shown.asked_of(formula)[0]
+            state = states[state_numbers.pop()]
+            first_call = shown.asked_of(formula)[0]
             final = simplified(shown.put_in(formula, state.reads))
-            found[states.index(state)].append(Output(name=name, aggregate=asked.aggregate, formula=final))
+            outputs_by_state[states.index(state)].append(
+                Output(name=name, aggregate=first_call.aggregate, formula=final)
+            )
         self.meaning |= {f"derived {name}": self.scalars.derived[name] for name in sorted(self.scalars.used)}
-        parts = [self._part(state, each, names, keys) for state, each in zip(states, found, strict=True)]
+        parts = [
+            self._part(state, outputs, names, keys) for state, outputs in zip(states, outputs_by_state, strict=True)
+        ]
         alone = len(outputs) == 1
         return Select(parts=tuple(replace(part, alone=alone) for part in parts), view=view)
 
     def _part(self, state: State, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]) -> ParsedQuery:
         where, user_where = list(self.conditions), list(self.user_conditions)
-        asked, value = state.asked, state.asked.value
-        if asked.filter is not None:
-            (user_where if asked.about_user else where).append(asked.filter)
-        if asked.aggregate is Aggregate.COUNT and value is not None:
+        call, value = state.asked, state.asked.value
+        if call.filter is not None:
+            (user_where if call.about_user else where).append(call.filter)
+        if call.aggregate is Aggregate.COUNT and value is not None:
             where.append(f"NOT {value if value.isidentifier() else f'({value})'} IS NULL")
             value = None
-        of_joined = {each.name: each for columns in self.scalars.tables.values() for each in columns.values()}
-        user = {self.scalars.user} if asked.aggregate.of_users and self.scalars.user is not None else set()
+        of_joined = {column.name: column for columns in self.scalars.tables.values() for column in columns.values()}
+        user = {self.scalars.user} if call.aggregate.of_users and self.scalars.user is not None else set()
         joined = tuple(of_joined[name] for name in sorted(self.used) if name in of_joined)
         return ParsedQuery(
-            aggregate=asked.aggregate,
+            aggregate=call.aggregate,
             stream=self.stream,
             outputs=tuple(outputs),
             value=value,
-            weight=asked.weight,
-            constants=asked.constants,
+            weight=call.weight,
+            constants=call.constants,
             bounds=state.bounds,
             literal_bounds=self.aggregates.literal.get(value or ""),
             where=" AND ".join(where) or None,
@@ -254,10 +260,10 @@ class _Reader:
         table = join.this
         name = table.name if isinstance(table, self.e.Table) else ""
         if name not in self.lookups:
-            known = ", ".join(self.lookups) or "none is declared"
+            declared = ", ".join(self.lookups) or "none is declared"
             raise self.refuse(
                 join,
-                f"JOIN is not supported except with a public lookup table of [lookup.*] ({known})",
+                f"JOIN is not supported except with a public lookup table of [lookup.*] ({declared})",
                 "a join with a stream or file could turn one row into many",
             )
         side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
@@ -282,7 +288,7 @@ class _Reader:
         hint = f"write ON stream_column = {alias}.{lookup.key}"
         using = join.args.get("using")
         if using:
-            if [each.name for each in using] != [lookup.key]:
+            if [column.name for column in using] != [lookup.key]:
                 raise self.refuse(using, f"the key of {lookup.name!r} is {lookup.key!r}", hint)
             return self.scalars.resolved(self.e.Column(this=using[0].copy()))
         on = join.args.get("on")

@@ -40,10 +40,10 @@ class Shown:
                 if type(part).__name__ in _GROUPINGS:
                     name = _GROUPINGS[type(part).__name__]
                     raise self._refuse(group, f"{name} is not supported", "ask each grouping as a query of its own")
-        given = [] if group is None else list(group.expressions)
+        group_expressions = [] if group is None else list(group.expressions)
         if group is not None and group.args.get("all"):
-            given = [_bare(item) for item in self._tree.expressions if not self._aggregated(_bare(item))]
-        for node in given:
+            group_expressions = [_bare(item) for item in self._tree.expressions if not self._aggregated(_bare(item))]
+        for node in group_expressions:
             name, plain = self._key(node)
             if any(is_user(column) for column in plain.walk()):
                 raise self._refuse(node, "grouping by the user column would publish who is there", "count them instead")
@@ -112,7 +112,7 @@ class Shown:
         formula = self._formula(node, self._number_of)
         if not self.asked_of(formula):
             raise self._refuse(node, "this is not an aggregate that can be answered privately", _known())
-        kinds = {asked.aggregate for asked in self.asked_of(formula)}
+        kinds = {call.aggregate for call in self.asked_of(formula)}
         if not isinstance(formula, Read) and kinds & set(_RANKED):
             raise self._refuse(node, "MIN and MAX are answered in ranks, not as numbers", "select them on their own")
         self._outputs.append((name, formula, node))
@@ -131,18 +131,18 @@ class Shown:
         return formula
 
     def _number_of(self, node: Any) -> Formula | None:
-        found = self._aggregate(node)
-        if found is None:
+        aggregate = self._aggregate(node)
+        if aggregate is None:
             return None
-        if found not in self.asked:
-            self.asked.append(found)
-        return Read(f"#{self.asked.index(found)}")
+        if aggregate not in self.asked:
+            self.asked.append(aggregate)
+        return Read(f"#{self.asked.index(aggregate)}")
 
     def _formula(self, node: Any, leaf: Callable[[Any], Formula | None]) -> Formula:
         """Return arithmetic on what ``leaf`` knows."""
-        found = leaf(node)
-        if found is not None:
-            return found
+        leaf_formula = leaf(node)
+        if leaf_formula is not None:
+            return leaf_formula
         kind = type(node).__name__
         if kind == "Literal" and not node.is_string:
             return Number(float(node.this))
@@ -169,7 +169,7 @@ class Shown:
         """Return what is shown of the answers; call it after ``outputs``."""
         having, order = self._tree.args.get("having"), self._tree.args.get("order")
         condition = None if having is None else self._condition(having.this)
-        sorting = () if order is None else tuple(self._sorting(each) for each in order.expressions)
+        sorting = () if order is None else tuple(self._sorting(term) for term in order.expressions)
         limit, offset = (self._count(self._tree.args.get(part), part) for part in ("limit", "offset"))
         return View(
             shown=tuple(name for name, _, _ in self._outputs[: self._shown]),
@@ -187,8 +187,8 @@ class Shown:
             named = isinstance(node, _column_type()) and not node.table and item.alias == node.name
             if (named or plain == node) and self._aggregated(plain):
                 return Read(item.alias or _name(plain))
-        for name, _, known in self._outputs:
-            if known == node:
+        for name, _, output_formula in self._outputs:
+            if output_formula == node:
                 return Read(name)
         return Read(self._add(_name(node), node)) if self._aggregate(node) is not None else None
 

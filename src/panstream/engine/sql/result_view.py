@@ -80,23 +80,23 @@ class View:
         >>> view.rows([("a",), ("b",), ("c",)], [{"n": 3.0}, {"n": 1.0}, {"n": 9.0}])
         [2, 0]
         """
-        reads = [_reader(each) for each in answers]
-        places = [
-            place for place in range(len(groups)) if self.having is None or _holds(self.having, reads[place]) is True
+        reads = [_reader(row_answers) for row_answers in answers]
+        indices = [
+            index for index in range(len(groups)) if self.having is None or _holds(self.having, reads[index]) is True
         ]
         for sorting in reversed(self.order):
-            values = {place: _value(sorting, groups[place], reads[place]) for place in places}
-            there = [place for place in places if values[place] is not None]
-            there.sort(key=lambda place: values[place], reverse=sorting.descending)
-            absent = [place for place in places if values[place] is None]
-            places = absent + there if sorting.nulls_first else there + absent
-        return places[self.offset : None if self.limit is None else self.offset + self.limit]
+            values = {index: _value(sorting, groups[index], reads[index]) for index in indices}
+            there = [index for index in indices if values[index] is not None]
+            there.sort(key=lambda index: values[index], reverse=sorting.descending)
+            absent = [index for index in indices if values[index] is None]
+            indices = absent + there if sorting.nulls_first else there + absent
+        return indices[self.offset : None if self.limit is None else self.offset + self.limit]
 
 
 def _reader(answers: Mapping[str, float | None]) -> Callable[[What], float]:
     def read(what: What) -> float:
-        found = answers.get(str(what))
-        return math.nan if found is None else found
+        answer = answers.get(str(what))
+        return math.nan if answer is None else answer
 
     return read
 
@@ -104,8 +104,8 @@ def _reader(answers: Mapping[str, float | None]) -> Callable[[What], float]:
 def _value(sorting: Sorting, group: tuple[Any, ...], read: Callable[[What], float]) -> Any:
     if sorting.by is None:
         return group[sorting.key or 0]
-    found = computed(sorting.by, read)
-    return None if math.isnan(found) else found
+    value = computed(sorting.by, read)
+    return None if math.isnan(value) else value
 
 
 def _holds(condition: Condition, read: Callable[[What], float]) -> bool | None:

@@ -79,37 +79,37 @@ _DEVIATIONS = (Aggregate.STDDEV_POP, Aggregate.STDDEV_SAMP)
 _LEVELS = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0}
 
 
-def share_states(asked: Iterable[Asked], where: Sequence[str] = ()) -> list[State]:
-    """Return the states that answer all of ``asked`` of rows for which the conditions ``where`` hold."""
-    left = list(dict.fromkeys(asked))
-    found: list[State] = []
-    while left:
-        state = _state(left[0], left, where)
-        found.append(state)
-        left = [each for each in left if each not in state.reads]
-    return found
+def share_states(calls: Iterable[Asked], where: Sequence[str] = ()) -> list[State]:
+    """Return the states that answer all of ``calls`` of rows for which the conditions ``where`` hold."""
+    remaining = list(dict.fromkeys(calls))
+    states: list[State] = []
+    while remaining:
+        state = _state(remaining[0], remaining, where)
+        states.append(state)
+        remaining = [call for call in remaining if call not in state.reads]
+    return states
 
 
-def _state(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
+def _state(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State:
     if first.aggregate in _MOMENTS:
-        return _moments(first, left, where)
+        return _moments(first, remaining, where)
     if first.aggregate in (Aggregate.QUANTILE, *_LEVELS):
-        same = [each for each in left if _like(each, first) and each.aggregate in (Aggregate.QUANTILE, *_LEVELS)]
+        same = [call for call in remaining if _like(call, first) and call.aggregate in (Aggregate.QUANTILE, *_LEVELS)]
         levels: dict[Asked, Formula] = {
-            each: Read(_LEVELS.get(each.aggregate, (*each.constants, 0.0)[0])) for each in same
+            call: Read(_LEVELS.get(call.aggregate, (*call.constants, 0.0)[0])) for call in same
         }
         return _alone(first) if len(same) == 1 else State(asked=first, reads=levels)
     return _alone(first)
 
 
-def _moments(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
-    family = [each for each in left if each.aggregate in _MOMENTS and _like(each, first)]
+def _moments(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State:
+    family = [call for call in remaining if call.aggregate in _MOMENTS and _like(call, first)]
     if first.value is None:  # COUNT(*): it may be part of another's state
-        return _counts(first, left, where)
-    whole = Asked(aggregate=Aggregate.COUNT, filter=first.filter, about_user=first.about_user)
-    if whole in left and f"NOT {first.value} IS NULL" in where:
-        family.append(whole)  # rows without a value are not asked about, so that COUNT(*) is COUNT(value)
-    kinds = {each.aggregate for each in family}
+        return _counts(first, remaining, where)
+    row_count = Asked(aggregate=Aggregate.COUNT, filter=first.filter, about_user=first.about_user)
+    if row_count in remaining and f"NOT {first.value} IS NULL" in where:
+        family.append(row_count)  # rows without a value are not asked about, so that COUNT(*) is COUNT(value)
+    kinds = {call.aggregate for call in family}
     if kinds == {Aggregate.COUNT}:
         return _alone(first)
     if len(kinds) == 1 and kinds <= {Aggregate.SUM, Aggregate.AVG, Aggregate.VAR_POP, Aggregate.VAR_SAMP}:
@@ -117,20 +117,20 @@ def _moments(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
     if kinds <= set(_DEVIATIONS) and len(kinds) == 1:
         return State(asked=first, reads=dict.fromkeys(family, Root(OWN)))
     widest = Aggregate.VAR_POP if kinds & set(_SPREADS) else Aggregate.AVG
-    reads = {each: _MOMENTS[each.aggregate] for each in family}
+    reads = {call: _MOMENTS[call.aggregate] for call in family}
     return State(asked=replace(first, aggregate=widest), reads=reads)
 
 
-def _counts(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
+def _counts(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State:
     """Return one state for COUNT(*) and COUNT(*) FILTER (WHERE ...), or for COUNT(*) alone."""
     plain = Asked(aggregate=Aggregate.COUNT)
-    for each in left:
-        same = each.filter == first.filter and each.about_user == first.about_user
-        if each.value is not None and each.aggregate in _MOMENTS and same and f"NOT {each.value} IS NULL" in where:
-            return _moments(each, left, where)
-    some = [each for each in left if each.aggregate is Aggregate.COUNT and each.value is None and each.filter]
+    for call in remaining:
+        same = call.filter == first.filter and call.about_user == first.about_user
+        if call.value is not None and call.aggregate in _MOMENTS and same and f"NOT {call.value} IS NULL" in where:
+            return _moments(call, remaining, where)
+    some = [call for call in remaining if call.aggregate is Aggregate.COUNT and call.value is None and call.filter]
     part = first if first.filter else next(iter(some), None)
-    if part is None or part.filter is None or part.about_user or plain not in left:
+    if part is None or part.filter is None or part.about_user or plain not in remaining:
         return _alone(first)
     share = Asked(aggregate=Aggregate.AVG, value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END")
     return State(asked=share, bounds=(0.0, 1.0), reads={plain: Read("count"), part: Read("sum")})

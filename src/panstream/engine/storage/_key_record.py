@@ -69,7 +69,7 @@ class Record:
             raise StoreDamaged("this store was sealed with an operator's key: supply it")
         if not wrapped and operator is not None and data.startswith(_MAGIC):
             raise StoreDamaged("this store was made without an operator's key: open it without one")
-        whole = _END in (data[_PLAIN : _PLAIN + len(_END)], data[_SEALED : _SEALED + len(_END)])
+        has_end_mark = _END in (data[_PLAIN : _PLAIN + len(_END)], data[_SEALED : _SEALED + len(_END)])
         try:
             if wrapped and operator is not None:
                 sealed = memoryview(data)[len(_WRAPPED) : _SEALED]
@@ -77,7 +77,7 @@ class Record:
             return _record(data, slot)
         except StoreDamaged as error:
             refused = str(error)
-        raise StoreDamaged(refused) if whole else StoreTorn(refused)
+        raise StoreDamaged(refused) if has_end_mark else StoreTorn(refused)
 
     def block(self, operator: _Bytes | None) -> bytes:
         """Return the bytes of the block that holds this key."""
@@ -102,17 +102,17 @@ class Record:
 
     def sectors(self, ciphertext: memoryview) -> Iterator[tuple[memoryview, int]]:
         """Yield the sectors to write, and where, piece by piece."""
-        mark, at = self._mark(), 0
+        mark, pos = self._mark(), 0
         for offset, _, size in self._pieces():
-            data = np.frombuffer(ciphertext[at : at + size], np.uint8)
-            whole, rest = divmod(size, _ROOM)
+            data = np.frombuffer(ciphertext[pos : pos + size], np.uint8)
+            full_sectors, rest = divmod(size, _ROOM)
             out = np.zeros((-(-size // _ROOM), _SECTOR), np.uint8)
-            out[:whole, :_ROOM] = data[: whole * _ROOM].reshape(whole, _ROOM)
+            out[:full_sectors, :_ROOM] = data[: full_sectors * _ROOM].reshape(full_sectors, _ROOM)
             if rest:
-                out[whole, :rest] = data[whole * _ROOM :]
+                out[full_sectors, :rest] = data[full_sectors * _ROOM :]
             out[:, _ROOM:] = mark
             yield out.reshape(-1).data, self.place + offset
-            at += size
+            pos += size
 
     def ciphertext(self, read: Callable[[int, int], bytes]) -> Iterator[memoryview]:
         """Yield the ciphertext piece by piece; ``read`` returns bytes at a place of the file."""
@@ -130,15 +130,15 @@ class Record:
             stored = _rows(read(self.place + offset, length))
             others = stored[(stored[:, _ROOM:] != mark).any(axis=1)]
             missing = missing or bool(others.size)
-            for found in np.unique(others[others.any(axis=1)][:, _ROOM:], axis=0):
-                if _check(found[: _MARK // 2].tobytes()) != found[_MARK // 2 :].tobytes():
+            for sector_mark in np.unique(others[others.any(axis=1)][:, _ROOM:], axis=0):
+                if _check(sector_mark[: _MARK // 2].tobytes()) != sector_mark[_MARK // 2 :].tobytes():
                     return False
         return missing
 
     def _mark(self) -> _Bytes:
         """Return the mark of the one commit that uses this key; the key cannot be had from it."""
-        own = sha256(b"panstream sectors" + self.key.tobytes()).digest()[: _MARK // 2]
-        return np.frombuffer(own + _check(own), np.uint8)
+        key_mark = sha256(b"panstream sectors" + self.key.tobytes()).digest()[: _MARK // 2]
+        return np.frombuffer(key_mark + _check(key_mark), np.uint8)
 
     def _pieces(self) -> Iterator[tuple[int, int, int]]:
         """Yield offset and length in the file, and length of the ciphertext, of every piece."""
@@ -154,9 +154,9 @@ def _record(plain: bytes, slot: int) -> Record:
         raise StoreDamaged("the key has a version that this release does not know")
     if sha256(plain[: _FIELDS.size]).digest() != plain[_FIELDS.size : _PLAIN]:
         raise StoreDamaged("the key is damaged")
-    _, generation, key, place, size = _FIELDS.unpack_from(plain)
+    _, generation, key, offset, size = _FIELDS.unpack_from(plain)
     secret = np.frombuffer(bytearray(key), np.uint8)
-    return Record(generation=generation, slot=slot, key=secret, place=place, size=size)
+    return Record(generation=generation, slot=slot, key=secret, place=offset, size=size)
 
 
 def _stored_size(size: int) -> int:
@@ -168,5 +168,5 @@ def _rows(stored: bytes) -> _Bytes:
     return np.frombuffer(stored, np.uint8).reshape(-1, _SECTOR)
 
 
-def _check(own: bytes) -> bytes:
-    return sha256(b"panstream mark" + own).digest()[: _MARK // 2]
+def _check(plain: bytes) -> bytes:
+    return sha256(b"panstream mark" + plain).digest()[: _MARK // 2]

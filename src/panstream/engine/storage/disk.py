@@ -40,8 +40,8 @@ class Disk:
 
     def open(self, path: Path, *, create: bool = False) -> int:
         """Open a file to read and write; with ``create``, make it, empty, for this user alone."""
-        made = os.O_CREAT | os.O_TRUNC if create else 0
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | made, 0o600)
+        create_flags = os.O_CREAT | os.O_TRUNC if create else 0
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | create_flags, 0o600)
 
     def lock(self, path: Path) -> int:
         """Open a file that nobody else may open this way until it is closed."""
@@ -69,19 +69,19 @@ class Disk:
         """Return the size of a file."""
         return os.fstat(file).st_size
 
-    def read(self, file: int, size: int, place: int) -> bytes:
+    def read(self, file: int, size: int, offset: int) -> bytes:
         """Return so many bytes, fewer only at the end of the file."""
         got = bytearray()
-        while len(got) < size and (part := os.pread(file, size - len(got), place + len(got))):
+        while len(got) < size and (part := os.pread(file, size - len(got), offset + len(got))):
             got += part
         return bytes(got)
 
-    def write(self, file: int, data: bytes | memoryview, place: int) -> None:
+    def write(self, file: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of the data."""
         view = memoryview(data)
         while view:
-            done = os.pwrite(file, view, place)
-            view, place = view[done:], place + done
+            done = os.pwrite(file, view, offset)
+            view, offset = view[done:], offset + done
 
     def reserve(self, file: int, size: int) -> None:
         """Make a file at least so long, or raise if the disk has no room for it."""

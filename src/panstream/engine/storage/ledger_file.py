@@ -76,7 +76,7 @@ class Spent:
                 kind = (total.unit, total.adjacency)
                 if total.unit in _IN_ONE_FILE:
                     other = largest.get(kind, total)
-                    larger = max(other, total, key=lambda each: each.epsilon)
+                    larger = max(other, total, key=lambda candidate: candidate.epsilon)
                     largest[kind] = replace(larger, delta=max(other.delta, total.delta))
         joint = [total for total in self.joint.totals() if total.unit not in _IN_ONE_FILE]
         return (*largest.values(), *joint)
@@ -208,9 +208,9 @@ def _united(ledgers: Sequence[Sequence[_Entry]]) -> list[_Entry]:
         for entry in entries:
             if entry.key is not None:
                 by_key.setdefault(entry.key, []).append(entry)
-        for key, own in by_key.items():
-            shared[key] = max(shared.get(key, []), own, key=_epsilon_sum)
-    return [*united, *(entry for own in shared.values() for entry in own)]
+        for key, key_entries in by_key.items():
+            shared[key] = max(shared.get(key, []), key_entries, key=_epsilon_sum)
+    return [*united, *(entry for entries in shared.values() for entry in entries)]
 
 
 def _epsilon_sum(entries: Sequence[_Entry]) -> float:

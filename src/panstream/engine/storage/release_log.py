@@ -124,10 +124,10 @@ class ReleaseLog:
         row = (release.query, release.number, release.time, record)
         added = self._connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?)", row).rowcount == 1
         if not added:
-            found = self._connection.execute(
+            last_row = self._connection.execute(
                 "SELECT record FROM releases WHERE query = ? AND number = ?", row[:2]
             ).fetchone()
-            if found[0] != record:
+            if last_row[0] != record:
                 raise StoreError(
                     f"release {release.number} of {release.query!r} was published with another value: a release must "
                     "never be drawn twice"
@@ -152,8 +152,8 @@ class ReleaseLog:
     def table(self, query: str, number: int, kind: str = TABLES) -> bytes:
         """Return the table that was published with a release, or all cells; empty if there is none, or none is kept."""
         statement = f"SELECT data FROM {kind} WHERE query = ? AND number = ?"
-        found = self._connection.execute(statement, (query, number)).fetchone()
-        return b"" if found is None else bytes(found[0])
+        row = self._connection.execute(statement, (query, number)).fetchone()
+        return b"" if row is None else bytes(row[0])
 
     def with_tables(self, kind: str = TABLES) -> Iterator[Release]:
         """Yield the releases of which a table, or all cells, are kept, in order."""

@@ -48,11 +48,11 @@ class Sealer:
         system_entropy(nonce)
         encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
         encryptor.authenticate_additional_data(label)
-        out, at = memoryview(self._out), _NONCE
+        out, pos = memoryview(self._out), _NONCE
         for piece in pieces:
-            at += encryptor.update_into(piece, out[at:])
+            pos += encryptor.update_into(piece, out[pos:])
         encryptor.finalize()
-        out[at:size] = encryptor.tag
+        out[pos:size] = encryptor.tag
         return out[:size]
 
 
@@ -91,12 +91,12 @@ def _pieces(parts: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]
 def unpack(payload: memoryview) -> dict[str, bytes]:
     """Return the parts that were sealed together."""
     (count,) = struct.unpack_from("<I", payload)
-    at, parts = 4, {}
+    pos, parts = 4, {}
     for _ in range(count):
-        name_length, length = struct.unpack_from("<HQ", payload, at)
-        at += 10
-        name = str(payload[at : at + name_length], "utf-8")
-        at += name_length
-        parts[name] = bytes(payload[at : at + length])
-        at += length
+        name_length, length = struct.unpack_from("<HQ", payload, pos)
+        pos += 10
+        name = str(payload[pos : pos + name_length], "utf-8")
+        pos += name_length
+        parts[name] = bytes(payload[pos : pos + length])
+        pos += length
     return parts

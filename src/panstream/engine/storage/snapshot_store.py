@@ -120,9 +120,9 @@ class SnapshotStore:
         """Return the stored parts, ``None`` from an empty store, or raise StoreDamaged without side effects."""
         if self._current is None:
             return None
-        found, _ = self._keys()
+        records, _ = self._keys()
         try:
-            record = next((each for each in found if each.generation == self.generation), None)
+            record = next((candidate for candidate in records if candidate.generation == self.generation), None)
             if record is None:
                 raise StoreDamaged("the key of the state is gone: was the file altered?")
             payload = self._opened(record)
@@ -130,8 +130,8 @@ class SnapshotStore:
             wipe(np.frombuffer(payload, np.uint8))
             return parts
         finally:
-            for each in found:
-                wipe(each.key)
+            for candidate in records:
+                wipe(candidate.key)
 
     @property
     def generation(self) -> int:
@@ -158,11 +158,11 @@ class SnapshotStore:
                 else:
                     self._replace(placed, sealed)
             # Only now may the old key go: a crash before this leaves two whole states, and the newest is opened.
-            before, self._current = self._current, placed.without_key()
-            if before is not None:
+            previous, self._current = self._current, placed.without_key()
+            if previous is not None:
                 with contextlib.suppress(OSError):  # then burying it tells
-                    self._overwrite(before.slot)
-                self._finishing = self._background.submit(self._bury, before.slot).result
+                    self._overwrite(previous.slot)
+                self._finishing = self._background.submit(self._bury, previous.slot).result
             if durable is None:
                 self._finish()
             else:
@@ -172,13 +172,15 @@ class SnapshotStore:
 
     def _make_directories(self) -> None:
         """Make the directory and those above it that are missing, each durable before there is one in it."""
-        found = next(each for each in (self._directory, *self._directory.parents) if self._disk.exists(each))
+        existing = next(
+            directory for directory in (self._directory, *self._directory.parents) if self._disk.exists(directory)
+        )
         with contextlib.suppress(PermissionError):  # then it is not one of those
-            self._disk.sync_directory(found.parent)  # a process that was killed may not have come to it
-        for name in self._directory.relative_to(found).parts:
-            found = found / name
-            self._disk.make_directory(found)
-            self._disk.sync_directory(found.parent)
+            self._disk.sync_directory(existing.parent)  # a process that was killed may not have come to it
+        for name in self._directory.relative_to(existing).parts:
+            existing = existing / name
+            self._disk.make_directory(existing)
+            self._disk.sync_directory(existing.parent)
 
     def _create(self, record: Record, sealed: memoryview) -> None:
         """Write the first state to a file of another name, so that a file of this name is always whole."""
@@ -208,13 +210,13 @@ class SnapshotStore:
 
     def _put(self, record: Record, sealed: memoryview) -> None:
         """Write a state and its key, and wait for the disk."""
-        for data, place in record.sectors(sealed):
-            self._write(data, place)
+        for data, offset in record.sectors(sealed):
+            self._write(data, offset)
         self._write(record.block(self._operator), record.slot * BLOCK)
         self._disk.sync(self._file)
 
-    def _write(self, data: bytes | memoryview, place: int) -> None:
-        self._disk.write(self._file, data, place)
+    def _write(self, data: bytes | memoryview, offset: int) -> None:
+        self._disk.write(self._file, data, offset)
 
     def _overwrite(self, slot: int) -> None:
         self._write(bytes(BLOCK), slot * BLOCK)
@@ -239,18 +241,18 @@ class SnapshotStore:
                 return
             self._disk.sync_directory(self._directory)  # the same for the file's name
             self._file = self._disk.open(self._path)
-        found, damaged = self._keys()
+        records, damaged = self._keys()
         try:
             if damaged and not accept_previous:
                 raise NewestDamaged(_PREVIOUS)
-            self._current = self._newest(found, accept_previous).without_key()
+            self._current = self._newest(records, accept_previous).without_key()
             other = 1 - self._current.slot
             if any(self._read(other * BLOCK, BLOCK)):
                 with self._explained():
                     self._write_again(self._current)
                     self._bury(other)
         finally:
-            for record in found:
+            for record in records:
                 wipe(record.key)
 
     def _write_again(self, record: Record) -> None:
@@ -258,31 +260,31 @@ class SnapshotStore:
         the disk, or that the disk refused, may have left it in the system's cache alone.
         """
         for start, end in ((record.slot * BLOCK, (record.slot + 1) * BLOCK), (record.place, record.end)):
-            for place in range(start, end, _PIECE):
-                self._write(self._read(place, min(_PIECE, end - place)), place)
+            for offset in range(start, end, _PIECE):
+                self._write(self._read(offset, min(_PIECE, end - offset)), offset)
         self._disk.sync(self._file)
 
-    def _newest(self, found: list[Record], accept_previous: bool) -> Record:
+    def _newest(self, records: list[Record], accept_previous: bool) -> Record:
         """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
-        if len(found) == 1:
-            return found[0]  # load tells whether it opens
-        newest, before = found
+        if len(records) == 1:
+            return records[0]  # load tells whether it opens
+        newest, previous = records
         try:
             self._opened(newest)
         except StoreDamaged as error:
             torn = isinstance(error, StoreTorn)
         else:
             return newest
-        self._opened(before)
+        self._opened(previous)
         if not torn and not accept_previous:
             raise NewestDamaged(_PREVIOUS)
-        return before
+        return previous
 
     def _keys(self) -> tuple[list[Record], bool]:
         """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be
         read.
         """
-        found, refused = [], StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
+        records, refused = [], StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
         damaged = False
         for slot in (0, 1):
             try:
@@ -290,10 +292,10 @@ class SnapshotStore:
             except StoreDamaged as error:
                 refused, damaged = error, damaged or not isinstance(error, StoreTorn)
             else:
-                found += [] if record is None else [record]
-        if not found:
+                records += [] if record is None else [record]
+        if not records:
             raise refused
-        return sorted(found, key=lambda record: record.generation, reverse=True), damaged
+        return sorted(records, key=lambda record: record.generation, reverse=True), damaged
 
     def _opened(self, record: Record) -> memoryview:
         """Return the plain state; raise StoreDamaged, or StoreTorn where a crash can have left it so."""
@@ -307,9 +309,9 @@ class SnapshotStore:
         raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
-        place, intact = f"cannot use the store in {self._directory.name!r}", "what was stored before is intact"
-        return told(lambda reason: f"{place}: {reason or 'input/output error'}; {intact}")
+        problem, intact = f"cannot use the store in {self._directory.name!r}", "what was stored before is intact"
+        return told(lambda reason: f"{problem}: {reason or 'input/output error'}; {intact}")
 
-    def _read(self, place: int, size: int) -> bytes:
+    def _read(self, offset: int, size: int) -> bytes:
         with self._explained():
-            return self._disk.read(self._file, size, place)
+            return self._disk.read(self._file, size, offset)

@@ -38,7 +38,7 @@ class _Answer(Content):
         """Return the bytes of the answer to the question with this digest."""
         fields, arrays = self.fields(), {}
         if "tables" in fields:
-            arrays = {str(at): table for at, table in enumerate(fields.pop("tables"))}
+            arrays = {str(index): table for index, table in enumerate(fields.pop("tables"))}
         elif "scores" in fields:
             arrays = {"scores": fields.pop("scores")}
         return Message(kind=self.kind, fields={**fields, "question": question}, arrays=arrays).encode()

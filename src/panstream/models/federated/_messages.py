@@ -87,12 +87,12 @@ class Content:
     kind: ClassVar[str]
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Self:
+    def read(cls, values: Mapping[str, Any]) -> Self:
         """Return the content of exactly these fields."""
         forms = cls._forms()
-        if given.keys() != forms.keys():
+        if values.keys() != forms.keys():
             raise TypeError
-        return cls(**{name: read(given[name]) for name, (read, *_) in forms.items()})
+        return cls(**{name: read(values[name]) for name, (read, *_) in forms.items()})
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as they travel."""
@@ -123,7 +123,7 @@ def lists_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     def read_all(values: Any) -> tuple[Any, ...]:
         if not isinstance(values, list):
             raise TypeError
-        return tuple(read(each) for each in values)
+        return tuple(read(value) for value in values)
 
     return read_all
 
@@ -145,14 +145,14 @@ def _check_header(header: dict[str, Any]) -> None:
         raise InvalidBytes("two arrays of the message have the same name")
 
 
-def _is_layout(each: Any) -> bool:
+def _is_layout(layout: Any) -> bool:
     return (
-        isinstance(each, list)
-        and len(each) == 3
-        and isinstance(each[0], str)
-        and isinstance(each[1], str)
-        and each[1] in _TYPES
-        and isinstance(each[2], list)
-        and len(each[2]) <= _DEEPEST
-        and all(type(size) is int and 0 <= size <= LARGEST_MESSAGE for size in each[2])
+        isinstance(layout, list)
+        and len(layout) == 3
+        and isinstance(layout[0], str)
+        and isinstance(layout[1], str)
+        and layout[1] in _TYPES
+        and isinstance(layout[2], list)
+        and len(layout[2]) <= _DEEPEST
+        and all(type(size) is int and 0 <= size <= LARGEST_MESSAGE for size in layout[2])
     )

@@ -101,9 +101,9 @@ class Table:
                 raise InvalidParameter("groups must be numbered from 0 without gaps")
 
     @classmethod
-    def read(cls, given: Any) -> Table:
+    def read(cls, values: Any) -> Table:
         """Read [attributes, budget, groups]."""
-        attributes, budget, groups = given
+        attributes, budget, groups = values
         joined = tuple(None if group is None else _positions(group) for group in groups)
         return cls(attributes=_positions(attributes), budget=float(_number(budget)), groups=joined)
 
@@ -115,8 +115,8 @@ class Table:
         """Return the shape of the table once its codes are joined into groups."""
         groups = [self.group(axis) for axis in range(len(self.attributes))]
         return tuple(
-            domain.sizes[each] if group is None else max(group) + 1
-            for each, group in zip(self.attributes, groups, strict=True)
+            domain.sizes[attribute] if group is None else max(group) + 1
+            for attribute, group in zip(self.attributes, groups, strict=True)
         )
 
     def counts(self, statistics: Statistics) -> NDArray[np.int64]:
@@ -206,7 +206,7 @@ class CountTables(AboutRecords):
         ends = np.cumsum([counts.size for counts in exact]).tolist()
         budgets = [table.budget for table in self.tables]
         start = 0
-        for budget, run in itertools.groupby(zip(budgets, ends, strict=True), key=lambda each: each[0]):
+        for budget, run in itertools.groupby(zip(budgets, ends, strict=True), key=lambda pair: pair[0]):
             *_, (_, end) = run
             _add_noise(noisy[start:end], self.noise, budget, source)  # one call for tables of equal shares
             start = end
@@ -286,11 +286,13 @@ class LocalModel(AboutRecords):
         while len(placed) < count:
             child, parents[child] = statistics.vote(_candidates(placed, self.degree, count), structure, source)
             placed.append(child)
-        known = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
-        for table in known.values():
-            _add_noise(table.reshape(-1), "laplace", share(self.parameters, len(known)), source)
-        tables = tables_from(known)
-        return Model(parents=tuple(parents), tables=tuple(tables((*parents[at], at)) for at in range(count)))
+        noisy_tables = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
+        for table in noisy_tables.values():
+            _add_noise(table.reshape(-1), "laplace", share(self.parameters, len(noisy_tables)), source)
+        tables = tables_from(noisy_tables)
+        return Model(
+            parents=tuple(parents), tables=tuple(tables((*parents[attribute], attribute)) for attribute in range(count))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,11 +322,11 @@ class LocalScores(AboutRecords):
 
     def draw(self, statistics: Statistics, source: Source) -> Scores:
         """Add noise to every score, for families of two values less."""
-        each = share(self.epsilon, len(self.families))
+        score_epsilon = share(self.epsilon, len(self.families))
         scores = np.array([statistics.score(family) for family in self.families], np.int64)
         binary = np.array([statistics.is_binary(family) for family in self.families])
         for kind in (True, False):
             chosen = scores[binary == kind]
-            source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(each / statistics.sensitivity(kind)))
+            source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(score_epsilon / statistics.sensitivity(kind)))
             scores[binary == kind] = chosen
         return Scores(scores=scores)

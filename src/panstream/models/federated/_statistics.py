@@ -56,13 +56,13 @@ class Statistics:
 
     def score(self, family: tuple[int, ...]) -> int:
         """Return the mutual information of (*parents, child) in whole units of 2^-24 bits."""
-        found = self._scores.get(family)
-        if found is None:
+        score = self._scores.get(family)
+        if score is None:
             # Two attributes say the same about each other either way, so one table serves both.
             key = tuple(sorted(family)) if len(family) == 2 else family
-            found = math.floor(mutual_information(self.exact(key)) * _SCORE_UNIT)
-            self._scores[family] = found
-        return found
+            score = math.floor(mutual_information(self.exact(key)) * _SCORE_UNIT)
+            self._scores[family] = score
+        return score
 
     def sensitivity(self, binary: bool) -> int:
         """Return that of a score in whole units, for this holder's own number of records.
@@ -71,14 +71,14 @@ class Statistics:
         """
         kinds, records = ((True,) if binary else (True, False)), max(1, len(self.records))
         return (
-            math.ceil(max(mutual_information_sensitivity(records, binary=each) for each in kinds) * _SCORE_UNIT)
+            math.ceil(max(mutual_information_sensitivity(records, binary=kind) for kind in kinds) * _SCORE_UNIT)
             + _SLACK
         )
 
     def is_binary(self, family: tuple[int, ...]) -> bool:
         """Return whether one side of a family (*parents, child) has two values only."""
         sizes = self.domain.sizes
-        return sizes[family[-1]] <= 2 or math.prod(sizes[each] for each in family[:-1]) <= 2
+        return sizes[family[-1]] <= 2 or math.prod(sizes[parent] for parent in family[:-1]) <= 2
 
     def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, source: Source) -> Family:
         """Choose what comes next by the exponential mechanism on mutual information."""
@@ -90,5 +90,5 @@ class Statistics:
 
 def needed_tables(placed: Sequence[int], parents: Sequence[tuple[int, ...]], degree: int) -> list[tuple[int, ...]]:
     """Return the families whose tables suffice: N - k of them, since the first k lie within the next one's family."""
-    chain = [(*parents[at], at) for at in placed]
+    chain = [(*parents[child], child) for child in placed]
     return chain[min(degree, len(chain) - 1) :]

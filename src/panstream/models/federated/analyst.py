@@ -124,7 +124,7 @@ class Federation:
     @property
     def records(self) -> int:
         """Return the number of records of all holders that take part."""
-        return sum(each.records for each in self.holders)
+        return sum(holder.records for holder in self.holders)
 
     def introductions(self) -> list[Introduction]:
         """Ask the holders that take part what they have spent by now."""
@@ -138,7 +138,7 @@ class Federation:
             raise FederationStopped("no holder takes part")
         assert self._present is not None
         answers = self._ask(question, kind, check)
-        return [(self._present[at], answer) for at, answer in answers.items()]
+        return [(self._present[index], answer) for index, answer in answers.items()]
 
     def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
         """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
@@ -150,8 +150,8 @@ class Federation:
         question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))
         single = [_deviation(noise, table.budget) for table in tables]
 
-        def plausible(found: Sequence[NDArray[np.int64]], who: Introduction) -> None:
-            _add_up(found, single, who.records, "its tables do")
+        def plausible(counts: Sequence[NDArray[np.int64]], who: Introduction) -> None:
+            _add_up(counts, single, who.records, "its tables do")
 
         return self._added(question, tables, single, plausible, clip=clip)
 
@@ -167,10 +167,10 @@ class Federation:
         """Ask for tables whose cells have noise of ``single`` standard deviations at one holder, and add them up."""
         shapes = [table.shape(self.domain) for table in tables]
 
-        def shaped(found: Tables, who: Introduction) -> None:
-            if [table.shape for table in found.tables] != shapes:
+        def shaped(answer: Tables, who: Introduction) -> None:
+            if [table.shape for table in answer.tables] != shapes:
                 raise InvalidParameter("its tables have other shapes than those asked for")
-            check(found.tables, who)
+            check(answer.tables, who)
 
         answers = self.ask(question, Tables, shaped)
         totals = [np.zeros(shape, np.int64) for shape in shapes]
@@ -180,7 +180,7 @@ class Federation:
         return Sums(
             attributes=tuple(table.attributes for table in tables),
             tables=tuple(totals),
-            deviations=tuple(each * math.sqrt(len(answers)) for each in single),
+            deviations=tuple(deviation * math.sqrt(len(answers)) for deviation in single),
             records=sum(who.records for who, _ in answers),
             holders=len(answers),
         )
@@ -192,8 +192,8 @@ class Federation:
         run stops, and another run is charged again.
         """
         while True:
-            members = sorted(self.holders, key=lambda each: each.holder)
-            names = tuple(each.holder for each in members)
+            members = sorted(self.holders, key=lambda member: member.holder)
+            names = tuple(member.holder for member in members)
             many = usual_colluders(len(names)) if colluders is None else colluders
             fields: dict[str, Any] = {
                 "run": self.run,
@@ -202,7 +202,7 @@ class Federation:
                 "members": names,
                 "colluders": many,
             }
-            opened = {who.holder: each for who, each in self.ask(OpenSum(**fields), Opening, lambda _, __: None)}
+            opened = {who.holder: opening for who, opening in self.ask(OpenSum(**fields), Opening, lambda _, __: None)}
             if len(opened) == len(names):
                 break
         question = CloseSum(**fields, openings=tuple(opened[name] for name in names))
@@ -226,7 +226,7 @@ class Federation:
         count = math.comb(len(self.domain), size)
         assert count < 1 << 20, "too many tables"
         sets = itertools.combinations(range(len(self.domain)), size)
-        return [Table(attributes=each, budget=budget / count) for each in sets]
+        return [Table(attributes=attributes, budget=budget / count) for attributes in sets]
 
     def finish(
         self,
@@ -240,22 +240,25 @@ class Federation:
     ) -> FederatedModel:
         """Return the result of a run in which every holder spent at most (epsilon, delta) under ``assumption``."""
         present = self.holders
-        own = record_claim(
+        holder_claim = record_claim(
             epsilon,
             delta,
             releases=self.questions,
             public=("the number of records of every holder",),
             assumption=assumption,
         )
-        open_to_all = own.without_privacy("the noise of a holder came from a test source")
-        claim = replace(per_holder([own if each.secure else open_to_all for each in present]), releases=own.releases)
+        open_to_all = holder_claim.without_privacy("the noise of a holder came from a test source")
+        claim = replace(
+            per_holder([holder_claim if holder.secure else open_to_all for holder in present]),
+            releases=holder_claim.releases,
+        )
         return FederatedModel(
             network=network,
             claim=claim,
             method=method,
             run=self.run,
             records=self.records,
-            holders=tuple(each.holder for each in present),
+            holders=tuple(holder.holder for holder in present),
             dropped=dict(self.dropped),
             questions=self.questions,
             facts=facts,
@@ -263,28 +266,29 @@ class Federation:
 
     def _introduce(self) -> None:
         self._present = {}
-        everybody = dict(enumerate(self._channels))
+        channels = dict(enumerate(self._channels))
 
-        def check(found: Introduction, _: Introduction | None) -> None:
-            if found.domain != self.schema:
+        def check(introduction: Introduction, _: Introduction | None) -> None:
+            if introduction.domain != self.schema:
                 raise InvalidParameter("its domain is not the one that was agreed on")
-            if found.records < 1:
+            if introduction.records < 1:
                 raise InvalidParameter("it has no records")
 
-        found = self._gather(everybody, Introduce(run=self.run), Introduction, check)
-        names = [each.holder for each in found.values()]
+        introductions = self._gather(channels, Introduce(run=self.run), Introduction, check)
+        names = [introduction.holder for introduction in introductions.values()]
         if len(set(names)) != len(names):
             raise FederationStopped("two holders have the same name")
-        self._present = found
+        self._present = introductions
         self._enough()
         self.report(
-            f"{len(found)} holders take part: " + ", ".join(f"{who.holder} ({who.records:,})" for who in found.values())
+            f"{len(introductions)} holders take part: "
+            + ", ".join(f"{who.holder} ({who.records:,})" for who in introductions.values())
         )
 
     def _ask(self, question: Question, kind: type[AnswerT], check: Callable[..., None]) -> dict[int, AnswerT]:
         assert self._present is not None
-        answers = self._gather({at: self._channels[at] for at in self._present}, question, kind, check)
-        self._present = {at: who for at, who in self._present.items() if at in answers}
+        answers = self._gather({index: self._channels[index] for index in self._present}, question, kind, check)
+        self._present = {index: who for index, who in self._present.items() if index in answers}
         self._enough()
         return answers
 
@@ -295,23 +299,23 @@ class Federation:
         name = digest(data)
         self.questions += 1
 
-        def one(at: int) -> tuple[int, AnswerT | str]:
-            return at, self._one(channels[at], data, name, kind, lambda found: check(found, self._known(at)))
+        def one(index: int) -> tuple[int, AnswerT | str]:
+            return index, self._one(channels[index], data, name, kind, lambda answer: check(answer, self._known(index)))
 
         if any(channel.remote for channel in channels.values()):
             with ThreadPoolExecutor(min(32, len(channels))) as pool:
-                found = list(pool.map(one, channels))
+                replies = list(pool.map(one, channels))
         else:
-            found = [one(at) for at in channels]
+            replies = [one(index) for index in channels]
         answers: dict[int, AnswerT] = {}
-        for at, answer in found:
+        for index, answer in replies:
             if isinstance(answer, str):
-                known = self._known(at)
-                who = known.holder if known else channels[at].name
+                introduction = self._known(index)
+                who = introduction.holder if introduction else channels[index].name
                 self.dropped[who] = answer
                 self.report(f"{who} is left out: {answer}")
             else:
-                answers[at] = answer
+                answers[index] = answer
         return answers
 
     def _one(
@@ -339,14 +343,14 @@ class Federation:
             return answer
         return reason
 
-    def _known(self, at: int) -> Introduction | None:
-        return (self._present or {}).get(at)
+    def _known(self, index: int) -> Introduction | None:
+        return (self._present or {}).get(index)
 
     def _enough(self) -> None:
-        left = len(self._present or {})
-        if left < self.minimum:
+        remaining = len(self._present or {})
+        if remaining < self.minimum:
             reasons = "; ".join(f"{who}: {why}" for who, why in self.dropped.items())
-            raise FederationStopped(f"{left} holders are left where at least {self.minimum} are needed. {reasons}")
+            raise FederationStopped(f"{remaining} holders are left where at least {self.minimum} are needed. {reasons}")
 
 
 def _deviation(noise: Noise, budget: float) -> float:
@@ -364,4 +368,4 @@ def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], re
 
 def _label() -> str:
     with Source() as source:
-        return "".join(f"{int(each):08x}" for each in source.uniform_below(1 << 32, 4))
+        return "".join(f"{int(word):08x}" for word in source.uniform_below(1 << 32, 4))

@@ -51,8 +51,8 @@ class HolderConfig:
     def read(cls, path: Path) -> HolderConfig:
         """Read the file of ``panstream holder``."""
         folder, table = path.parent, Section("the file", read_file(path), {"holder"})
-        known = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
-        holder = Section("[holder]", table.required("holder", dict), known)
+        allowed_keys = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
+        holder = Section("[holder]", table.required("holder", dict), allowed_keys)
         return cls(
             name=holder.required("name", str),
             data=folder / holder.required("data", str),
@@ -105,11 +105,13 @@ class RunConfig:
         folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
-        known = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
+        allowed_keys = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
             "members",
             "identity",
         }
-        run = Section("[federation]", table.required("federation", dict), {*known, *(_IDENTITY if remote else ())})
+        run = Section(
+            "[federation]", table.required("federation", dict), {*allowed_keys, *(_IDENTITY if remote else ())}
+        )
         if len({member.name for member in members}) != len(members) or not members:
             raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
         test = run.optional("test", str)
@@ -135,7 +137,7 @@ def _roster(section: Section, folder: Path) -> Roster:
 
 
 def _identity(section: Section, folder: Path) -> Identity:
-    certificate, key, authority = (folder / section.required(each, str) for each in _IDENTITY)
+    certificate, key, authority = (folder / section.required(name, str) for name in _IDENTITY)
     return Identity(certificate=certificate, key=key, authority=authority)
 
 
@@ -143,16 +145,16 @@ def _method(run: Section) -> Any:
     name = run.optional("method", str, "tree")
     if name not in METHODS:
         raise ConfigError(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
-    given: dict[str, Any] = {"epsilon": run.required("epsilon", float)}
+    options: dict[str, Any] = {"epsilon": run.required("epsilon", float)}
     delta = run.optional("delta", float, 0.0)
     if delta or name not in PURE:
-        given["delta"] = delta
+        options["delta"] = delta
     for key, kind in (("degree", int), ("secure", bool), ("colluders", int)):
         if run.has(key):
-            given[key] = run.optional(key, kind)
-    surplus = next((key for key in ("degree", "secure", "colluders") if key in given), "delta")
+            options[key] = run.optional(key, kind)
+    surplus = next((key for key in ("degree", "secure", "colluders") if key in options), "delta")
     return translated(
-        lambda: METHODS[name](**given), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
+        lambda: METHODS[name](**options), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
     )
 
 

@@ -25,19 +25,19 @@ Floats = NDArray[np.float64]
 @functools.lru_cache(maxsize=4)
 def _posterior_means(shape: float) -> tuple[Floats, Floats]:
     """Return t and E[c | noisy c = t] for unit noise and a prior density proportional to c**(shape - 1) on c > 0."""
-    places = np.concatenate([np.linspace(-40.0, -6.0, 120), np.linspace(-5.95, 12.0, 600)])
+    grid = np.concatenate([np.linspace(-40.0, -6.0, 120), np.linspace(-5.95, 12.0, 600)])
     logs = np.linspace(-30.0, np.log(60.0), 2400)
     counts = np.exp(logs)
-    exponents = -0.5 * (counts - places[:, None]) ** 2
+    exponents = -0.5 * (counts - grid[:, None]) ** 2
     weights = np.exp(exponents - exponents.max(axis=1, keepdims=True) + shape * logs)
-    return places, (weights * counts).sum(axis=1) / weights.sum(axis=1)
+    return grid, (weights * counts).sum(axis=1) / weights.sum(axis=1)
 
 
 def _positive_part(t: Floats, shape: float) -> Floats:
-    places, means = _posterior_means(shape)
-    inner = np.interp(t, places, means)
+    grid, means = _posterior_means(shape)
+    inner = np.interp(t, grid, means)
     outer = np.where(t > 0, t + (shape - 1.0) / np.maximum(t, 1.0), shape / np.maximum(-t, 1.0))
-    return np.where((t > places[-1]) | (t < places[0]), outer, inner)
+    return np.where((t > grid[-1]) | (t < grid[0]), outer, inner)
 
 
 def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape: float = _SPARSE) -> Floats:
@@ -81,9 +81,9 @@ def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns:
     for scale in (expected**2, expected * (total / np.sqrt(expected.size))):
         variances = noise + _STRENGTHS[:, None, None] * scale
         gains = -0.5 * (np.log(variances / noise) + residual**2 * (1.0 / variances - 1.0 / noise)).sum(axis=(1, 2))
-        at = int(gains.argmax())
-        if gains[at] > best[0]:
-            best = (float(gains[at]), _STRENGTHS[at] * scale / variances[at])
+        index = int(gains.argmax())
+        if gains[index] > best[0]:
+            best = (float(gains[index]), _STRENGTHS[index] * scale / variances[index])
     evidence, keep = best
     independent = np.outer(rows, columns)
     if evidence <= 0.0:

@@ -51,10 +51,11 @@ class FederatedPairs:
         tables = []
         for size, part in ((1, _ONES), (2, 1 - _ONES)):
             sets = list(itertools.combinations(range(len(domain)), size))
-            weights = [math.prod(domain.sizes[at] for at in each) ** (2 / 3) for each in sets]
+            weights = [math.prod(domain.sizes[attribute] for attribute in attributes) ** (2 / 3) for attributes in sets]
             scale = part * rho / math.fsum(weights)
             tables += [
-                Table(attributes=each, budget=scale * weight) for each, weight in zip(sets, weights, strict=True)
+                Table(attributes=attributes, budget=scale * weight)
+                for attributes, weight in zip(sets, weights, strict=True)
             ]
         assumption = ""
         if self.secure:
@@ -62,7 +63,9 @@ class FederatedPairs:
             assumption = run_assumption(rho, self.delta, sums.holders, self.colluders)
         else:
             sums = federation.sums("gaussian", tables)
-        noisy = [NoisyTable(*each) for each in zip(sums.attributes, sums.tables, sums.deviations, strict=True)]
+        noisy = [
+            NoisyTable(*measurement) for measurement in zip(sums.attributes, sums.tables, sums.deviations, strict=True)
+        ]
         federation.report("fitting the mixture")
         with Source() as source:
             network = model_of_pairs(domain, sums.records, noisy, source)

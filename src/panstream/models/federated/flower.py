@@ -58,8 +58,8 @@ def client_app() -> Any:
     app = flwr.clientapp.ClientApp()
 
     def answer(message: Any, context: Any) -> Any:
-        given = HolderConfig.read(Path(str(context.node_config["holder"])))
-        with given.open() as holder:
+        config = HolderConfig.read(Path(str(context.node_config["holder"])))
+        with config.open() as holder:
             return flwr.app.Message(_content(holder.answer(_data(message.content))), reply_to=message)
 
     app.query()(answer)
@@ -71,23 +71,23 @@ def server_app() -> Any:
     app = _flower().serverapp.ServerApp()
 
     def main(grid: Any, context: Any) -> None:
-        given = RunConfig.read(Path(str(context.run_config["federation"])))
-        nodes = _nodes(grid, len(given.members), given.timeout)
+        config = RunConfig.read(Path(str(context.run_config["federation"])))
+        nodes = _nodes(grid, len(config.members), config.timeout)
         lock = threading.Lock()
-        channels = [_GridChannel(grid, node, lock, timeout=given.timeout) for node in nodes]
+        channels = [_GridChannel(grid, node, lock, timeout=config.timeout) for node in nodes]
         federation = Federation(
-            Domain.load(given.domain),
+            Domain.load(config.domain),
             channels,
-            run=given.run,
-            minimum=given.minimum,
+            run=config.run,
+            minimum=config.minimum,
             report=lambda line: print(line, flush=True),
         )
-        result = given.method.run(federation)
+        result = config.method.run(federation)
         about = {
             "claim": result.claim.to_json(),
             "method": result.method,
             "run": result.run,
-            "spent": {each.holder: each.spent for each in federation.introductions()},
+            "spent": {introduction.holder: introduction.spent for introduction in federation.introductions()},
         }
         save(result.network, Path(str(context.run_config["out"])), about)
 
@@ -130,8 +130,8 @@ def _nodes(grid: Any, wanted: int, timeout: float) -> list[int]:
     """Wait until the nodes are connected."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = sorted(grid.get_node_ids())
-        if len(found) >= wanted:
-            return found[:wanted]
+        node_ids = sorted(grid.get_node_ids())
+        if len(node_ids) >= wanted:
+            return node_ids[:wanted]
         time.sleep(_POLL)
-    raise FederationStopped(f"only {len(found)} of {wanted} nodes are connected after {timeout:g} s")
+    raise FederationStopped(f"only {len(node_ids)} of {wanted} nodes are connected after {timeout:g} s")

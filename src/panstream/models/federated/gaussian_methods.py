@@ -56,14 +56,16 @@ class IndependentMarginals:
         domain = federation.domain
         budget = zcdp_rho(self.epsilon, self.delta) if self.delta else self.epsilon
         shares = _size_shares(domain.sizes) if self.by_size else [1 / len(domain)] * len(domain)
-        margins = _ask_margins(federation, "gaussian" if self.delta else "laplace", [budget * each for each in shares])
+        margins = _ask_margins(
+            federation, "gaussian" if self.delta else "laplace", [budget * share for share in shares]
+        )
         network = BayesianNetwork(domain, ((),) * len(domain), tuple(margins))
         return federation.finish(network, "independent marginals", epsilon=self.epsilon, delta=self.delta)
 
 
 def _ask_margins(federation: Federation, noise: Noise, budgets: Sequence[float], part: str = "") -> list[Floats]:
     """Return the distributions of all attributes, one by one, from their noisy sums."""
-    tables = [Table(attributes=(at,), budget=budget) for at, budget in enumerate(budgets)]
+    tables = [Table(attributes=(attribute,), budget=budget) for attribute, budget in enumerate(budgets)]
     sums = federation.sums(noise, tables, part=part)
     noisy = zip(sums.tables, sums.deviations, strict=True)
     return [posterior_shares(table, deviation, sums.records) for table, deviation in noisy]
@@ -114,7 +116,7 @@ class GaussianSums:
 
 def _pair_forest(domain: Domain, sums: Sums) -> BayesianNetwork:
     deviation = sums.deviations[0]
-    margins = [_margin(at, size, sums) for at, size in enumerate(domain.sizes)]
+    margins = [_margin(attribute, size, sums) for attribute, size in enumerate(domain.sizes)]
     edges = []
     for (one, two), table in zip(sums.attributes, sums.tables, strict=True):
         pair = posterior_pair(table, deviation, margins[one], margins[two], sums.records)
@@ -122,12 +124,12 @@ def _pair_forest(domain: Domain, sums: Sums) -> BayesianNetwork:
     return _forest_network(domain, margins, _heaviest_forest(len(domain), edges))
 
 
-def _margin(at: int, size: int, sums: Sums) -> Floats:
+def _margin(attribute: int, size: int, sums: Sums) -> Floats:
     """Average one attribute's counts over the pair tables that hold it, by precision."""
     total, precision = np.zeros(size), 0.0
     for (one, two), table in zip(sums.attributes, sums.tables, strict=True):
-        if at in (one, two):
-            axis = 1 if at == one else 0
+        if attribute in (one, two):
+            axis = 1 if attribute == one else 0
             weight = 1.0 / table.shape[axis]
             total += weight * table.sum(axis=axis)
             precision += weight
@@ -171,19 +173,23 @@ class FederatedTree:
         second = self.pairs if self.pairs is not None else (1.0 - first) / 2.0
         budgets = [first * rho * share for share in _size_shares(domain.sizes)]
         margins = _ask_margins(federation, "gaussian", budgets, "margins")
-        asked, edges = 0, []
+        pair_count, edges = 0, []
         if first < 1.0:
             pairs, groups = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
-            asked = len(pairs)
-            federation.report(f"asking about {asked} of {math.comb(len(domain), 2)} pairs")
-            found = _ask_pairs(federation, margins, pairs, groups, second * rho)
-            federation.report(f"{len(found)} edges found")
+            pair_count = len(pairs)
+            federation.report(f"asking about {pair_count} of {math.comb(len(domain), 2)} pairs")
+            measured_edges = _ask_pairs(federation, margins, pairs, groups, second * rho)
+            federation.report(f"{len(measured_edges)} edges found")
             third = (1.0 - first - second) * rho
             # finer groups only where the noise is smaller than before
-            better = len(found) * second * rho < third * asked
-            edges = _ask_again(federation, margins, None if better else groups, found, third) if found else []
+            better = len(measured_edges) * second * rho < third * pair_count
+            edges = (
+                _ask_again(federation, margins, None if better else groups, measured_edges, third)
+                if measured_edges
+                else []
+            )
         network = _forest_network(domain, margins, edges)
-        return federation.finish(network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=asked)
+        return federation.finish(network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=pair_count)
 
     def _first_share(self, domain: Domain, records: int, holders: int, rho: float) -> float:
         if len(domain) == 1:
@@ -200,20 +206,20 @@ def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int,
     """Choose how many pairs to ask about: as many as would still stand out at the noise that so many tables get."""
     pairs = list(itertools.combinations(range(len(domain)), 2))
     one, two = np.array(pairs).T
-    sizes = sorted({round(float(each)) for each in np.geomspace(1, len(pairs), 25)}, reverse=True)
+    sizes = sorted({round(float(size)) for size in np.geomspace(1, len(pairs), 25)}, reverse=True)
     for size in sizes:
         deviation = table_sigma(rho / size) * math.sqrt(holders)
         groups = _groups(margins, deviation, records)
         shares = [_grouped_sums(margin, group) for margin, group in zip(margins, groups, strict=True)]
-        entropies = np.array([entropy(each) for each in shares])
-        heights = np.array([float((each**2).sum()) for each in shares])
-        cells = np.array([each.size for each in shares], np.float64)
+        entropies = np.array([entropy(share) for share in shares])
+        heights = np.array([float((share**2).sum()) for share in shares])
+        cells = np.array([share.size for share in shares], np.float64)
         signal = 2.0 * records**2 * math.log(2) * _INFORMATIVE * np.minimum(entropies[one], entropies[two])
         visible = signal * heights[one] * heights[two] / (deviation**2 * np.sqrt(2.0 * cells[one] * cells[two]))
         best = np.argsort(-visible, kind="stable")[:size]
         if visible[best[-1]] >= _VISIBLE or size == sizes[-1]:
             break
-    return [pairs[each] for each in sorted(best)], groups
+    return [pairs[index] for index in sorted(best)], groups
 
 
 def _groups(margins: Sequence[Floats], deviation: float, records: int) -> Groups:
@@ -222,7 +228,7 @@ def _groups(margins: Sequence[Floats], deviation: float, records: int) -> Groups
 
 
 def _table(pair: tuple[int, int], groups: Groups, budget: float) -> Table:
-    chosen = tuple(tuple(int(code) for code in groups[each]) for each in pair)
+    chosen = tuple(tuple(int(code) for code in groups[attribute]) for attribute in pair)
     plain = all(group == tuple(range(len(group))) for group in chosen)
     return Table(attributes=pair, budget=budget, groups=() if plain else chosen)
 
@@ -231,29 +237,31 @@ def _ask_pairs(
     federation: Federation, margins: Sequence[Floats], pairs: Pairs, groups: Groups, rho: float
 ) -> list[_Found]:
     sums = federation.sums("gaussian", [_table(pair, groups, rho / len(pairs)) for pair in pairs], part="pairs")
-    found = {}
+    measured_edges = {}
     for (one, two), table, deviation in zip(pairs, sums.tables, sums.deviations, strict=True):
         edge, evidence = _edge(one, two, table, deviation, margins, groups, sums.records)
         if evidence > _EVIDENCE:
-            found[one, two] = edge, table, deviation
-    chosen = _heaviest_forest(len(margins), [edge for edge, _, _ in found.values()])
-    return [found[edge.one, edge.two] for edge in chosen]
+            measured_edges[one, two] = edge, table, deviation
+    chosen = _heaviest_forest(len(margins), [edge for edge, _, _ in measured_edges.values()])
+    return [measured_edges[edge.one, edge.two] for edge in chosen]
 
 
 def _ask_again(
-    federation: Federation, margins: Sequence[Floats], groups: Groups | None, found: list[_Found], rho: float
+    federation: Federation, margins: Sequence[Floats], groups: Groups | None, measured_edges: list[_Found], rho: float
 ) -> list[_Edge]:
     if groups is None:
-        deviation = table_sigma(rho / len(found)) * math.sqrt(len(federation.holders))
+        deviation = table_sigma(rho / len(measured_edges)) * math.sqrt(len(federation.holders))
         groups = _groups(margins, deviation, federation.records)
-    asked = [_table((edge.one, edge.two), groups, rho / len(found)) for edge, _, _ in found]
-    sums = federation.sums("gaussian", asked, part="edges")
+    tables = [_table((edge.one, edge.two), groups, rho / len(measured_edges)) for edge, _, _ in measured_edges]
+    sums = federation.sums("gaussian", tables, part="edges")
     edges = []
-    for (first, before, deviation), table, noise in zip(found, sums.tables, sums.deviations, strict=True):
+    for (first, previous_table, deviation), table, noise in zip(
+        measured_edges, sums.tables, sums.deviations, strict=True
+    ):
         combined, spread = table.astype(np.float64), noise
-        if table.shape == before.shape:
+        if table.shape == previous_table.shape:
             precision, earlier = noise**-2, deviation**-2
-            combined = (precision * table + earlier * before) / (precision + earlier)
+            combined = (precision * table + earlier * previous_table) / (precision + earlier)
             spread = (precision + earlier) ** -0.5
         edge, evidence = _edge(first.one, first.two, combined, spread, margins, groups, sums.records)
         if evidence > 0.0:
@@ -314,10 +322,10 @@ def _heaviest_forest(count: int, edges: Iterable[_Edge]) -> list[_Edge]:
     """Return the forest with the largest total weight among edges of positive weight (Kruskal)."""
     tree = list(range(count))
     chosen = []
-    for edge in sorted(edges, key=lambda each: (-each.weight, each.one, each.two)):
-        kept, gone = tree[edge.one], tree[edge.two]
-        if edge.weight > 0 and kept != gone:
-            tree = [kept if each == gone else each for each in tree]
+    for edge in sorted(edges, key=lambda candidate: (-candidate.weight, candidate.one, candidate.two)):
+        surviving, gone = tree[edge.one], tree[edge.two]
+        if edge.weight > 0 and surviving != gone:
+            tree = [surviving if label == gone else label for label in tree]
             chosen.append(edge)
     return chosen
 

@@ -138,8 +138,8 @@ class Holder:
                 assert self._roster is not None
                 # The one-time secret is forgotten in the commit that stores the answer.
                 secret = self._ledger.take_secret(question.opened)
-                found = question.draw(self._statistics, source)
-                return question.masked(found, self.name, secret, self._roster).write(name)
+                tables = question.draw(self._statistics, source)
+                return question.masked(tables, self.name, secret, self._roster).write(name)
 
         answer = self._ledger.settle(name, question.kind, question.run, question.loss(), draw, question.assumption)
         if isinstance(question, CloseSum):

@@ -114,10 +114,10 @@ class HolderLedger:
             if stored is not None:
                 answer = bytes(stored[0])
             else:
-                after = self._sum() + loss
-                if not after.is_within(self.limit, self.delta):
+                next_total = self._sum() + loss
+                if not next_total.is_within(self.limit, self.delta):
                     raise BudgetExhausted(
-                        f"the question would bring epsilon to {after.at(self.delta):.6g} "
+                        f"the question would bring epsilon to {next_total.at(self.delta):.6g} "
                         f"of {self.limit:g} at delta={self.delta:g}"
                     )
                 answer = draw()
@@ -138,9 +138,9 @@ class HolderLedger:
 
     def open(self, question: str, make: Callable[[], tuple[bytes, bytes]]) -> bytes:
         """Return the stored opening of a secure sum, or make a secret and an opening and store both."""
-        found = self._connection.execute("SELECT answer FROM openings WHERE question = ?", (question,)).fetchone()
-        if found is not None:
-            return bytes(found[0])
+        row = self._connection.execute("SELECT answer FROM openings WHERE question = ?", (question,)).fetchone()
+        if row is not None:
+            return bytes(row[0])
         waiting = self._connection.execute("SELECT COUNT(*) FROM openings WHERE secret IS NOT NULL").fetchone()[0]
         if waiting >= _MOST_OPEN:
             raise InvalidParameter(f"{_MOST_OPEN} sums are open and none of them was closed")
@@ -153,11 +153,11 @@ class HolderLedger:
 
     def take_secret(self, question: str) -> bytes:
         """Return the one-time secret of an opening and forget it; call it inside of `settle`."""
-        found = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
-        if found is None or found[0] is None:
+        row = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
+        if row is None or row[0] is None:
             raise InvalidParameter("this sum was never opened here, or it is already closed")
         self._connection.execute("UPDATE openings SET secret = NULL WHERE question = ?", (question,))
-        return bytes(found[0])
+        return bytes(row[0])
 
     def forget(self) -> None:
         """Empty the write-ahead log, where a one-time secret may still stand after its row was overwritten."""

@@ -71,7 +71,7 @@ class Roster:
         """Return why this holder does not take part, or None."""
         if self.members.get(name) != self.key.public_key().public_bytes_raw():
             return f"the roster must list {name} itself with the public half of its own key"
-        strangers = [each for each in question.members if each not in self.members]
+        strangers = [member for member in question.members if member not in self.members]
         if name not in question.members:
             return "this holder is not a member of the sum"
         if strangers:
@@ -152,7 +152,7 @@ class CloseSum(_Sum):
         _Sum.__post_init__(self)
         if len(self.openings) != len(self.members):
             raise InvalidParameter("there must be one opening per member")
-        if len({each.key for each in self.openings}) != len(self.openings):
+        if len({opening.key for opening in self.openings}) != len(self.openings):
             raise InvalidParameter("two openings have the same key")
 
     @property
@@ -182,21 +182,21 @@ class CloseSum(_Sum):
             source.add_discrete_gaussian(counts.reshape(-1), law)
         return Tables(tables=tuple(exact))
 
-    def masked(self, found: Tables, name: str, secret: bytes, roster: Roster) -> Tables:
+    def masked(self, tables: Tables, name: str, secret: bytes, roster: Roster) -> Tables:
         """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
         opened, session = self.opened, hashlib.sha256(self.write()).digest()
         pairs = zip(self.members, self.openings, strict=True)
-        keys = {each: roster.verify(opened, each, opening) for each, opening in pairs}
+        keys = {member: roster.verify(opened, member, opening) for member, opening in pairs}
         private = X25519PrivateKey.from_private_bytes(secret)
         if keys[name] != private.public_key().public_bytes_raw():
             raise InvalidParameter("this holder's own opening is not among the openings")
-        flat = np.concatenate([table.reshape(-1) for table in found.tables]).view(np.uint64)
+        flat = np.concatenate([table.reshape(-1) for table in tables.tables]).view(np.uint64)
         for other, public in keys.items():  # modulo 2^64, where a mask makes any number as likely as any other
             if other != name:
                 mask = _mask(_shared(private, other, public), session, name, other, flat.size)
                 flat = flat + mask if name < other else flat - mask
-        ends = np.cumsum([table.size for table in found.tables])[:-1]
-        pieces = zip(np.split(flat.view(np.int64), ends), found.tables, strict=True)
+        ends = np.cumsum([table.size for table in tables.tables])[:-1]
+        pieces = zip(np.split(flat.view(np.int64), ends), tables.tables, strict=True)
         return Tables(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
 
 
@@ -220,9 +220,9 @@ def sums_assumption(bounds: Iterable[str], epsilon_alone: float) -> str:
     return f"{_COMPUTATIONAL}; {limits}; if all others collude, epsilon is {epsilon_alone:.3g}"
 
 
-def run_assumption(rho: float, delta: float, members: int, given: int | None) -> str:
+def run_assumption(rho: float, delta: float, members: int, declared_colluders: int | None) -> str:
     """Return the assumption of a run whose secure sums cost ``rho``."""
-    colluders = given or usual_colluders(members)
+    colluders = declared_colluders or usual_colluders(members)
     alone = zcdp_epsilon(rho * (members - colluders), delta)
     return sums_assumption([collusion_bound(members, colluders)], alone)
 
@@ -240,7 +240,7 @@ def _shared(private: X25519PrivateKey, other: str, public: bytes) -> bytes:
 
 
 def _mask(secret: bytes, session: bytes, one: str, other: str, words: int) -> NDArray[np.uint64]:
-    pair = b"\0".join(each.encode() for each in sorted((one, other)))
+    pair = b"\0".join(member.encode() for member in sorted((one, other)))
     key = HKDF(SHA256(), 32, session, _LABEL + b"\0" + pair).derive(secret)
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(8 * words)), np.uint64)

@@ -64,18 +64,20 @@ class _Sums:
     def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[Sums, str]:
         """Return the sums of tables at equal shares of the budget, and what the claim depends on."""
         if not self.secure:
-            tables = [Table(attributes=each, budget=self.epsilon / len(sets)) for each in sets]
+            tables = [Table(attributes=attributes, budget=self.epsilon / len(sets)) for attributes in sets]
             return federation.sums("laplace", tables, clip=self.clip_at_holder), ""
         rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
-        tables = [Table(attributes=each, budget=rho / len(sets)) for each in sets]
+        tables = [Table(attributes=attributes, budget=rho / len(sets)) for attributes in sets]
         sums = federation.secure_sums(tables, colluders=self.colluders)
         return sums, run_assumption(rho, self.delta, sums.holders, self.colluders)
 
     def _finish(
         self, federation: Federation, network: BayesianNetwork, method: str, assumption: str, **facts: Any
     ) -> FederatedModel:
-        said = f"{method}, secure sums" if self.secure else method
-        return federation.finish(network, said, epsilon=self.epsilon, delta=self.delta, assumption=assumption, **facts)
+        method_label = f"{method}, secure sums" if self.secure else method
+        return federation.finish(
+            network, method_label, epsilon=self.epsilon, delta=self.delta, assumption=assumption, **facts
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +151,9 @@ class _Split:
 
     def _learn(self, federation: Federation, placed: Sequence[int], parents: Parents) -> BayesianNetwork:
         """Learn the tables of a greedy structure whose attributes were placed in this order: N - k tables suffice."""
-        asked = needed_tables(placed, parents, self.degree)
-        share = (1 - self.split) * self.epsilon / len(asked)
-        tables = [Table(attributes=tuple(sorted(each)), budget=share) for each in asked]
+        families = needed_tables(placed, parents, self.degree)
+        share = (1 - self.split) * self.epsilon / len(families)
+        tables = [Table(attributes=tuple(sorted(family)), budget=share) for family in families]
         sums = federation.sums("laplace", tables, clip=self.clip_at_holder)
         return fit_tables(federation.domain, parents, sums.lookup())
 
@@ -181,13 +183,13 @@ class MajorityVoting(_Split):
             )
             allowed = set(question.candidates(count))
 
-            def known(found: Choice, _: object, allowed: set[Family] = allowed) -> None:
-                if (found.child, found.parents) not in allowed:
+            def known(choice: Choice, _: object, allowed: set[Family] = allowed) -> None:
+                if (choice.child, choice.parents) not in allowed:
                     raise InvalidParameter("it voted for a family that was not up for election")
 
             votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, Choice, known))
-            (winner, most), *_ = votes.most_common(1)
-            agreed += most > 1
+            (winner, winner_votes), *_ = votes.most_common(1)
+            agreed += winner_votes > 1
             child, parents[child] = winner
             placed.append(child)
             federation.report(f"placed {len(placed)} of {count} attributes")
@@ -219,7 +221,7 @@ class NoisyModel(_Split):
             parameters=(1 - self.split) * self.epsilon,
         )
         pieces = []
-        for who, model in federation.ask(question, Model, lambda found, _: _check_model(found, domain)):
+        for who, model in federation.ask(question, Model, lambda answer, _: _check_model(answer, domain)):
             with self.source() as source:
                 pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, source).codes)
         tables = tables_of(Records(domain, np.concatenate(pieces, axis=1)))
@@ -234,16 +236,16 @@ def _network(model: Model, domain: Domain, *, clip: bool = False) -> BayesianNet
     families = [(*parents, child) for child, parents in enumerate(model.parents)]
     largest = [family for family in families if not any(set(family) < set(other) for other in families)]
     return fit_tables(
-        domain, model.parents, tables_from({each: np.maximum(model.tables[each[-1]], 0) for each in largest})
+        domain, model.parents, tables_from({family: np.maximum(model.tables[family[-1]], 0) for family in largest})
     )
 
 
 def _check_model(model: Model, domain: Domain) -> None:
     families = [(*family, child) for child, family in enumerate(model.parents)]
-    inside = all(0 <= each < len(domain) for family in families for each in family)
+    inside = all(0 <= attribute < len(domain) for family in families for attribute in family)
     if len(model.parents) != len(domain) or not inside:
         raise InvalidParameter("its model is not over the domain that was agreed on")
-    shapes = [tuple(domain.sizes[each] for each in family) for family in families]
+    shapes = [tuple(domain.sizes[attribute] for attribute in family) for family in families]
     if [table.shape for table in model.tables] != shapes:
         raise InvalidParameter("the tables of its model have wrong shapes")
     _network(model, domain)
@@ -268,38 +270,38 @@ class AverageScores(_Split):
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once for scores and once for tables."""
-        asked = _all_families(len(federation.domain), self.degree)
+        families = _all_families(len(federation.domain), self.degree)
         question = LocalScores(
-            run=federation.run, domain=federation.schema, families=tuple(asked), epsilon=self.split * self.epsilon
+            run=federation.run, domain=federation.schema, families=tuple(families), epsilon=self.split * self.epsilon
         )
 
-        def shaped(found: Scores, _: Introduction) -> None:
-            if found.scores.shape != (len(asked),):
+        def shaped(answer: Scores, _: Introduction) -> None:
+            if answer.scores.shape != (len(families),):
                 raise InvalidParameter("it sent another number of scores than was asked for")
 
         answers = federation.ask(question, Scores, shaped)
-        scores = np.array([found.scores for _, found in answers], np.float64)
+        scores = np.array([answer.scores for _, answer in answers], np.float64)
         weights = np.array([who.records for who, _ in answers], np.float64)
         pooled = np.average(scores, axis=0, weights=weights) if self.average == "mean" else np.median(scores, axis=0)
-        known = dict(zip(asked, pooled.tolist(), strict=True))
+        score_by_family = dict(zip(families, pooled.tolist(), strict=True))
         parents = greedy(
             federation.domain,
             lambda _: np.empty(0),  # the structure is learned from scores alone
             self.degree,
             root=self.root,
-            score=lambda child, family: known[_key(family, child)],
+            score=lambda child, family: score_by_family[_key(family, child)],
         )
         network = self._learn(federation, _placing_order(parents, self.root), parents)
         return federation.finish(network, f"{self.average} of local scores", epsilon=self.epsilon)
 
 
 def _all_families(count: int, degree: int) -> list[tuple[int, ...]]:
-    found: dict[tuple[int, ...], None] = {}
+    families: dict[tuple[int, ...], None] = {}
     for size in range(1, min(degree, count - 1) + 1):
         for members in itertools.combinations(range(count), size + 1):
             for child in members:
-                found[_key(tuple(each for each in members if each != child), child)] = None
-    return list(found)
+                families[_key(tuple(parent for parent in members if parent != child), child)] = None
+    return list(families)
 
 
 def _key(parents: tuple[int, ...], child: int) -> tuple[int, ...]:
@@ -310,10 +312,10 @@ def _placing_order(parents: Parents, root: int) -> list[int]:
     """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before
     children.
     """
-    placed, waiting = [root], [each for each in range(len(parents)) if each != root]
+    placed, waiting = [root], [attribute for attribute in range(len(parents)) if attribute != root]
     while waiting:
-        ready = [each for each in waiting if set(parents[each]) <= set(placed)]
-        chosen = min(ready, key=lambda each: (len(parents[each]), each))
+        ready = [attribute for attribute in waiting if set(parents[attribute]) <= set(placed)]
+        chosen = min(ready, key=lambda attribute: (len(parents[attribute]), attribute))
         placed.append(chosen)
         waiting.remove(chosen)
     return placed

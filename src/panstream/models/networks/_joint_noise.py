@@ -26,19 +26,21 @@ def joint_groups(sizes: Sequence[int]) -> list[list[int]]:
     >>> joint_groups([2, 40, 2, 3])
     [[0, 2, 3], [1]]
     """
-    order = sorted((at for at, size in enumerate(sizes) if size <= LARGEST_TABLE), key=lambda at: sizes[at])
+    order = sorted(
+        (position for position, size in enumerate(sizes) if size <= LARGEST_TABLE), key=lambda position: sizes[position]
+    )
     best, cut = [0.0], [0]
     for end in range(1, len(order) + 1):
-        found = (math.inf, 0)
+        cheapest = (math.inf, 0)
         group: list[int] = []
         for start in range(end - 1, -1, -1):
             group.append(sizes[order[start]])
             if len(group) > 1 and sum(group) - len(group) > LARGEST_DIMENSION:
                 break
-            found = min(found, (best[start] + group_price(group), start))
-        best.append(found[0])
-        cut.append(found[1])
-    groups = [[at] for at, size in enumerate(sizes) if size > LARGEST_TABLE]
+            cheapest = min(cheapest, (best[start] + group_price(group), start))
+        best.append(cheapest[0])
+        cut.append(cheapest[1])
+    groups = [[position] for position, size in enumerate(sizes) if size > LARGEST_TABLE]
     end = len(order)
     while end:
         groups.append(sorted(order[cut[end] : end]))

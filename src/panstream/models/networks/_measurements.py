@@ -71,16 +71,16 @@ class Measured:
         return float(sizes @ ((self.one_weights > 0) * gap**2) + 0.5 * sizes @ squares @ sizes)
 
 
-def other_half(whole: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
+def other_half(noisy: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return y - sd·z/g, given y and y + g·sd·z."""
-    return whole - (half - whole) / _THINNING**2
+    return noisy - (half - noisy) / _THINNING**2
 
 
 def normal(source: Source, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return normal numbers in steps of 1/1024: where a fit starts and what thins released noise need no finer ones."""
-    found = np.zeros(math.prod(shape), np.int64)
-    source.add_discrete_gaussian(found, _LAW)
-    return found.reshape(shape) / _LAW.sigma
+    draws = np.zeros(math.prod(shape), np.int64)
+    source.add_discrete_gaussian(draws, _LAW)
+    return draws.reshape(shape) / _LAW.sigma
 
 
 def spread(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -99,11 +99,11 @@ def arranged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> Meas
         weight = (records / max(table.sigma, 0.5)) ** 2  # exact counts are no better than to half a record
         shares = np.asarray(table.counts, np.float64) / records
         if len(table.attributes) == 1:
-            at = blocks[table.attributes[0]]
-            curve, left = smoothed(domain, table.attributes, shares, table.sigma / records)
-            ones[at], one_weights[at] = curve, (1.0 / max(left, 0.5 / records)) ** 2
+            block = blocks[table.attributes[0]]
+            curve, remaining_sigma = smoothed(domain, table.attributes, shares, table.sigma / records)
+            ones[block], one_weights[block] = curve, (1.0 / max(remaining_sigma, 0.5 / records)) ** 2
         else:
-            one, other = (blocks[each] for each in table.attributes)
+            one, other = (blocks[attribute] for attribute in table.attributes)
             pairs[one, other], pair_weights[one, other] = shares, weight
             pairs[other, one], pair_weights[other, one] = shares.T, weight
     return Measured(sizes, ones, one_weights, pairs, pair_weights)
@@ -112,9 +112,9 @@ def arranged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> Meas
 def split(measured: Measured, half: Half, records: int, tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     """Return thinned tables one by one, with the noise they have."""
     ones, pairs = half
-    found = []
+    thinned = []
     for table in tables:
-        at = [measured.blocks[each] for each in table.attributes]
-        counts = records * (ones[at[0]] if len(at) == 1 else pairs[at[0], at[1]])
-        found.append(NoisyTable(table.attributes, counts, THINNED * table.sigma))
-    return found
+        blocks = [measured.blocks[attribute] for attribute in table.attributes]
+        counts = records * (ones[blocks[0]] if len(blocks) == 1 else pairs[blocks[0], blocks[1]])
+        thinned.append(NoisyTable(table.attributes, counts, THINNED * table.sigma))
+    return thinned

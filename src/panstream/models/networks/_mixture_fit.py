@@ -41,7 +41,7 @@ class _Fit:
     def __init__(self, tables: Measured, half: Half, shape: TiltedForest, source: Source) -> None:
         self.half, self.shape = half, shape
         self.goal, self.weights = (
-            [each.astype(np.float32) for each in part] for part in (half, (tables.one_weights, tables.pair_weights))
+            [array.astype(np.float32) for array in part] for part in (half, (tables.one_weights, tables.pair_weights))
         )
         components = _FORESTS if shape.edges else _PRODUCTS
         self.tilts = (_START * normal(source, (components, tables.ones.size))).astype(np.float32)
@@ -58,13 +58,13 @@ class _Fit:
     @_QUIET
     def step(self) -> Tables:
         """Take one step; return the tables before it."""
-        found = self.tables()
-        slopes = zip(self.weights, (found.ones, found.pairs), self.goal, strict=True)
-        by_weight, by_tilt = self.shape.gradient(found, *(weight * (got - want) for weight, got, want in slopes))
-        by_logit = found.weights * (by_weight - found.weights @ by_weight)
+        tables = self.tables()
+        slopes = zip(self.weights, (tables.ones, tables.pairs), self.goal, strict=True)
+        by_weight, by_tilt = self.shape.gradient(tables, *(weight * (got - want) for weight, got, want in slopes))
+        by_logit = tables.weights * (by_weight - tables.weights @ by_weight)
         self.tilts -= self.moments[0].move(by_tilt * self.scale)
         self.weight_logits -= self.moments[1].move(by_logit * self.scale)
-        return found
+        return tables
 
 
 class _Adam:
@@ -113,8 +113,11 @@ def try_mixture(
     fits = [_Fit(tables, half, shape, source) for half, shape in zip(halves, shapes, strict=True)]
     best, steps, step = math.inf, 0, 0
     while step < _MOST_STEPS and step <= 1.3 * steps + 25:
-        found = [fit.step() for fit in fits]
-        error = sum(tables.distance(fit.half, each.ones, each.pairs) for fit, each in zip(fits, found, strict=True))
+        fitted_tables = [fit.step() for fit in fits]
+        error = sum(
+            tables.distance(fit.half, fitted.ones, fitted.pairs)
+            for fit, fitted in zip(fits, fitted_tables, strict=True)
+        )
         if error < best:
             best, steps = error, step
         step += 1
@@ -141,26 +144,26 @@ def fit_mixture(
             fit.step()
         fits.append((fit.tables(), fit.tilts))
         progress((run + 1) / _RUNS)
-    weights = np.concatenate([found.weights for found, _ in fits]).astype(np.float64)
+    weights = np.concatenate([fitted.weights for fitted, _ in fits]).astype(np.float64)
     weights /= weights.sum()
-    own = np.array([found.ones for found, _ in fits], np.float64).mean(axis=0)
+    margins = np.array([fitted.ones for fitted, _ in fits], np.float64).mean(axis=0)
     measured = tables.pair_weights > 0
     noise = spread(tables.pair_weights).sum(axis=1) / np.maximum(measured.sum(axis=1), 1)
-    visible = own / (own + noise)
+    visible = margins / (margins + noise)
     tilts = np.concatenate([tilts for _, tilts in fits]).astype(np.float64)
-    return weights, [_finished(weights, own[at], visible[at], tilts[:, at]) for at in tables.blocks]
+    return weights, [_finished(weights, margins[block], visible[block], tilts[:, block]) for block in tables.blocks]
 
 
 def _finished(
-    weights: NDArray[np.float64], own: NDArray[np.float64], visible: NDArray[np.float64], tilts: NDArray[np.float64]
+    weights: NDArray[np.float64], margins: NDArray[np.float64], visible: NDArray[np.float64], tilts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the tilts of an attribute as factors of mean 1 over its one-way table, faded and a little averaged."""
 
     def factors(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        found = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(found / (found @ own)[:, None])
+        exponentials = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(exponentials / (exponentials @ margins)[:, None])
 
     first = factors(tilts)
     middle = np.log(weights @ first)
-    found = factors(middle + visible * (np.log(np.maximum(first, 1e-30)) - middle))
-    return np.asarray((1 - _MIXED_IN) * found + _MIXED_IN * (weights @ found))
+    faded = factors(middle + visible * (np.log(np.maximum(first, 1e-30)) - middle))
+    return np.asarray((1 - _MIXED_IN) * faded + _MIXED_IN * (weights @ faded))

@@ -89,19 +89,19 @@ class Model(ABC):
             raise InvalidParameter("cross entropy needs at least one record")
         return -self.log_likelihood(records) / len(records)
 
-    def _codes(self, given: Evidence | None) -> dict[int, int]:
+    def _codes(self, evidence: Evidence | None) -> dict[int, int]:
         domain, codes = self.domain, {}
-        for name, value in (given or {}).items():
-            at = domain.position(name)
-            bins = domain.attributes[at].bins
-            if isinstance(value, str) and (bins is None or not bins.dates or value in domain.labels(at)):
-                codes[at] = domain.code(at, value)
+        for name, value in (evidence or {}).items():
+            position = domain.position(name)
+            bins = domain.attributes[position].bins
+            if isinstance(value, str) and (bins is None or not bins.dates or value in domain.labels(position)):
+                codes[position] = domain.code(position, value)
             elif bins is not None:
-                codes[at] = int(bins.codes(np.array([bins.number(value)]))[0])
-                if codes[at] < 0:
+                codes[position] = int(bins.codes(np.array([bins.number(value)]))[0])
+                if codes[position] < 0:
                     raise InvalidParameter(f"the value given for {name!r} must lie inside its declared edges")
             else:
-                codes[at] = domain.code(at, str(value))
+                codes[position] = domain.code(position, str(value))
         return codes
 
     def _same_domain(self, domain: Domain) -> None:

@@ -46,20 +46,24 @@ class TiltedForest:
         self.logs = tuple(np.log(np.maximum(table, _TINY)) for table in tables)
         ends = np.cumsum(sizes)
         self.blocks = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
-        order = topological_order(tuple(() if each is None else (each,) for each in parents))
+        order = topological_order(tuple(() if parent is None else (parent,) for parent in parents))
         roots: dict[int, int] = {}
-        for at in order:
-            parent = self.parents[at]
-            roots[at] = at if parent is None else roots[parent]
-        self.trees = [[at for at in order if roots[at] == root] for root in order if self.parents[root] is None]
+        for attribute in order:
+            parent = self.parents[attribute]
+            roots[attribute] = attribute if parent is None else roots[parent]
+        self.trees = [
+            [attribute for attribute in order if roots[attribute] == root]
+            for root in order
+            if self.parents[root] is None
+        ]
         every = np.arange(ends[-1])
-        self.columns = [np.concatenate([every[self.blocks[at]] for at in tree]) for tree in self.trees]
+        self.columns = [np.concatenate([every[self.blocks[attribute]] for attribute in tree]) for tree in self.trees]
         self.places: list[slice] = [slice(0)] * len(order)  # of each attribute within its tree
         for tree in self.trees:
             start = 0
-            for at in tree:
-                self.places[at] = slice(start, start + sizes[at])
-                start += sizes[at]
+            for attribute in tree:
+                self.places[attribute] = slice(start, start + sizes[attribute])
+                start += sizes[attribute]
 
     @classmethod
     def of(cls, forest: BayesianNetwork) -> TiltedForest:
@@ -83,24 +87,24 @@ class TiltedForest:
     def tables(self, weights: Floats, tilts: Floats) -> Tables:
         """Return everything for weights (K) and tilts (K x D), with as many digits as the tilts have."""
         parts, conditionals, joints = np.empty_like(tilts), {}, []
-        logs = [each.astype(tilts.dtype, copy=False) for each in self.logs]
+        logs = [log_table.astype(tilts.dtype, copy=False) for log_table in self.logs]
         for tree, columns in zip(self.trees, self.columns, strict=True):
             shape = (len(tilts), columns.size, columns.size)
             joint = np.zeros(shape, tilts.dtype) if len(tree) > 1 else None
-            for at in tree:
-                block, parent, place = self.blocks[at], self.parents[at], self.places[at]
+            for attribute in tree:
+                block, parent, span = self.blocks[attribute], self.parents[attribute], self.places[attribute]
                 if parent is None:
-                    parts[:, block] = _softmax(logs[at] + tilts[:, block])
+                    parts[:, block] = _softmax(logs[attribute] + tilts[:, block])
                 else:
-                    given = conditionals[at] = _softmax(logs[at] + tilts[:, None, block])
-                    parts[:, block] = np.matmul(parts[:, None, self.blocks[parent]], given)[:, 0]
+                    conditional = conditionals[attribute] = _softmax(logs[attribute] + tilts[:, None, block])
+                    parts[:, block] = np.matmul(parts[:, None, self.blocks[parent]], conditional)[:, 0]
                     assert joint is not None
-                    rows = given.transpose(0, 2, 1) @ joint[:, self.places[parent], : place.start]
-                    joint[:, place, : place.start] = rows
-                    joint[:, : place.start, place] = rows.transpose(0, 2, 1)
+                    rows = conditional.transpose(0, 2, 1) @ joint[:, self.places[parent], : span.start]
+                    joint[:, span, : span.start] = rows
+                    joint[:, : span.start, span] = rows.transpose(0, 2, 1)
                 if joint is not None:
-                    own = np.arange(place.start, place.stop)
-                    joint[:, own, own] = parts[:, block]
+                    diagonal = np.arange(span.start, span.stop)
+                    joint[:, diagonal, diagonal] = parts[:, block]
             joints.append(joint)
         pairs = parts.T @ (weights[:, None] * parts)
         for columns, joint in zip(self.columns, joints, strict=True):
@@ -109,12 +113,12 @@ class TiltedForest:
                 pairs[np.ix_(columns, columns)] = within
         return Tables(weights, parts, conditionals, tuple(joints), weights @ parts, pairs)
 
-    def gradient(self, found: Tables, ones: Floats, pairs: Floats) -> tuple[Floats, Floats]:
+    def gradient(self, tables: Tables, ones: Floats, pairs: Floats) -> tuple[Floats, Floats]:
         """Return derivatives by weights and tilts, given those by ``ones`` and by the upper half of ``pairs``.
 
         ``pairs`` is symmetric, each entry the derivative by that cell, with zeros in the blocks of one attribute.
         """
-        weights, parts = found.weights, found.parts
+        weights, parts = tables.weights, tables.parts
         between = pairs.copy()
         for tree, columns in zip(self.trees, self.columns, strict=True):
             if len(tree) > 1:
@@ -123,37 +127,42 @@ class TiltedForest:
         by_weight = 0.5 * (parts * pulled).sum(axis=1) + parts @ ones
         by_part = (pulled + ones) * weights[:, None]
         by_tilt = np.empty_like(parts)
-        for tree, columns, joint in zip(self.trees, self.columns, found.joints, strict=True):
+        for tree, columns, joint in zip(self.trees, self.columns, tables.joints, strict=True):
             if joint is not None:
                 slope = pairs[np.ix_(columns, columns)]
                 by_weight += 0.5 * joint.reshape(len(weights), -1) @ slope.reshape(-1)
-                self._back(tree, found, joint, weights[:, None, None] * slope, by_part, by_tilt)
+                self._back(tree, tables, joint, weights[:, None, None] * slope, by_part, by_tilt)
             root = self.blocks[tree[0]]
             by_tilt[:, root] = _through_softmax(parts[:, root], by_part[:, root])
         return by_weight, by_tilt
 
     def _back(
-        self, tree: Sequence[int], found: Tables, joint: Floats, by_joint: Floats, by_part: Floats, by_tilt: Floats
+        self, tree: Sequence[int], tables: Tables, joint: Floats, by_joint: Floats, by_part: Floats, by_tilt: Floats
     ) -> None:
         """Go from the last attribute of a tree to its root; below the diagonal ``by_joint`` gathers derivatives."""
-        for at in reversed(tree[1:]):
-            parent = self.parents[at]
+        for attribute in reversed(tree[1:]):
+            parent = self.parents[attribute]
             assert parent is not None
-            block, above, place, higher = self.blocks[at], self.blocks[parent], self.places[at], self.places[parent]
-            given, slope = found.conditionals[at], by_joint[:, place, : place.start]
-            by_given = joint[:, higher, : place.start] @ slope.transpose(0, 2, 1)
-            by_given += found.parts[:, above, None] * by_part[:, None, block]
-            upward = given @ slope
-            by_part[:, above] += (given @ by_part[:, block, None])[:, :, 0]
+            block, above, span, higher = (
+                self.blocks[attribute],
+                self.blocks[parent],
+                self.places[attribute],
+                self.places[parent],
+            )
+            conditional, slope = tables.conditionals[attribute], by_joint[:, span, : span.start]
+            by_given = joint[:, higher, : span.start] @ slope.transpose(0, 2, 1)
+            by_given += tables.parts[:, above, None] * by_part[:, None, block]
+            upward = conditional @ slope
+            by_part[:, above] += (conditional @ by_part[:, block, None])[:, :, 0]
             by_part[:, above] += np.einsum("kii->ki", upward[:, :, higher])
             by_joint[:, higher, : higher.start] += upward[:, :, : higher.start]
-            by_joint[:, higher.stop : place.start, higher] += upward[:, :, higher.stop :].transpose(0, 2, 1)
-            by_tilt[:, block] = _through_softmax(given, by_given).sum(axis=1)
+            by_joint[:, higher.stop : span.start, higher] += upward[:, :, higher.stop :].transpose(0, 2, 1)
+            by_tilt[:, block] = _through_softmax(conditional, by_given).sum(axis=1)
 
 
 def _softmax(logs: Floats) -> Floats:
-    found = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+    exponentials = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
 def _through_softmax(values: Floats, slopes: Floats) -> Floats:

@@ -36,7 +36,9 @@ class Factor:
     def reduced(self, evidence: Mapping[int, int]) -> Factor:
         """Return the factor where the observed variables hold their value."""
         index = tuple(evidence.get(variable, slice(None)) for variable in self.variables)
-        return Factor(tuple(each for each in self.variables if each not in evidence), np.asarray(self.values[index]))
+        return Factor(
+            tuple(variable for variable in self.variables if variable not in evidence), np.asarray(self.values[index])
+        )
 
 
 def _elimination_order(
@@ -53,23 +55,23 @@ def _elimination_order(
     remaining = set(eliminate)
     costs = {variable: _fill(variable, neighbours, sizes) for variable in remaining}
     while remaining:
-        variable = min(remaining, key=lambda each: (costs[each], each))
+        variable = min(remaining, key=lambda candidate: (costs[candidate], candidate))
         around = neighbours.pop(variable)
-        _check(math.prod(sizes[each] for each in around) * sizes[variable], limit)
+        _check(math.prod(sizes[neighbour] for neighbour in around) * sizes[variable], limit)
         for one in around:
             neighbours[one] |= around
             neighbours[one] -= {variable, one}
         remaining.discard(variable)
         order.append(variable)
         touched = around.union(*(neighbours[one] for one in around)) if around else set()
-        costs.update({each: _fill(each, neighbours, sizes) for each in touched & remaining})
+        costs.update({candidate: _fill(candidate, neighbours, sizes) for candidate in touched & remaining})
     return order
 
 
 def _fill(variable: int, neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> tuple[int, int]:
     around = neighbours[variable]
     missing = sum(len(around - neighbours[one]) - 1 for one in around)
-    return missing, math.prod(sizes[each] for each in around)
+    return missing, math.prod(sizes[neighbour] for neighbour in around)
 
 
 def _check(cells: int, limit: int) -> None:
@@ -87,16 +89,16 @@ def sum_product(
 
     The table times ``2**scale`` is the sum; scaling on the way keeps long products from vanishing.
     """
-    _check(math.prod(sizes[each] for each in keep), limit)
+    _check(math.prod(sizes[variable] for variable in keep), limit)
     pool, scale = list(factors), 0.0
     for _, axis, rest, tables in _eliminated(pool, sizes, keep, limit):
         joined, shift = _product(tables)
         pool.append(Factor(rest, np.asarray(joined.sum(axis=axis))))
         scale += shift
-    kept = tuple(sorted(keep))
-    full = np.ones(tuple(sizes[each] for each in kept))
-    result, shift = _product(_aligned([*pool, Factor(kept, full)], sizes)[1])
-    return np.transpose(result, [kept.index(each) for each in keep]), scale + shift
+    axes = tuple(sorted(keep))
+    full = np.ones(tuple(sizes[variable] for variable in axes))
+    result, shift = _product(_aligned([*pool, Factor(axes, full)], sizes)[1])
+    return np.transpose(result, [axes.index(variable) for variable in keep]), scale + shift
 
 
 def maximise(
@@ -112,8 +114,8 @@ def maximise(
         traces.append((variable, rest, np.asarray(joined.argmax(axis=axis))))
         pool.append(Factor(rest, np.asarray(joined.max(axis=axis))))
     best: dict[int, int] = {}
-    for variable, given, codes in reversed(traces):
-        best[variable] = int(codes[tuple(best[each] for each in given)])
+    for variable, scope, codes in reversed(traces):
+        best[variable] = int(codes[tuple(best[other] for other in scope)])
     return best, float(sum(float(factor.values) for factor in pool))
 
 
@@ -125,18 +127,18 @@ def conditionals(
     A table has an axis for each variable it depends on, all of them eliminated later, and its own variable last.
     """
     pool, scale = list(factors), 0.0
-    found: dict[int, tuple[tuple[int, ...], NDArray[np.float64]]] = {}
+    by_variable: dict[int, tuple[tuple[int, ...], NDArray[np.float64]]] = {}
     for variable, axis, rest, tables in _eliminated(pool, sizes, (), limit):
         joined, shift = _product(tables)
         rows = np.moveaxis(joined, axis, -1)
         total = np.asarray(rows.sum(axis=-1))
         # What cannot happen is never drawn; any row will do.
         even = np.full(rows.shape, 1.0 / rows.shape[-1])
-        found[variable] = rest, np.divide(rows, total[..., None], out=even, where=total[..., None] > 0)
+        by_variable[variable] = rest, np.divide(rows, total[..., None], out=even, where=total[..., None] > 0)
         pool.append(Factor(rest, total))
         scale += shift
-    left = math.prod(float(factor.values) for factor in pool)
-    return found, scale + (math.log2(left) if left > 0 else -math.inf)
+    constant = math.prod(float(factor.values) for factor in pool)
+    return by_variable, scale + (math.log2(constant) if constant > 0 else -math.inf)
 
 
 def _eliminated(
@@ -151,15 +153,15 @@ def _eliminated(
     for variable in _elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
         variables, tables = _aligned([factor for factor in pool if variable in factor.variables], sizes)
         pool[:] = [factor for factor in pool if variable not in factor.variables]
-        yield variable, variables.index(variable), tuple(each for each in variables if each != variable), tables
+        yield variable, variables.index(variable), tuple(other for other in variables if other != variable), tables
 
 
 def _aligned(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[tuple[int, ...], list[NDArray[np.float64]]]:
     """Return all variables of the factors, and the factors' tables with an axis for each, small tables first."""
     variables = tuple(sorted({variable for factor in factors for variable in factor.variables}))
     return variables, [
-        factor.values.reshape(tuple(sizes[each] if each in factor.variables else 1 for each in variables))
-        for factor in sorted(factors, key=lambda each: each.values.size)
+        factor.values.reshape(tuple(sizes[variable] if variable in factor.variables else 1 for variable in variables))
+        for factor in sorted(factors, key=lambda candidate: candidate.values.size)
     ]
 
 

@@ -104,17 +104,17 @@ class Bins:
     def codes(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the category of each number; -1 for NaN and for what lies outside and may not be clipped."""
         edges = np.asarray(self.edges)
-        found = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
+        codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
         last = self.count - 1
-        found[values == edges[-1]] = last
+        codes[values == edges[-1]] = last
         if self.clip:
-            np.clip(found, 0, last, out=found)
+            np.clip(codes, 0, last, out=codes)
         else:
-            found[found > last] = -1
-        found[np.isnan(values)] = -1
-        for at, atom in enumerate(self.atoms, self.count):
-            found[values == atom] = at
-        return found
+            codes[codes > last] = -1
+        codes[np.isnan(values)] = -1
+        for code, atom in enumerate(self.atoms, self.count):
+            codes[values == atom] = code
+        return codes
 
     def drawn(self, codes: NDArray[Any], shares: NDArray[np.float64], within: Within = EVERYWHERE) -> list[Any]:
         """Return a value for each code: an atom itself, or a number (or day) evenly from the bin, where ``shares`` are
@@ -136,8 +136,8 @@ class Bins:
         if len(codes) and int(np.max(codes)) >= self.count:
             extra = [self._said(atom) for atom in self.atoms]
             for row in np.flatnonzero(np.asarray(codes) >= self.count).tolist():
-                at = int(codes[row]) - self.count
-                texts[row] = extra[at] if at < len(extra) else None
+                atom_index = int(codes[row]) - self.count
+                texts[row] = extra[atom_index] if atom_index < len(extra) else None
         return texts
 
     def _said(self, value: float) -> Any:
@@ -202,16 +202,16 @@ def date_edges(minimum: Any, maximum: Any, step: str) -> list[date]:
     >>> [str(day) for day in date_edges("2024-01-15", "2024-03-31", "month")]
     ['2024-01-15', '2024-02-01', '2024-03-01', '2024-03-31']
     """
-    first, last = (date.fromordinal(int(_day(each))) for each in (minimum, maximum))
+    first, last = (date.fromordinal(int(_day(bound))) for bound in (minimum, maximum))
     if step not in (*_DAYS, *_MONTHS):
         raise InvalidParameter(f"step must be {', '.join((*_DAYS, *_MONTHS))}, got step={step!r}")
-    found, day = [], first
+    starts, day = [], first
     while day < last:
-        found.append(day)
+        starts.append(day)
         if step in _DAYS:
             day = date.fromordinal(day.toordinal() + _DAYS[step])
         else:
             months = _MONTHS[step]
             number = (day.year * 12 + day.month - 1) // months * months + months
             day = date(number // 12, number % 12 + 1, 1)
-    return [*found, last]
+    return [*starts, last]

@@ -49,8 +49,8 @@ _OVERLOOKED = 0.15  # total variation distance that a private choice of an edge 
 
 def portions(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
     """Split ``total`` in proportion to ``weights``, rounded down so that the sum is never above it."""
-    whole = sum(Fraction(weight) for weight in weights)
-    return [Fraction(math.floor(total * Fraction(weight) / whole * _GRID), _GRID) for weight in weights]
+    total_weight = sum(Fraction(weight) for weight in weights)
+    return [Fraction(math.floor(total * Fraction(weight) / total_weight * _GRID), _GRID) for weight in weights]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,10 @@ class Budget(ABC):
         """Return what was spent on what."""
 
     @abstractmethod
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, whole: bool) -> float:
-        """Add noise that costs ``share`` and return its standard deviation; ``whole`` says that the sum is public."""
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, is_sum_public: bool) -> float:
+        """Add noise that costs ``share`` and return its standard deviation; ``is_sum_public`` says that the sum is
+        public.
+        """
 
     @abstractmethod
     def _rate(self, share: Fraction, sensitivity: int) -> Fraction | float:
@@ -141,8 +143,8 @@ class Budget(ABC):
         """Return the counts, one for each record in one cell or its difference, with noise that costs ``share``."""
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
-        whole = views is None or all(view.count != 2 for view in views)
-        sigma = self._add_noise(noisy.reshape(-1), share, source, whole)
+        is_sum_public = views is None or all(view.count != 2 for view in views)
+        sigma = self._add_noise(noisy.reshape(-1), share, source, is_sum_public)
         return NoisyTable(attributes, noisy, sigma, self.laplace, views)
 
     def measure_all(
@@ -151,8 +153,8 @@ class Budget(ABC):
         """Return the one-way tables of all attributes with noise that costs ``share`` in all."""
         parts = portions(share, [self.weight(table.size) for table in counts])
         return [
-            self.measure(purpose, (at,), table, part, source)
-            for at, (table, part) in enumerate(zip(counts, parts, strict=True))
+            self.measure(purpose, (attribute,), table, part, source)
+            for attribute, (table, part) in enumerate(zip(counts, parts, strict=True))
         ]
 
     def choose(
@@ -177,12 +179,12 @@ class Budget(ABC):
 
     def plan(self, records: int, sizes: Sequence[int], split: Split | None = None, degree: int | None = None) -> _Plan:
         """Return the plan for a forest; ``split`` fixes the shares, ``degree = 0`` asks for independent attributes."""
-        most = len(sizes) - 1 if degree != 0 else 0
+        max_rounds = len(sizes) - 1 if degree != 0 else 0
         independent = _Plan(Fraction(1), Fraction(0), Fraction(0), 0)
-        if most == 0:
+        if max_rounds == 0:
             return independent
         if split is not None:
-            return _Plan(*split.fractions(), most) if split.structure else independent
+            return _Plan(*split.fractions(), max_rounds) if split.structure else independent
         blur = self.blurring(records, sizes)
         if blur > self.hopeless:
             return independent
@@ -249,19 +251,19 @@ class PureBudget(Budget):
         size = math.sqrt(self._law(share).variance / 2.0)
         return size * (1.0 - 1.0 / cells) if cells <= LARGEST_TABLE else size
 
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, whole: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, is_sum_public: bool) -> float:
         """Add discrete Laplace noise of rate epsilon·share/2 to every cell; in small whole tables it adds up to 0.
 
         The sum of a table is the public number of records, so noise in that direction would protect nothing. A cell's
         variance is then (c-1)(2c-1)/(2c(c+1)) of the independent noise's: a quarter of it with c = 2 cells.
         """
         law, cells = self._law(share), counts.size
-        if cells > LARGEST_TABLE or not whole:
+        if cells > LARGEST_TABLE or not is_sum_public:
             source.add_discrete_laplace(counts, law)
             return math.sqrt(law.variance)
         source.add_balanced_laplace(counts, law)
-        left = (cells - 1) * (2 * cells - 1) / (2 * cells * (cells + 1))
-        return math.sqrt(law.variance * left)
+        variance_factor = (cells - 1) * (2 * cells - 1) / (2 * cells * (cells + 1))
+        return math.sqrt(law.variance * variance_factor)
 
     def useful(self, share: Fraction, records: int) -> float:
         """Return the cells whose average count is theta noise scales: records·epsilon·share/(2·theta)."""
@@ -273,22 +275,26 @@ class PureBudget(Budget):
         """Add noise of rate epsilon·share/2 to groups of tables at once."""
         sizes = [table.size for table in counts]
         groups = joint_groups(sizes)
-        found: dict[int, NoisyTable] = {}
-        parts = portions(share, [group_price([sizes[at] for at in group]) for group in groups])
+        noisy_tables: dict[int, NoisyTable] = {}
+        parts = portions(share, [group_price([sizes[attribute] for attribute in group]) for group in groups])
         for group, part in zip(groups, parts, strict=True):
             if len(group) == 1:
-                found[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, source)
+                noisy_tables[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, source)
                 continue
             self._pay(purpose, part)
-            law, noisy = self._law(part), [np.array(counts[at], np.int64) for at in group]
+            law, noisy = self._law(part), [np.array(counts[attribute], np.int64) for attribute in group]
             source.add_joint_laplace(noisy, law)
-            for at, table, spread in zip(group, noisy, joint_spread([table.size for table in noisy]), strict=True):
-                found[at] = NoisyTable((at,), table, math.sqrt(law.variance * spread), laplace=True)
-        return [found[at] for at in range(len(counts))]
+            for attribute, table, spread in zip(
+                group, noisy, joint_spread([table.size for table in noisy]), strict=True
+            ):
+                noisy_tables[attribute] = NoisyTable(
+                    (attribute,), table, math.sqrt(law.variance * spread), laplace=True
+                )
+        return [noisy_tables[attribute] for attribute in range(len(counts))]
 
     def moved(self, sizes: Sequence[int]) -> float:
         """Return the sum over groups of (D + 1)(1 - 1/c)/(2·kappa), or of (c - 1)/(2·kappa) for tables on their own."""
-        groups = [[sizes[at] for at in group] for group in joint_groups(sizes)]
+        groups = [[sizes[position] for position in group] for group in joint_groups(sizes)]
         total = 0.0
         for group, part in zip(groups, portions(Fraction(1), [group_price(group) for group in groups]), strict=True):
             if len(group) == 1:
@@ -334,7 +340,7 @@ class ZcdpBudget(Budget):
         """Return the mean absolute value of the noise once the table's sum is known: sigma·sqrt(2/pi·(1 - 1/cells))."""
         return self._law(share).sigma * math.sqrt(2.0 / math.pi * (1.0 - 1.0 / cells))
 
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, whole: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, is_sum_public: bool) -> float:
         """Add discrete Gaussian noise with sigma² = 1/(rho·share) to every cell."""
         law = self._law(share)
         source.add_discrete_gaussian(counts, law)

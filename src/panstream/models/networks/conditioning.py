@@ -47,7 +47,7 @@ class Conditioned:
 
     def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
         """Return the exact joint distribution of some attributes, one axis each."""
-        return self.network.marginal([each + self.hidden for each in attributes])
+        return self.network.marginal([attribute + self.hidden for attribute in attributes])
 
     def draw(self, size: int, source: Source, *, independent: bool = False) -> Records:
         """Return records that agree with what is given; balanced, or independent of each other."""
@@ -55,7 +55,7 @@ class Conditioned:
         return Records(self.domain, drawn.codes[self.hidden :])
 
 
-def conditioned(model: BayesianNetwork | Mixture, given: Mapping[str, Known]) -> Conditioned:
+def conditioned(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known]) -> Conditioned:
     """Return the model given some values. Refuses what has a probability below 1e-9 under the model.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
@@ -66,32 +66,32 @@ def conditioned(model: BayesianNetwork | Mixture, given: Mapping[str, Known]) ->
     """
     hidden = int(isinstance(model, Mixture))
     network = model.with_component() if isinstance(model, Mixture) else model
-    factors = [Factor.of(network.family(at), table) for at, table in enumerate(network.tables)]
+    factors = [Factor.of(network.family(position), table) for position, table in enumerate(network.tables)]
     within = {}
-    for name, known in given.items():
-        at = model.domain.position(name)
-        weights, within[name] = _weights(model.domain.attributes[at], known)
-        factors.append(Factor((at + hidden,), weights))
-    found, scale = conditionals(factors, network.domain.sizes)
+    for name, condition in evidence.items():
+        position = model.domain.position(name)
+        weights, within[name] = _weights(model.domain.attributes[position], condition)
+        factors.append(Factor((position + hidden,), weights))
+    conditional_tables, scale = conditionals(factors, network.domain.sizes)
     probability = 2.0**scale
     if not probability >= _LEAST:
         raise InvalidParameter(
             f"what is given has a probability of {probability:.1g} under the model; below {_LEAST:g} it says nothing"
         )
-    parents, tables = zip(*(found[at] for at in range(len(network.domain))), strict=True)
+    parents, tables = zip(*(conditional_tables[position] for position in range(len(network.domain))), strict=True)
     return Conditioned(
         model.domain, BayesianNetwork(network.domain, parents, tables), hidden, min(probability, 1.0), within
     )
 
 
-def _weights(attribute: Attribute, known: Known) -> tuple[NDArray[np.float64], Within]:
+def _weights(attribute: Attribute, condition: Known) -> tuple[NDArray[np.float64], Within]:
     """Return the weight of every category, and the range that numbers are drawn from."""
     single = np.zeros(attribute.size)
-    if isinstance(known, str) and known in attribute.labels:
-        single[attribute.labels.index(known)] = 1.0
+    if isinstance(condition, str) and condition in attribute.labels:
+        single[attribute.labels.index(condition)] = 1.0
         return single, EVERYWHERE
     bins = attribute.bins
-    limits = _range(attribute, known)
+    limits = _range(attribute, condition)
     if bins is None:
         numbers = whole_numbers(attribute)
         if numbers is None or limits is None:
@@ -110,17 +110,17 @@ def _weights(attribute: Attribute, known: Known) -> tuple[NDArray[np.float64], W
     return np.append(covered, np.zeros(attribute.size - covered.size)), limits
 
 
-def _range(attribute: Attribute, known: Known) -> Within | None:
+def _range(attribute: Attribute, condition: Known) -> Within | None:
     """Return a range of numbers, or None where it is none."""
     number = float if attribute.bins is None else attribute.bins.number
-    low, separator, high = known.partition("..") if isinstance(known, str) else ("", "", "")
+    low, separator, high = condition.partition("..") if isinstance(condition, str) else ("", "", "")
     try:
-        if isinstance(known, tuple):
-            limits = (number(known[0]), number(known[1]))
+        if isinstance(condition, tuple):
+            limits = (number(condition[0]), number(condition[1]))
         elif separator:
             limits = (number(low) if low else -math.inf, number(high) if high else math.inf)
         else:
-            limits = (number(known), number(known))
+            limits = (number(condition), number(condition))
     except (TypeError, ValueError):
         return None
     if not limits[0] <= limits[1]:

@@ -43,7 +43,10 @@ def pairwise(records: Records) -> dict[tuple[int, int], NDArray[np.int64]]:
         raise InvalidParameter(f"all pair tables have {offsets[-1]} cells, above the limit of {LARGEST_TABLE}")
     flat = np.zeros(int(offsets[-1]), np.int64)
     count_pairs(records.codes, np.array(sizes, np.int64), offsets, flat)
-    return {(i, j): flat[offsets[at] : offsets[at + 1]].reshape(sizes[i], sizes[j]) for at, (i, j) in enumerate(pairs)}
+    return {
+        (i, j): flat[offsets[index] : offsets[index + 1]].reshape(sizes[i], sizes[j])
+        for index, (i, j) in enumerate(pairs)
+    }
 
 
 def total_variation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -77,8 +80,8 @@ def compare(one: Records, other: Records) -> Comparison:
         raise InvalidParameter("both tables must have at least one record")
     names = one.domain.names
     singles = {
-        name: total_variation(contingency(one, (at,)) / len(one), contingency(other, (at,)) / len(other))
-        for at, name in enumerate(names)
+        name: total_variation(contingency(one, (position,)) / len(one), contingency(other, (position,)) / len(other))
+        for position, name in enumerate(names)
     }
     first, second = (pairwise(one), pairwise(other)) if len(names) > 1 else ({}, {})
     pairs = {

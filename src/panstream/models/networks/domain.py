@@ -91,17 +91,17 @@ class Domain:
         return len(self.attributes)
 
     def __repr__(self) -> str:
-        return f"Domain({', '.join(f'{each.name}: {each.size}' for each in self.attributes)})"
+        return f"Domain({', '.join(f'{attribute.name}: {attribute.size}' for attribute in self.attributes)})"
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names in order."""
-        return tuple(each.name for each in self.attributes)
+        return tuple(attribute.name for attribute in self.attributes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Return the number of categories of each attribute, in order."""
-        return tuple(each.size for each in self.attributes)
+        return tuple(attribute.size for attribute in self.attributes)
 
     @property
     def cells(self) -> int:
@@ -110,8 +110,8 @@ class Domain:
 
     def position(self, name: str) -> int:
         """Return where the attribute called ``name`` stands."""
-        for index, each in enumerate(self.attributes):
-            if each.name == name:
+        for index, attribute in enumerate(self.attributes):
+            if attribute.name == name:
                 return index
         raise InvalidParameter(f"there is no attribute {name!r}; the domain has {', '.join(self.names)}")
 
@@ -129,9 +129,9 @@ class Domain:
 
     def shape(self, positions: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the table of these attributes; refuse one above the size limit before it is made."""
-        if len(set(positions)) != len(positions) or not all(0 <= each < len(self) for each in positions):
+        if len(set(positions)) != len(positions) or not all(0 <= position < len(self) for position in positions):
             raise InvalidParameter(f"attributes must be distinct positions below {len(self)}, got {tuple(positions)}")
-        shape = tuple(self.attributes[each].size for each in positions)
+        shape = tuple(self.attributes[position].size for position in positions)
         if math.prod(shape) > LARGEST_TABLE:
             raise InvalidParameter(f"a table of {math.prod(shape)} cells is above the limit of {LARGEST_TABLE}")
         return shape
@@ -146,7 +146,11 @@ class Domain:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the domain as dictionaries, lists, strings and numbers."""
-        return {"format": _FORMAT, "version": _VERSION, "attributes": [_plain(each) for each in self.attributes]}
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "attributes": [_plain(attribute) for attribute in self.attributes],
+        }
 
     @classmethod
     def from_plain(cls, plain: Any) -> Domain:
@@ -156,7 +160,7 @@ class Domain:
         if plain.get("version") != _VERSION:
             raise InvalidBytes(f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION}")
         try:
-            return _of(tuple(_rich(each) for each in plain["attributes"]))
+            return _of(tuple(_rich(attribute) for attribute in plain["attributes"]))
         except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
             raise InvalidBytes(f"the domain is damaged: {error}") from None
 
@@ -200,7 +204,7 @@ def _attribute(name: str, values: Sequence[str] | Bins, missing: str | None) -> 
 
 def _of(attributes: tuple[Attribute, ...]) -> Domain:
     """Return the domain of attributes that are already built."""
-    names = [each.name for each in attributes]
+    names = [attribute.name for attribute in attributes]
     if not names or len(set(names)) != len(names):
         raise InvalidParameter("a domain must have at least one attribute, and names must differ from each other")
     domain = object.__new__(Domain)
@@ -284,9 +288,9 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
         raise InvalidParameter("metadata must map names to what is declared about them")
     fields = metadata.get("fields")
-    if not (isinstance(fields, list) and fields and all(isinstance(each, Mapping) for each in fields)):
+    if not (isinstance(fields, list) and fields and all(isinstance(field, Mapping) for field in fields)):
         return dict(metadata)
-    return {each.get("name", ""): {**each, **each.get("constraints", {})} for each in fields}
+    return {field.get("name", ""): {**field, **field.get("constraints", {})} for field in fields}
 
 
 def _proposed(name: str, declared: Any, bins: int) -> Sequence[str] | Bins:
@@ -301,16 +305,16 @@ def _proposed(name: str, declared: Any, bins: int) -> Sequence[str] | Bins:
     for key in ("enum", "categories"):
         if key in declared:
             return [str(label) for label in declared[key] if label is not None]
-    whole = declared.get("type") == "integer"
+    is_integer = declared.get("type") == "integer"
     if declared.get("type") == "date":
         return _dates(name, declared)
-    given: dict[str, Any] = {key: declared[key] for key in ("atoms", "tail") if key in declared}
-    given["clip"] = declared.get("clip") is True
+    options: dict[str, Any] = {key: declared[key] for key in ("atoms", "tail") if key in declared}
+    options["clip"] = declared.get("clip") is True
     if "edges" in declared:
-        return Bins(map(_edge, declared["edges"]), whole=whole, **given)
+        return Bins(map(_edge, declared["edges"]), whole=is_integer, **options)
     if declared.get("type") == "boolean":
         return ["False", "True"]
-    return _range(name, declared, int(declared.get("bins", bins)), whole, given)
+    return _range(name, declared, int(declared.get("bins", bins)), is_integer, options)
 
 
 def _dates(name: str, declared: Mapping[str, Any]) -> Bins:
@@ -324,19 +328,19 @@ def _dates(name: str, declared: Mapping[str, Any]) -> Bins:
 
 
 def _range(
-    name: str, declared: Mapping[str, Any], bins: int, whole: bool, given: dict[str, Any]
+    name: str, declared: Mapping[str, Any], bins: int, is_integer: bool, options: dict[str, Any]
 ) -> Sequence[str] | Bins:
     if not all(isinstance(declared.get(key), int | float) for key in ("minimum", "maximum")):
         raise InvalidParameter(f"{name!r} needs categories, edges, or a minimum and a maximum; rows are not looked at")
     low, high = declared["minimum"], declared["maximum"]
     if not low < high:
         raise InvalidParameter(f"the minimum of {name!r} must be below its maximum, got {low} and {high}")
-    if not whole:
-        return Bins(np.linspace(low, high, bins + 1), **given)
+    if not is_integer:
+        return Bins(np.linspace(low, high, bins + 1), **options)
     count = int(high) - int(low) + 1
     if count <= bins:
-        more = [atom for atom in given.get("atoms", ()) if not low <= atom <= high]
+        more = [atom for atom in options.get("atoms", ()) if not low <= atom <= high]
         return [str(value) for value in (*range(int(low), int(high) + 1), *more)]
     width = -(-count // bins)
     starts = range(int(low), int(high), width)  # the last bin is closed, so it takes the maximum itself
-    return Bins([*starts, int(high)], whole=True, **given)
+    return Bins([*starts, int(high)], whole=True, **options)

@@ -37,18 +37,18 @@ class _Measured(NamedTuple):
     freedom: int
     maps: tuple[Table, Table] | None = None
 
-    def misfit(self, found: Table, scale: float) -> tuple[float, Table]:
-        """Return the negative log-likelihood of ``found`` and its gradient, both times ``scale``."""
+    def misfit(self, fitted: Table, scale: float) -> tuple[float, Table]:
+        """Return the negative log-likelihood of ``fitted`` and its gradient, both times ``scale``."""
         if math.isinf(self.sd):
-            return 0.0, np.zeros_like(found)
+            return 0.0, np.zeros_like(fitted)
         if self.maps is None:
-            return self._misfit(found, scale)
+            return self._misfit(fitted, scale)
         rows, columns = self.maps
-        value, slope = self._misfit(rows @ found @ columns.T, scale)
+        value, slope = self._misfit(rows @ fitted @ columns.T, scale)
         return value, rows.T @ slope @ columns
 
-    def _misfit(self, found: Table, scale: float) -> tuple[float, Table]:
-        gap = found - self.values
+    def _misfit(self, fitted: Table, scale: float) -> tuple[float, Table]:
+        gap = fitted - self.values
         weight = scale / self.sd**2
         if math.isinf(self.bend):
             return 0.5 * weight * float((gap * gap).sum()), weight * gap
@@ -88,8 +88,8 @@ def fit_forest(
     edges = tuple(key for key in merged if len(key) == 2)
     forest = spanning(domain.sizes, [(one, other) for one, other in edges])
     if not edges and merged and _moved(merged) > _DROWNED:
-        found = {at: expected(each.values, each.sd) for (at,), each in merged.items()}
-        nodes = [found.get(at, np.full(size, 1.0 / size)) for at, size in enumerate(domain.sizes)]
+        margins = {attribute: expected(measured.values, measured.sd) for (attribute,), measured in merged.items()}
+        nodes = [margins.get(attribute, np.full(size, 1.0 / size)) for attribute, size in enumerate(domain.sizes)]
         return _network(domain, forest, merged, nodes, [], smoothing)
     nodes, pairs = _descend(forest, merged, shrinkage, iterations)
     return _network(domain, forest, merged, nodes, pairs, smoothing)
@@ -97,20 +97,24 @@ def fit_forest(
 
 def _moved(merged: _Merged) -> float:
     """Return how far noise alone moves the tables on average, in total variation."""
-    moved = [each.values.size * each.sd / math.sqrt(2 * math.pi) for each in merged.values()]
+    moved = [measured.values.size * measured.sd / math.sqrt(2 * math.pi) for measured in merged.values()]
     return math.fsum(moved) / len(moved)
 
 
 def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merged:
     """Return what was measured by sorted attributes, same attributes averaged."""
-    found: _Merged = {}
+    merged: _Merged = {}
     for table in tables:
         key = tuple(sorted(table.attributes))
         if len(key) not in (1, 2) or len(set(key)) != len(key):
             raise InvalidParameter(f"a table must be of one or two attributes, got {table.attributes}")
         values = np.asarray(table.counts, np.float64) / records
         values = values if key == table.attributes else values.T
-        counts, shape, maps = tuple(domain.sizes[each] for each in key), tuple(domain.sizes[each] for each in key), None
+        counts, shape, maps = (
+            tuple(domain.sizes[attribute] for attribute in key),
+            tuple(domain.sizes[attribute] for attribute in key),
+            None,
+        )
         if table.views is not None:
             views = table.views if key == table.attributes else table.views[::-1]
             counts, shape = tuple(view.count for view in views), tuple(view.cells for view in views)
@@ -120,28 +124,28 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
         sd = max(table.sigma, 0.5) / records  # exact counts are no better than to half a record
         # Where the noise is small against an average cell the square does as well and is quicker to minimise.
         bend = sd / math.sqrt(2.0) if table.laplace and sd * values.size > _VISIBLE else math.inf
-        if key in found:
-            other, spread, bent, _, seen = found[key]
+        if key in merged:
+            other, spread, bent, _, seen = merged[key]
             if maps is not None or seen is not None:
                 raise InvalidParameter("a view of a table cannot be averaged with another table of the same attributes")
             weight = spread**2 / (spread**2 + sd**2)
             values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
             bend = sd / math.sqrt(2.0) if math.isfinite(min(bend, bent)) else math.inf
-        found[key] = _Measured(values, sd, bend, math.prod(count - 1 for count in counts), maps)
-    for key, (values, sd, bend, freedom, maps) in found.items():
-        curves, left = smoothed(domain, key, values, sd)
-        found[key] = _Measured(curves, left, bend * left / sd, freedom, maps)
-    return found
+        merged[key] = _Measured(values, sd, bend, math.prod(count - 1 for count in counts), maps)
+    for key, (values, sd, bend, freedom, maps) in merged.items():
+        curves, remaining_sd = smoothed(domain, key, values, sd)
+        merged[key] = _Measured(curves, remaining_sd, bend * remaining_sd / sd, freedom, maps)
+    return merged
 
 
 def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
     """Run mirror descent on log potentials with a step that grows while the objective falls."""
     blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
-    ones = [merged.get((at,), blank[at]) for at in range(len(forest.sizes))]
+    ones = [merged.get((attribute,), blank[attribute]) for attribute in range(len(forest.sizes))]
     twos = [merged[edge] for edge in forest.edges]
-    finest = min([each.sd for each in (*ones, *twos)], default=1.0)
+    finest = min([measured.sd for measured in (*ones, *twos)], default=1.0)
     scale = finest**2 if math.isfinite(finest) else 1.0
-    prices = [shrinkage * scale * each.freedom for each in twos]
+    prices = [shrinkage * scale * measured.freedom for measured in twos]
 
     def evaluate(nodes: list[Table], pairs: list[Table]) -> tuple[float, list[Table], list[Table]]:
         total, slopes, steeps = 0.0, [], []
@@ -156,16 +160,16 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
             steeps.append(slope + price * tie)
         return total, slopes, steeps
 
-    singles = [_start(each.values, each.sd) for each in ones]
-    doubles = [np.zeros([forest.sizes[at] for at in edge]) for edge in forest.edges]
+    singles = [_start(measured.values, measured.sd) for measured in ones]
+    doubles = [np.zeros([forest.sizes[attribute] for attribute in edge]) for edge in forest.edges]
     nodes, pairs = forest.marginals(singles, doubles)
     best, slopes, steeps = evaluate(nodes, pairs)
     steepest = max(float(np.abs(slope).max()) for slope in (*slopes, *steeps))
     step, calm = 1.0 / max(steepest, 1e-12), 0  # the first step moves no log potential by more than 1
     for _ in range(iterations):
         while step > 1e-12:
-            next_singles = [at - step * slope for at, slope in zip(singles, slopes, strict=True)]
-            next_doubles = [at - step * steep for at, steep in zip(doubles, steeps, strict=True)]
+            next_singles = [potential - step * slope for potential, slope in zip(singles, slopes, strict=True)]
+            next_doubles = [potential - step * steep for potential, steep in zip(doubles, steeps, strict=True)]
             nodes, pairs = forest.marginals(next_singles, next_doubles)
             value, next_slopes, next_steeps = evaluate(nodes, pairs)
             if value <= best:
@@ -194,14 +198,16 @@ def _network(
     margins = [(node + _TINY) / (node + _TINY).sum() for node in nodes]
     parents: list[tuple[int, ...]] = []
     tables: list[Table] = []
-    for at, above in enumerate(forest.parents):
+    for attribute, above in enumerate(forest.parents):
         if above is None:
             parents.append(())
-            tables.append(margins[at])
+            tables.append(margins[attribute])
             continue
         parent, edge = above
         joint = pairs[edge] if forest.edges[edge][0] == parent else pairs[edge].T
-        weights = joint + (smoothing * merged[forest.edges[edge]].sd * domain.sizes[at] + _TINY) * margins[at]
+        weights = (
+            joint + (smoothing * merged[forest.edges[edge]].sd * domain.sizes[attribute] + _TINY) * margins[attribute]
+        )
         parents.append((parent,))
         tables.append(weights / weights.sum(axis=1, keepdims=True))
     return BayesianNetwork(domain, tuple(parents), tuple(tables))
@@ -225,8 +231,8 @@ class Forest:
 
     def marginals(self, nodes: Sequence[Table], pairs: Sequence[Table]) -> tuple[list[Table], list[Table]]:
         """Return the marginals of all attributes and of all edges for log potentials of attributes and edges."""
-        kernels = [np.exp(np.maximum(each - each.max(), _LOWEST)) for each in pairs]
-        inward = [np.maximum(each - each.max(), _LOWEST) for each in nodes]
+        kernels = [np.exp(np.maximum(potential - potential.max(), _LOWEST)) for potential in pairs]
+        inward = [np.maximum(potential - potential.max(), _LOWEST) for potential in nodes]
         messages: list[Table] = [np.zeros(0)] * len(nodes)
         for child in reversed(self.order):
             above = self.parents[child]
@@ -237,14 +243,14 @@ class Forest:
             message = np.log(self._facing(kernels[edge], edge, parent) @ np.exp(inward[child]))
             messages[child] = message
             inward[parent] = inward[parent] + message
-        found: list[Table] = [np.zeros(0)] * len(nodes)
+        node_marginals: list[Table] = [np.zeros(0)] * len(nodes)
         joints: list[Table] = [np.zeros(0)] * len(pairs)
         outward: list[Table] = [np.zeros(0)] * len(nodes)  # log belief, up to a constant
         for child in self.order:
             above = self.parents[child]
             if above is None:
                 outward[child] = inward[child]
-                found[child] = _normalised(np.exp(inward[child] - inward[child].max()))
+                node_marginals[child] = _normalised(np.exp(inward[child] - inward[child].max()))
                 continue
             parent, edge = above
             without = outward[parent] - messages[child]
@@ -252,9 +258,9 @@ class Forest:
             kernel = self._facing(kernels[edge], edge, parent)
             joint = _normalised(without[:, None] * kernel * np.exp(inward[child])[None, :])
             joints[edge] = joint if self.edges[edge][0] == parent else joint.T
-            found[child] = joint.sum(axis=0)
+            node_marginals[child] = joint.sum(axis=0)
             outward[child] = inward[child] + np.log(without @ kernel)
-        return found, joints
+        return node_marginals, joints
 
     def _facing(self, kernel: Table, edge: int, parent: int) -> Table:
         return kernel if self.edges[edge][0] == parent else kernel.T

@@ -117,22 +117,22 @@ def _pair_moments(p: NDArray[np.float64], n: int, v: float, fourth: float) -> tu
     By cumulants: those of a multinomial are n times those of one draw, and the noise adds its own.
     """
     a, b = p[:, None], p[None, :]
-    own = p * (1 - p)
+    variances = p * (1 - p)
     rest = np.clip(1 - a - b, 0, None)
     cross = -a * b
     single_22 = a * (1 - a) ** 2 * b**2 + b * a**2 * (1 - b) ** 2 + rest * a**2 * b**2
     single_13 = -a * (1 - a) * b**3 - b * a * (1 - b) ** 3 + rest * a * b**3
-    cumulant_22 = single_22 - own[:, None] * own[None, :] - 2 * cross**2
-    cumulant_13 = single_13 - 3 * cross * own[None, :]
-    total = n * own + v  # variance of one noisy count
+    cumulant_22 = single_22 - variances[:, None] * variances[None, :] - 2 * cross**2
+    cumulant_13 = single_13 - 3 * cross * variances[None, :]
+    total = n * variances + v  # variance of one noisy count
     two_two = n * cumulant_22 + total[:, None] * total[None, :] + 2 * (n * cross) ** 2
     one_three = n * cumulant_13 + 3 * n * cross * total[None, :]
     one_two = n * (2 * a * b**2 - a * b)
     same = np.arange(p.size)
-    fourth_moment = n * own * (1 - 6 * own) + fourth + 3 * total**2
+    fourth_moment = n * variances * (1 - 6 * variances) + fourth + 3 * total**2
     two_two[same, same] = fourth_moment
     one_three[same, same] = fourth_moment
-    one_two[same, same] = n * own * (1 - 2 * p)
+    one_two[same, same] = n * variances * (1 - 2 * p)
     return one_two / n**3, two_two / n**4, one_three / n**4
 
 

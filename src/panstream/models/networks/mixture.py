@@ -58,7 +58,7 @@ class Mixture(Model):
         self._same_domain(self.forest.domain)
         if self.forest.degree > 1:
             raise InvalidParameter("the forest of a mixture must have at most one parent for each attribute")
-        if not all((self._tilted(at).sum(axis=-1) > 0).all() for at in range(len(self.domain))):
+        if not all((self._tilted(attribute).sum(axis=-1) > 0).all() for attribute in range(len(self.domain))):
             raise InvalidParameter("every component of a mixture must leave each row of the forest a possible category")
 
     def __repr__(self) -> str:
@@ -75,18 +75,20 @@ class Mixture(Model):
         name = _HIDDEN
         while name in self.domain.names:
             name += "_"
-        return self.domain.preceded_by(name, [str(each) for each in range(len(self.weights))])
+        return self.domain.preceded_by(name, [str(component) for component in range(len(self.weights))])
 
-    def _tilted(self, at: int) -> NDArray[np.float64]:
+    def _tilted(self, attribute: int) -> NDArray[np.float64]:
         """Return the forest's table of an attribute times the components', component first; rows do not sum to 1."""
         assert self.forest is not None
-        return self.forest.tables[at] * (self.tables[at] if not self.forest.parents[at] else self.tables[at][:, None])
+        return self.forest.tables[attribute] * (
+            self.tables[attribute] if not self.forest.parents[attribute] else self.tables[attribute][:, None]
+        )
 
     def _families(self) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
         """Return the parents of each attribute within a component, and its table there, component first."""
         if self.forest is None:
             return [()] * len(self.tables), list(self.tables)
-        tilted = [self._tilted(at) for at in range(len(self.tables))]
+        tilted = [self._tilted(attribute) for attribute in range(len(self.tables))]
         return list(self.forest.parents), [table / table.sum(axis=-1, keepdims=True) for table in tilted]
 
     def with_component(self) -> BayesianNetwork:
@@ -102,33 +104,39 @@ class Mixture(Model):
         shape = TiltedForest(sizes, [None] * len(sizes), flat) if self.forest is None else TiltedForest.of(self.forest)
         with np.errstate(divide="ignore"):
             tilts = np.log(np.concatenate(self.tables, axis=1))
-        pieces = [slice(at, at + _AT_ONCE) for at in range(0, len(self.weights), _AT_ONCE)]
+        pieces = [slice(start, start + _AT_ONCE) for start in range(0, len(self.weights), _AT_ONCE)]
         pairs = np.sum([shape.tables(self.weights[piece], tilts[piece]).pairs for piece in pieces], axis=0)
-        places = list(enumerate(shape.blocks))
-        known: dict[tuple[int, ...], NDArray[np.float64]] = {
-            (one, other): pairs[here, there] for one, here in places for other, there in places[one + 1 :]
+        numbered_blocks = list(enumerate(shape.blocks))
+        marginals: dict[tuple[int, ...], NDArray[np.float64]] = {
+            (one, other): pairs[here, there]
+            for one, here in numbered_blocks
+            for other, there in numbered_blocks[one + 1 :]
         }
-        known |= {(at,): self.marginal((at,)) for at in range(len(sizes))} if len(sizes) == 1 else {}
-        tables = tables_from(known)
+        marginals |= (
+            {(attribute,): self.marginal((attribute,)) for attribute in range(len(sizes))} if len(sizes) == 1 else {}
+        )
+        tables = tables_from(marginals)
         return fit_tables(self.domain, chow_liu(self.domain, tables), tables, pseudocount=0.0)
 
     def _summed(
         self, wanted: tuple[int, ...], codes: Mapping[int, int], limit: int
     ) -> tuple[NDArray[np.float64], float]:
         if self.forest is not None:
-            shifted = {at + 1: code for at, code in codes.items()}
-            return self.with_component()._summed(tuple(at + 1 for at in wanted), shifted, limit)
-        shape = tuple(self.domain.sizes[each] for each in wanted)
+            shifted = {attribute + 1: code for attribute, code in codes.items()}
+            return self.with_component()._summed(tuple(attribute + 1 for attribute in wanted), shifted, limit)
+        shape = tuple(self.domain.sizes[attribute] for attribute in wanted)
         if max(len(self.weights) * math.prod(shape[:-1]), math.prod(shape)) > limit:
             raise NotSupported(f"a table of more than {limit} cells would be needed; ask for fewer attributes")
         with np.errstate(divide="ignore"):
-            logs = np.log2(self.weights) + sum(np.log2(self.tables[at][:, code]) for at, code in codes.items())
+            logs = np.log2(self.weights) + sum(
+                np.log2(self.tables[attribute][:, code]) for attribute, code in codes.items()
+            )
         scale = float(math.floor(logs.max())) if np.isfinite(logs.max()) else 0.0
         rows = np.exp2(logs - scale)[:, None]
         if not wanted:
             return np.asarray(rows.sum()), scale
-        for each in wanted[:-1]:
-            rows = (rows[:, :, None] * self.tables[each][:, None, :]).reshape(len(rows), -1)
+        for attribute in wanted[:-1]:
+            rows = (rows[:, :, None] * self.tables[attribute][:, None, :]).reshape(len(rows), -1)
         return (rows.T @ self.tables[wanted[-1]]).reshape(shape), scale
 
     def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
@@ -141,9 +149,9 @@ class Mixture(Model):
         totals = np.empty(len(records))
         for start in range(0, len(records), _BLOCK):
             codes = records.codes[:, start : start + _BLOCK]
-            found = first + sum(
-                table[tuple(codes[each] for each in (*family, at))]
-                for at, (family, table) in enumerate(zip(parents, logs, strict=True))
+            component_logs = first + sum(
+                table[tuple(codes[attribute] for attribute in (*family, child))]
+                for child, (family, table) in enumerate(zip(parents, logs, strict=True))
             )
-            totals[start : start + _BLOCK] = np.logaddexp2.reduce(found, axis=1)
+            totals[start : start + _BLOCK] = np.logaddexp2.reduce(component_logs, axis=1)
         return totals

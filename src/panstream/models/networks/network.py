@@ -49,16 +49,18 @@ class BayesianNetwork(Model):
     tables: tuple[NDArray[np.float64], ...]
 
     def __post_init__(self) -> None:
-        parents = tuple(tuple(int(each) for each in family) for family in self.parents)
+        parents = tuple(tuple(int(parent) for parent in family) for family in self.parents)
         if len(parents) != len(self.domain) or len(self.tables) != len(self.domain):
             raise InvalidParameter(f"parents and tables must have one entry for each of {len(self.domain)} attributes")
         topological_order(parents)
         object.__setattr__(self, "parents", parents)
-        object.__setattr__(self, "tables", tuple(self._checked(at, table) for at, table in enumerate(self.tables)))
+        object.__setattr__(
+            self, "tables", tuple(self._checked(position, table) for position, table in enumerate(self.tables))
+        )
 
     def _checked(self, position: int, table: NDArray[Any]) -> NDArray[np.float64]:
         name, sizes = self.domain.names[position], self.domain.sizes
-        shape = tuple(sizes[each] for each in (*self.parents[position], position))
+        shape = tuple(sizes[attribute] for attribute in (*self.parents[position], position))
         values = np.array(table, np.float64, order="C")
         if values.shape != shape:
             raise InvalidParameter(f"the table of {name!r} must have shape {shape}, got {values.shape}")
@@ -109,11 +111,13 @@ class BayesianNetwork(Model):
         best, value = maximise(factors, domain.sizes, limit=limit)
         if value == float("-inf"):
             raise InvalidParameter("what is given has probability 0 under the network")
-        values = {domain.names[at]: domain.labels(at)[best[at]] for at in sorted(best)}
+        values = {domain.names[position]: domain.labels(position)[best[position]] for position in sorted(best)}
         return Explanation(values=values, log_probability=value)
 
     def _factors(self, positions: Collection[int], codes: Mapping[int, int]) -> list[Factor]:
-        return [Factor.of(self.family(each), self.tables[each]).reduced(codes) for each in sorted(positions)]
+        return [
+            Factor.of(self.family(position), self.tables[position]).reduced(codes) for position in sorted(positions)
+        ]
 
     def _summed(
         self, wanted: tuple[int, ...], codes: Mapping[int, int], limit: int
@@ -132,7 +136,7 @@ class BayesianNetwork(Model):
             family = self.family(position)
             with np.errstate(divide="ignore"):
                 logs = np.log2(table).reshape(-1)
-            shape = np.array([sizes[each] for each in family], np.int64)
+            shape = np.array([sizes[attribute] for attribute in family], np.int64)
             add_looked_up(records.codes, np.array(family, np.int64), shape, logs, totals)
         return totals
 
@@ -165,21 +169,21 @@ class BayesianNetwork(Model):
 
 def ancestors(parents: Sequence[Sequence[int]], positions: Collection[int]) -> set[int]:
     """Return the attributes themselves and everything from which arrows lead to them."""
-    found: set[int] = set()
+    reached: set[int] = set()
     waiting = list(positions)
     while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting.extend(parents[each])
-    return found
+        attribute = waiting.pop()
+        if attribute not in reached:
+            reached.add(attribute)
+            waiting.extend(parents[attribute])
+    return reached
 
 
 def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the attributes so that parents come first, smaller positions first among equals; refuse a cycle."""
     count = len(parents)
     for child, family in enumerate(parents):
-        if len(set(family)) != len(family) or child in family or not all(0 <= each < count for each in family):
+        if len(set(family)) != len(family) or child in family or not all(0 <= parent < count for parent in family):
             raise InvalidParameter(
                 f"the parents of attribute {child} must be other attributes, each once, below {count}"
             )
@@ -187,10 +191,10 @@ def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
     done: set[int] = set()
     waiting = list(range(count))
     while waiting:
-        ready = [each for each in waiting if done.issuperset(parents[each])]
+        ready = [attribute for attribute in waiting if done.issuperset(parents[attribute])]
         if not ready:
             raise InvalidParameter("the arrows must not form a cycle")
         placed.extend(ready)
         done.update(ready)
-        waiting = [each for each in waiting if each not in done]
+        waiting = [attribute for attribute in waiting if attribute not in done]
     return tuple(placed)

@@ -33,9 +33,9 @@ _EXACT = 0.5  # exact counts are no better than to half a record
 def grouped(counts: NDArray[np.int64], groups: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
     """Return counts with the codes of one axis joined into groups, which are numbered from 0 without gaps."""
     lines = np.moveaxis(counts, axis, 0)
-    found = np.zeros((int(groups.max()) + 1, *lines.shape[1:]), np.int64)
-    np.add.at(found, groups, lines)
-    return np.moveaxis(found, 0, axis)
+    sums = np.zeros((int(groups.max()) + 1, *lines.shape[1:]), np.int64)
+    np.add.at(sums, groups, lines)
+    return np.moveaxis(sums, 0, axis)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,15 +88,15 @@ class NoisyTable:
 
 def averaged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     """Return one table for each set of attributes: those measured twice are averaged with weights 1/sigma²."""
-    found: dict[tuple[int, ...], NoisyTable] = {}
+    by_attributes: dict[tuple[int, ...], NoisyTable] = {}
     for table in tables:
-        if (first := found.get(table.attributes)) is not None:
+        if (first := by_attributes.get(table.attributes)) is not None:
             weight = first.sigma**2 / (first.sigma**2 + table.sigma**2)
             counts = weight * table.counts + (1 - weight) * first.counts
             sigma = first.sigma * table.sigma / math.hypot(first.sigma, table.sigma)
             table = NoisyTable(table.attributes, counts, sigma, table.laplace)
-        found[table.attributes] = table
-    return list(found.values())
+        by_attributes[table.attributes] = table
+    return list(by_attributes.values())
 
 
 def one_way(tables: Sequence[NoisyTable], without: Collection[tuple[int, ...]] = ()) -> list[NoisyTable]:
@@ -104,31 +104,33 @@ def one_way(tables: Sequence[NoisyTable], without: Collection[tuple[int, ...]] =
 
     A margin over r categories has r times the variance of a cell.
     """
-    found: dict[int, list[tuple[NDArray[np.float64], float]]] = {}
+    by_attribute: dict[int, list[tuple[NDArray[np.float64], float]]] = {}
     for table in tables:
         if table.attributes in without:
             continue
         counts, precision = np.asarray(table.counts, np.float64), max(table.sigma, _EXACT) ** -2
         if counts.ndim == 1:
-            found.setdefault(table.attributes[0], []).append((counts, precision))
+            by_attribute.setdefault(table.attributes[0], []).append((counts, precision))
             continue
-        for axis, at in enumerate(table.attributes):
+        for axis, attribute in enumerate(table.attributes):
             margin = counts.sum(axis=1 - axis), precision / counts.shape[1 - axis]
-            found.setdefault(at, []).append(margin)
+            by_attribute.setdefault(attribute, []).append(margin)
     result = []
-    for at, parts in sorted(found.items()):
+    for attribute, parts in sorted(by_attribute.items()):
         total = math.fsum(weight for _, weight in parts)
         mean = np.sum([counts * (weight / total) for counts, weight in parts], axis=0)
-        result.append(NoisyTable((at,), mean, total**-0.5))
+        result.append(NoisyTable((attribute,), mean, total**-0.5))
     return result
 
 
 def pair_views(domain: Domain, pair: tuple[int, int], shapes: Sequence[NDArray[np.float64]], cells: float) -> Views:
     """Return the finest views of two attributes whose table has at most ``cells`` numbers, or as few as possible."""
-    counts = [domain.sizes[each] for each in pair]
+    counts = [domain.sizes[attribute] for attribute in pair]
     while _cells(counts[0]) * _cells(counts[1]) > cells and max(counts) > 2:
         counts[int(counts[1] > counts[0])] -= 1
-    one, other = (_view(domain, at, shapes[at], count) for at, count in zip(pair, counts, strict=True))
+    one, other = (
+        _view(domain, attribute, shapes[attribute], count) for attribute, count in zip(pair, counts, strict=True)
+    )
     return one, other
 
 
@@ -154,8 +156,8 @@ def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np
     weights = np.cumsum(shape[:bins])
     start = 0
     for group in range(count - 1):
-        before = weights[start - 1] if start else 0.0
-        goal = before + (weights[-1] - before) / (count - group)
+        previous_weight = weights[start - 1] if start else 0.0
+        goal = previous_weight + (weights[-1] - previous_weight) / (count - group)
         last = bins - (count - group - 1)  # at least one bin for every group that follows
         end = start + 1
         while end < last and abs(weights[end] - goal) <= abs(weights[end - 1] - goal):
@@ -188,15 +190,15 @@ def smoothed(
     ([39, 50, 60, 70, 80, 90, 101, 111, 121], 2.8)
     """
     values = np.array(counts, np.float64)
-    left = 1.0
+    remaining = 1.0
     for axis, attribute in enumerate(attributes):
         cells = _ordered_cells(domain, attribute)
         if not cells or sigma == 0 or values.shape[axis] != domain.sizes[attribute]:
             continue
         lines = np.moveaxis(values, axis, 0)
-        lines[:cells], kept = _curves(lines[:cells], sigma * math.sqrt(left))
-        left *= (kept * cells + values.shape[axis] - cells) / values.shape[axis]
-    return values, sigma * math.sqrt(left)
+        lines[:cells], retained = _curves(lines[:cells], sigma * math.sqrt(remaining))
+        remaining *= (retained * cells + values.shape[axis] - cells) / values.shape[axis]
+    return values, sigma * math.sqrt(remaining)
 
 
 def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float64], float]:
@@ -207,9 +209,9 @@ def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float6
     curves = parts.shape[1]
     spread = 1.0 + _RATIOS[:, None] / roughness  # of each wave, in variances of the noise
     likely = -0.5 * (curves * np.log(spread) + power / spread).sum(axis=1)
-    kept = np.ones(len(lines))
-    kept[2:] = 1.0 - 1.0 / spread[int(np.argmax(likely))]
-    return (waves @ (kept[:, None] * parts)).reshape(lines.shape), float((kept**2).mean())
+    shrinkage = np.ones(len(lines))
+    shrinkage[2:] = 1.0 - 1.0 / spread[int(np.argmax(likely))]
+    return (waves @ (shrinkage[:, None] * parts)).reshape(lines.shape), float((shrinkage**2).mean())
 
 
 @functools.lru_cache(maxsize=32)
@@ -233,8 +235,8 @@ def project(counts: NDArray[Any], total: float = 1.0) -> NDArray[np.float64]:
     values = np.asarray(counts, np.float64)
     falling = np.sort(values, axis=None)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
-    kept = int(np.flatnonzero(falling > excess)[-1])
-    return np.asarray(np.maximum(values - excess[kept], 0.0))
+    last_positive = int(np.flatnonzero(falling > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last_positive], 0.0))
 
 
 def expected(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[np.float64]:
@@ -253,8 +255,8 @@ def expected(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[
     low = float(values.min()) - 2.0 * total - sigma
     high = float(values.max()) + sigma * sigma * values.size / total  # every cell is then below sigma²/(high - value)
     _, high = bisected(lambda centre: bool(_above_zero(values - centre, sigma).sum() > total), low, high, 100)
-    found = _above_zero(values - high, sigma)
-    return np.asarray(found * (total / found.sum()))
+    means = _above_zero(values - high, sigma)
+    return np.asarray(means * (total / means.sum()))
 
 
 def _above_zero(means: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:

@@ -59,8 +59,8 @@ def first_look(
     halves = [measured.thinned(source) for _ in range(HALVES)]
     simple = _try_simple(domain, records, tables, chosen, measured, halves)
     mixture = try_mixture(measured, halves, [products(measured, half[0]) for half in halves], source)
-    found = _forest_tables(domain, records, tables, chosen)
-    edges = [(table.attributes[0], table.attributes[1]) for table in found if len(table.attributes) == 2]
+    forest_tables = _forest_tables(domain, records, tables, chosen)
+    edges = [(table.attributes[0], table.attributes[1]) for table in forest_tables if len(table.attributes) == 2]
     if min(simple.independent, simple.forest) >= mixture.error:
         return Nearest.MIXTURE, edges
     return Nearest.FOREST if edges and simple.forest < simple.independent else Nearest.INDEPENDENT, edges
@@ -122,8 +122,8 @@ def _try_simple(
         independent += measured.distance(half, alone.ones, alone.pairs)
         network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen))
         shape = TiltedForest.of(network)
-        found = shape.untilted()
-        forest += measured.distance(half, found.ones, found.pairs)
+        fitted = shape.untilted()
+        forest += measured.distance(half, fitted.ones, fitted.pairs)
         if shape.largest_tree > _LARGEST_TREE:
             network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen, _LARGEST_TREE))
         shapes.append(TiltedForest.of(_raised(measured, network)))
@@ -132,8 +132,8 @@ def _try_simple(
 
 def _raised(measured: Measured, forest: BayesianNetwork) -> BayesianNetwork:
     """Return the forest with categories that noise hides raised to what they could be: tilts start from there."""
-    own = TiltedForest.of(forest).untilted().ones
-    factors = np.maximum(1.0, hidden(measured) / np.maximum(own, 1e-12))
+    margins = TiltedForest.of(forest).untilted().ones
+    factors = np.maximum(1.0, hidden(measured) / np.maximum(margins, 1e-12))
     raised = [table * factors[block] for table, block in zip(forest.tables, measured.blocks, strict=True)]
     tables = tuple(table / table.sum(axis=-1, keepdims=True) for table in raised)
     return BayesianNetwork(forest.domain, forest.parents, tables)
@@ -149,7 +149,7 @@ def _forest_tables(
     """
     ones = one_way(tables)
     curves = {table.attributes[0]: smoothed(domain, table.attributes, table.counts, table.sigma)[0] for table in ones}
-    shapes = {at: project(curve / records) for at, curve in curves.items()}
+    shapes = {attribute: project(curve / records) for attribute, curve in curves.items()}
     beyond = math.sqrt(2 * math.log(math.comb(len(domain), 2))) + 1
     gains = []
     for table in tables:
@@ -161,10 +161,10 @@ def _forest_tables(
             gains.append(((one, other) in chosen, float(gain), table))
     component, size = list(range(len(domain))), list(domain.sizes)
     edges = []
-    for known, gain, table in sorted(gains, key=lambda each: each[:2], reverse=True):
-        kept, gone = (component[at] for at in table.attributes)
-        if (known or gain > 0) and kept != gone and size[kept] + size[gone] <= largest_tree:
+    for is_chosen, gain, table in sorted(gains, key=lambda candidate: candidate[:2], reverse=True):
+        surviving, gone = (component[attribute] for attribute in table.attributes)
+        if (is_chosen or gain > 0) and surviving != gone and size[surviving] + size[gone] <= largest_tree:
             edges.append(table)
-            size[kept] += size[gone]
-            component = [kept if each == gone else each for each in component]
+            size[surviving] += size[gone]
+            component = [surviving if label == gone else label for label in component]
     return [*one_way(tables, {table.attributes for table in edges}), *edges]

@@ -101,31 +101,31 @@ def _measure(
     """Spend the whole budget; return the tables, those measured twice averaged, and the edges that were chosen."""
     domain = records.domain
     look = _look(budget, len(records), domain)
-    left = 1 - _ONES - _STRUCTURE - _EDGES - look
+    remaining = 1 - _ONES - _STRUCTURE - _EDGES - look
     progress("one-way tables", 0.0)
-    counts = [contingency(records, (at,)) for at in range(len(domain))]
+    counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
     tables = budget.measure_all("marginals", counts, _ONES, source)
     progress("counting all pairs", 0.05)
     pairs = pairwise(records)
     progress("choosing edges", 0.1)
-    prospect = _STRUCTURE, _EDGES + left / 2
+    prospect = _STRUCTURE, _EDGES + remaining / 2
     chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, prospect, source)
-    left += unspent
+    remaining += unspent
     if chosen:
         tables += _measured(budget, pairs, chosen, _EDGES, source)
     else:
-        left += _EDGES
+        remaining += _EDGES
     tables = averaged(tables + _measured(budget, pairs, list(pairs), look, source))
     progress("a first look", 0.15)
     nearest, edges = first_look(domain, len(records), tables, chosen, source)
     to_ones, to_edges = _LAST[nearest]
     to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is Nearest.MIXTURE else 1
     if to_ones:
-        tables += budget.measure_all("marginals", counts, left * to_ones, source)
+        tables += budget.measure_all("marginals", counts, remaining * to_ones, source)
     if to_edges:
-        tables += _measured(budget, pairs, edges, left * to_edges, source)
+        tables += _measured(budget, pairs, edges, remaining * to_edges, source)
     if to_ones + to_edges < 1:
-        tables += _measured(budget, pairs, list(pairs), left * (1 - to_ones - to_edges), source)
+        tables += _measured(budget, pairs, list(pairs), remaining * (1 - to_ones - to_edges), source)
     return averaged(tables), chosen
 
 

@@ -83,7 +83,7 @@ class PrivBayes(PureLearner):
         marginals, structure, rest = split.fractions()
         tables = []
         if marginals:
-            counts = [contingency(records, (at,)) for at in range(len(domain))]
+            counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
             tables += budget.measure_all("marginals", counts, marginals, source)
         limit = _useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
         families = _Families(degree=self.degree, cells=limit)
@@ -95,7 +95,7 @@ class PrivBayes(PureLearner):
         needed = sorted(largest_families(parents))  # the N - k tables that need noise
         for family in needed:
             domain.shape(family)  # refuse what does not fit before paying for it
-        sizes = [math.sqrt(math.prod(domain.sizes[each] for each in family)) for family in needed]
+        sizes = [math.sqrt(math.prod(domain.sizes[attribute] for attribute in family)) for family in needed]
         progress("noisy tables", 0.9)
         for family, share in zip(needed, portions(rest, sizes), strict=True):
             tables.append(budget.measure("tables", family, contingency(records, family), share, source))
@@ -115,24 +115,26 @@ def _fit_families(
     projected = {table.attributes: project(np.asarray(table.counts), records) for table in tables}
     spreads = {frozenset(table.attributes): table.sigma for table in tables}
     lookup = tables_from(projected)
-    margins = [_margin(records, at, tables, lookup((at,))) for at in range(len(domain))]
-    found: list[NDArray[np.float64]] = []
+    margins = [_margin(records, attribute, tables, lookup((attribute,))) for attribute in range(len(domain))]
+    conditionals: list[NDArray[np.float64]] = []
     for child, above in enumerate(parents):
         if not above:
-            found.append(margins[child])
+            conditionals.append(margins[child])
             continue
         counts = lookup((*above, child))
         spread = min(sigma for key, sigma in spreads.items() if key >= {*above, child})
         pseudo = _PSEUDOCOUNT * max(spread, 0.5) * domain.sizes[child]
         weights = counts + pseudo * margins[child]
-        found.append(weights / weights.sum(axis=-1, keepdims=True))
-    return BayesianNetwork(domain, tuple(parents), tuple(found))
+        conditionals.append(weights / weights.sum(axis=-1, keepdims=True))
+    return BayesianNetwork(domain, tuple(parents), tuple(conditionals))
 
 
-def _margin(records: int, at: int, tables: Sequence[NoisyTable], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
+def _margin(
+    records: int, attribute: int, tables: Sequence[NoisyTable], otherwise: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return an attribute's own distribution from its one-way table, or from what a larger one gives."""
     for table in tables:
-        if table.attributes == (at,):
+        if table.attributes == (attribute,):
             return expected(np.asarray(table.counts) / records, max(table.sigma, 0.5) / records)
     weights = otherwise + 0.5
     return np.asarray(weights / weights.sum())
@@ -168,7 +170,7 @@ class _Families:
         for size in sizes:
             for rest in itertools.combinations(others, size):
                 family = tuple(sorted((*rest, newest)))
-                cells = math.prod(domain.sizes[each] for each in (*family, child))
+                cells = math.prod(domain.sizes[attribute] for attribute in (*family, child))
                 if self.degree is not None or cells <= self.cells:
                     yield family
 
@@ -190,7 +192,7 @@ def _greedy_families(
     first = int(np.argmax(domain.sizes))
     placed = [first]
     parents: list[tuple[int, ...]] = [()] * len(domain)
-    rest = [each for each in range(len(domain)) if each != first]
+    rest = [attribute for attribute in range(len(domain)) if attribute != first]
     sensitivity = score.sensitivity(len(records), all(size == 2 for size in domain.sizes))
     each_share = portions(share, [1.0] * max(len(rest), 1))
     scores: dict[int, dict[tuple[int, ...], int]] = {child: {} for child in rest}
@@ -226,9 +228,9 @@ def _r_units(table: NDArray[Any]) -> int:
     0.5
     """
     flat, rows, columns, n = _margins(table)
-    at, child = np.nonzero(flat)  # Σ|nc - rq| over empty cells is Σrq minus that over the others
-    product = rows[at] * columns[child]
-    gaps = np.abs(n * flat[at, child] - product) - product
+    row, child = np.nonzero(flat)  # Σ|nc - rq| over empty cells is Σrq minus that over the others
+    product = rows[row] * columns[child]
+    gaps = np.abs(n * flat[row, child] - product) - product
     return (int(gaps.sum()) + n * n) // 2
 
 
@@ -248,14 +250,14 @@ def _f_units(table: NDArray[Any]) -> int:
     best = np.full(cap + 1, -1, np.int64)
     best[0] = 0
     for zeros, ones in flat.tolist():
-        kept = np.where(best >= 0, best + ones, -1)
+        next_best = np.where(best >= 0, best + ones, -1)
         if zeros:
             shift = min(zeros, cap)
-            kept[shift:] = np.maximum(kept[shift:], best[: cap + 1 - shift])
-            kept[cap] = max(kept[cap], int(best[cap - shift :].max()))
+            next_best[shift:] = np.maximum(next_best[shift:], best[: cap + 1 - shift])
+            next_best[cap] = max(next_best[cap], int(best[cap - shift :].max()))
         else:
-            kept = np.maximum(kept, best)
-        best = kept
+            next_best = np.maximum(next_best, best)
+        best = next_best
     reachable = np.flatnonzero(best >= 0)
     return int((np.minimum(2 * reachable, n) + np.minimum(2 * best[reachable], n)).max()) - 2 * n
 

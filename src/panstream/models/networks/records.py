@@ -69,20 +69,20 @@ class Records:
             raise InvalidBatch(f"there is no column {absent[0]!r}")
         codes: NDArray[np.uint16] | None = None
         for position, attribute in enumerate(domain.attributes):
-            found = _column_codes(columns[attribute.name], attribute)
+            column_codes = _column_codes(columns[attribute.name], attribute)
             if codes is None:
-                codes = np.empty((len(domain), found.size), np.uint16)
-            if found.size != codes.shape[1]:
+                codes = np.empty((len(domain), column_codes.size), np.uint16)
+            if column_codes.size != codes.shape[1]:
                 raise InvalidBatch(f"column {attribute.name!r} must be as long as the others")
-            codes[position] = found
-            wipe(found)
+            codes[position] = column_codes
+            wipe(column_codes)
         assert codes is not None  # a domain has at least one attribute
         return cls(domain, codes)
 
     @classmethod
     def load(cls, path: str | Path, domain: Domain) -> Records:
         """Read the declared columns of a file: CSV, TSV, JSON lines (also compressed), Parquet or Arrow."""
-        text = [each.name for each in domain.attributes if each.bins is None or each.bins.dates]
+        text = [attribute.name for attribute in domain.attributes if attribute.bins is None or attribute.bins.dates]
         return cls.read(read_columns(Path(path), domain.names, text=text), domain)
 
     def to_columns(self) -> dict[str, list[str]]:
@@ -105,8 +105,8 @@ class Records:
         columns: dict[str, list[object]] = {}
         for attribute, row, labels in zip(self.domain.attributes, self.codes, self.to_columns().values(), strict=True):
             if attribute.bins is None:
-                whole = whole_numbers(attribute)
-                values = list(labels) if whole is None else [whole[code] for code in row.tolist()]
+                integers = whole_numbers(attribute)
+                values = list(labels) if integers is None else [integers[code] for code in row.tolist()]
             else:
                 words = source.scratch.array(row.size, np.uint64)
                 source.fill_words(words)
@@ -144,15 +144,15 @@ def _marked(values: list[object], marker: str) -> list[object]:
 
 def whole_numbers(attribute: Attribute) -> list[int | None] | None:
     """Return the categories as whole numbers, "missing" as None, if all are written as such; codes as 007 are text."""
-    found: list[int | None] = []
+    integers: list[int | None] = []
     for code, label in enumerate(attribute.labels):
         if code == attribute.missing:
-            found.append(None)
+            integers.append(None)
         elif len(label) <= _LONGEST_WHOLE and re.fullmatch(r"0|-?[1-9][0-9]*", label):
-            found.append(int(label))
+            integers.append(int(label))
         else:
             return None
-    return found
+    return integers
 
 
 def _named_columns(data: Any) -> dict[str, Any]:
@@ -176,24 +176,24 @@ def _named_columns(data: Any) -> dict[str, Any]:
 
 def _column_codes(column: Any, attribute: Attribute) -> NDArray[np.int64]:
     """Return the codes of one column; raise InvalidBatch by row for what is not declared."""
-    found = _binned(column, attribute) if attribute.bins is not None else _labelled(column, attribute)
-    unknown = found < 0
+    codes = _binned(column, attribute) if attribute.bins is not None else _labelled(column, attribute)
+    unknown = codes < 0
     if unknown.any():
         if attribute.missing is None:
             inside = "a date" if attribute.bins and attribute.bins.dates else "a number"
             rule = f"{inside} inside the declared edges" if attribute.bins else "one of the declared categories"
             raise InvalidBatch(f"{attribute.name!r} must be {rule}", row=int(unknown.argmax()))
-        found[unknown] = attribute.missing
-    return found
+        codes[unknown] = attribute.missing
+    return codes
 
 
 def _labelled(column: Any, attribute: Attribute) -> NDArray[np.int64]:
     codes, entries = _factorised(column)
-    known: dict[str | None, int] = {label: code for code, label in enumerate(attribute.labels)}
-    table = np.array([*(known.get(_text(entry), -1) for entry in entries), -1], np.int64)
-    found = table[codes]  # a null has code -1, which is the table's last entry
+    code_by_label: dict[str | None, int] = {label: code for code, label in enumerate(attribute.labels)}
+    table = np.array([*(code_by_label.get(_text(entry), -1) for entry in entries), -1], np.int64)
+    row_codes = table[codes]  # a null has code -1, which is the table's last entry
     wipe(codes)
-    return found
+    return row_codes
 
 
 def _text(value: Any) -> str | None:
@@ -242,20 +242,22 @@ def _factorised_arrow(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 def _factorised_values(values: list[Any]) -> tuple[NDArray[np.int64], list[Any]]:
-    places: dict[Any, int] = {}
+    code_by_value: dict[Any, int] = {}
     try:
-        codes = np.fromiter((places.setdefault(value, len(places)) for value in values), np.int64, len(values))
+        codes = np.fromiter(
+            (code_by_value.setdefault(value, len(code_by_value)) for value in values), np.int64, len(values)
+        )
     except TypeError:
         raise InvalidBatch("a column must hold strings, numbers or nulls") from None
-    return codes, list(places)
+    return codes, list(code_by_value)
 
 
 def _binned(column: Any, attribute: Attribute) -> NDArray[np.int64]:
     assert attribute.bins is not None
     numbers = _numbers(column, attribute)
-    found = attribute.bins.codes(numbers)
+    codes = attribute.bins.codes(numbers)
     wipe(numbers)
-    return found
+    return codes
 
 
 def _numbers(column: Any, attribute: Attribute) -> NDArray[np.float64]:
@@ -267,18 +269,18 @@ def _numbers(column: Any, attribute: Attribute) -> NDArray[np.float64]:
         column = column.astype("datetime64[D]")  # nanoseconds would come as numbers
     codes, entries = _factorised(column)
     assert attribute.bins is not None
-    known = attribute.labels[attribute.missing] if attribute.missing is not None else None
+    missing_label = attribute.labels[attribute.missing] if attribute.missing is not None else None
     table = np.empty(len(entries) + 1)
     table[-1] = np.nan
-    for place, entry in enumerate(entries):
+    for code, entry in enumerate(entries):
         try:
-            table[place] = np.nan if entry is None or entry == known else attribute.bins.number(entry)
+            table[code] = np.nan if entry is None or entry == missing_label else attribute.bins.number(entry)
         except (TypeError, ValueError):
             if attribute.missing is None:
-                row = int((codes == place).argmax())
+                row = int((codes == code).argmax())
                 kind = "dates as YYYY-MM-DD" if attribute.bins.dates else "numbers"
                 raise InvalidBatch(f"{attribute.name!r} must hold {kind}", row=row) from None
-            table[place] = np.nan
-    found = table[codes]
+            table[code] = np.nan
+    numbers = table[codes]
     wipe(codes)
-    return found
+    return numbers

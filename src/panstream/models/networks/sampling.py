@@ -47,14 +47,14 @@ def sample(network: BayesianNetwork | Mixture, size: int, source: Source) -> Rec
     codes = np.zeros((len(domain), size), np.uint16)
     steps = [_thresholds(table) for table in network.tables]
     parents = [np.array(family, np.int64) for family in network.parents]
-    sizes = [np.array([domain.sizes[each] for each in family], np.int64) for family in network.parents]
+    sizes = [np.array([domain.sizes[parent] for parent in family], np.int64) for family in network.parents]
     words: NDArray[np.uint64] = source.scratch.array(min(size, _BLOCK), np.uint64)
     for start in range(0, size, _BLOCK):
         piece = words[: min(_BLOCK, size - start)]
-        for each in order:
-            if domain.sizes[each] > 1:
+        for attribute in order:
+            if domain.sizes[attribute] > 1:
                 source.fill_words(piece)
-                draw_attribute(codes, start, each, parents[each], sizes[each], steps[each], piece)
+                draw_attribute(codes, start, attribute, parents[attribute], sizes[attribute], steps[attribute], piece)
     return Records(domain, codes)
 
 
@@ -104,11 +104,11 @@ def balanced_sample(network: BayesianNetwork | Mixture, size: int, source: Sourc
         used = np.flatnonzero(members)
         offsets[used] = words[: used.size] / 2.0**64
         sorted_group = group[order]
-        places = (np.arange(size) - starts[sorted_group] + offsets[sorted_group]) / members[sorted_group]
+        quantiles = (np.arange(size) - starts[sorted_group] + offsets[sorted_group]) / members[sorted_group]
         # One sorted array for all groups: the cumulative row of group g, lifted by g.
         steps = np.minimum(np.cumsum(table, axis=1), 1.0)
         steps[:, -1] = 1.0
         lifted = (steps + np.arange(len(table))[:, None]).reshape(-1)
-        found = np.searchsorted(lifted, places + sorted_group, side="right") - sorted_group * sizes[child]
-        codes[child, order] = np.clip(found, 0, sizes[child] - 1)
+        drawn = np.searchsorted(lifted, quantiles + sorted_group, side="right") - sorted_group * sizes[child]
+        codes[child, order] = np.clip(drawn, 0, sizes[child] - 1)
     return Records(network.domain, codes)

@@ -57,7 +57,7 @@ def to_json(network: BayesianNetwork | Mixture, about: Mapping[str, Any] | None 
 def _plain(network: BayesianNetwork) -> dict[str, Any]:
     names = network.domain.names
     return {
-        "parents": [[names[each] for each in family] for family in network.parents],
+        "parents": [[names[parent] for parent in family] for family in network.parents],
         "tables": _flat(network.tables),
     }
 
@@ -83,7 +83,7 @@ def _network(domain: Domain, content: dict[str, Any]) -> BayesianNetwork:
     if not _lists(names, len(domain), str):
         raise InvalidBytes("the network must have one list of parents per attribute")
     parents = tuple(tuple(domain.position(name) for name in family) for family in names)
-    shapes = [tuple(domain.sizes[each] for each in (*family, at)) for at, family in enumerate(parents)]
+    shapes = [tuple(domain.sizes[attribute] for attribute in (*family, child)) for child, family in enumerate(parents)]
     arrays = zip(content["tables"], shapes, strict=True)
     return BayesianNetwork(domain, parents, tuple(np.array(flat, np.float64).reshape(shape) for flat, shape in arrays))
 
@@ -149,7 +149,7 @@ def _lists(value: Any, length: int, kind: type | tuple[type, ...]) -> bool:
     return (
         isinstance(value, list)
         and len(value) == length
-        and all(isinstance(each, list) and all(isinstance(item, kind) for item in each) for each in value)
+        and all(isinstance(sublist, list) and all(isinstance(item, kind) for item in sublist) for sublist in value)
     )
 
 
@@ -165,26 +165,26 @@ def to_bif(network: BayesianNetwork | Mixture) -> str:
     names = _words(domain.names)
     states = [_words(attribute.labels) for attribute in domain.attributes]
     parts = ["network panstream {\n}\n"]
-    for at, attribute in enumerate(domain.attributes):
+    for position, attribute in enumerate(domain.attributes):
         parts.append(
-            f"variable {names[at]} {{\n"
-            f"  type discrete [ {attribute.size} ] {{ {', '.join(states[at])} }};\n"
+            f"variable {names[position]} {{\n"
+            f"  type discrete [ {attribute.size} ] {{ {', '.join(states[position])} }};\n"
             f"  property name = {_hidden(attribute.name)} ;\n"
             f"  property labels = {_hidden(list(attribute.labels))} ;\n"
             "}\n"
         )
-    for at, table in enumerate(network.tables):
-        parents = network.parents[at]
+    for position, table in enumerate(network.tables):
+        parents = network.parents[position]
         if not parents:
-            parts.append(f"probability ( {names[at]} ) {{\n  table {_row(table)};\n}}\n")
+            parts.append(f"probability ( {names[position]} ) {{\n  table {_row(table)};\n}}\n")
             continue
-        given = ", ".join(names[each] for each in parents)
+        parent_names = ", ".join(names[parent] for parent in parents)
         lines = [
-            f"  ({', '.join(states[each][code] for each, code in zip(parents, setting, strict=True))}) "
+            f"  ({', '.join(states[parent][code] for parent, code in zip(parents, setting, strict=True))}) "
             f"{_row(table[setting])};\n"
-            for setting in itertools.product(*(range(domain.sizes[each]) for each in parents))
+            for setting in itertools.product(*(range(domain.sizes[parent]) for parent in parents))
         ]
-        parts.append(f"probability ( {names[at]} | {given} ) {{\n{''.join(lines)}}}\n")
+        parts.append(f"probability ( {names[position]} | {parent_names} ) {{\n{''.join(lines)}}}\n")
     return "".join(parts)
 
 
@@ -209,7 +209,9 @@ def _words(labels: Sequence[str]) -> list[str]:
     for label in labels:
         stem = re.sub(r"[^0-9A-Za-z_]", "_", label) or "_"
         candidates = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
-        word = next(each for each in candidates if each.lower() not in used)  # pgmpy does not tell case apart
+        word = next(
+            candidate for candidate in candidates if candidate.lower() not in used
+        )  # pgmpy does not tell case apart
         used.add(word.lower())
         words.append(word)
     return words
@@ -224,7 +226,7 @@ class _Reader:
     """Reads one BIF text."""
 
     def __init__(self, text: str) -> None:
-        plain = _COMMENT.sub(lambda found: found.group(1) or " ", text)
+        plain = _COMMENT.sub(lambda match: match.group(1) or " ", text)
         self.tokens: Iterator[str] = iter(_TOKEN.findall(plain))
         self.names: dict[str, str] = {}
         self.states: dict[str, list[str]] = {}
@@ -244,11 +246,11 @@ class _Reader:
             else:
                 raise InvalidBytes("the BIF text must consist of network, variable and probability blocks")
         order = list(self.states)
-        position = {name: at for at, name in enumerate(order)}
+        position = {name: index for index, name in enumerate(order)}
         if not order or set(self.tables) != set(order):
             raise InvalidBytes("the BIF text must have one probability block per variable")
         domain = Domain({self.names[name]: self.labels[name] for name in order})
-        parents = tuple(tuple(position[each] for each in self.parents[name]) for name in order)
+        parents = tuple(tuple(position[parent] for parent in self.parents[name]) for name in order)
         return BayesianNetwork(domain, parents, tuple(self.tables[name] for name in order))
 
     def _next(self) -> str:
@@ -279,13 +281,15 @@ class _Reader:
         self._until("(")
         head = [token.strip('"') for token in self._until(")") if token not in ("|", ",")]
         name, parents = head[0], head[1:]
-        sizes = [len(self.states[each]) for each in parents]
+        sizes = [len(self.states[parent]) for parent in parents]
         table = np.full((*sizes, len(self.states[name])), np.nan)
         self._until("{")
         while (token := self._next()) != "}":
             if token == "(":
-                given = [each.strip('"') for each in self._until(")") if each != ","]
-                setting = tuple(self.states[each].index(state) for each, state in zip(parents, given, strict=True))
+                parent_states = [word.strip('"') for word in self._until(")") if word != ","]
+                setting = tuple(
+                    self.states[parent].index(state) for parent, state in zip(parents, parent_states, strict=True)
+                )
                 table[setting] = self._numbers()
             elif token == "table":
                 flat = np.array(self._numbers())

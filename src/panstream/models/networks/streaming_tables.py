@@ -168,8 +168,8 @@ class StreamingTables(Tree):
         if isinstance(values, Records):
             if values.domain != self.domain:
                 raise InvalidBatch("the records must have the declared domain")
-            given: Any = values.codes
-            return Steps(given.T)
+            record_codes: Any = values.codes
+            return Steps(record_codes.T)
         codes: Any = Records.read(values, self.domain).codes
         return Steps(codes.T, (codes,))
 
@@ -184,8 +184,8 @@ class StreamingTables(Tree):
         sizes = np.array(self.domain.sizes, np.int64)
         ends = np.array([0, *_ends(self.domain.sizes)], np.int64)
         codes = np.ascontiguousarray(rows.T, np.uint16)
-        for at, size in enumerate(self.domain.sizes):
-            count(codes, np.array([at]), np.array([size]), total[ends[at] : ends[at + 1]])
+        for attribute, size in enumerate(self.domain.sizes):
+            count(codes, np.array([attribute]), np.array([size]), total[ends[attribute] : ends[attribute + 1]])
         ones = ends[len(sizes)]
         count_pairs(codes, sizes, ends[len(sizes) :] - ones, total[ones:])
         if not np.shares_memory(codes, rows):
@@ -232,17 +232,17 @@ class StreamingTables(Tree):
         weights = _for_records(self.domain.sizes, self.laws)[0]
         ends = _ends(self.domain.sizes)
         squares = [weights[end - 1] ** 2 * size for end, size in zip(ends, np.diff([0, *ends]), strict=True)]
-        found = zip(squares, self.laws, strict=True)
-        return [(draws * float(square), law) for square, law in found if isinstance(law, DiscreteLaplace)]
+        weighted_laws = zip(squares, self.laws, strict=True)
+        return [(draws * float(square), law) for square, law in weighted_laws if isinstance(law, DiscreteLaplace)]
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return what the number of records is off by, in any single answer up to ``ticks``, with probability at most
         ``beta``.
         """
         checks.probability(beta=beta)
-        known = self.error_without_noise(ticks)
-        if known is not None:
-            return known
+        noiseless_error = self.error_without_noise(ticks)
+        if noiseless_error is not None:
+            return noiseless_error
         worst = self.engine.shape(0).noise(ticks or self.last_slot).worst
         if not self.delta:
             return error_bound(beta, self._parts(worst))
@@ -258,7 +258,7 @@ class StreamingTables(Tree):
     def _read(self, totals: NDArray[np.float64]) -> Iterator[NoisyTable]:
         sizes, start = self.domain.sizes, 0
         for attributes, end, law in zip(_attributes(len(sizes)), _ends(sizes), self.laws, strict=True):
-            counts = totals[start:end].reshape([sizes[at] for at in attributes])
+            counts = totals[start:end].reshape([sizes[attribute] for attribute in attributes])
             sigma = math.sqrt(float(totals[-1]) * law.variance)
             yield NoisyTable(attributes, counts, sigma, isinstance(law, DiscreteLaplace))
             start = end
@@ -352,7 +352,7 @@ def _attributes(count: int) -> tuple[tuple[int, ...], ...]:
 @lru_cache(maxsize=64)
 def _ends(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return where each table ends."""
-    cells = [math.prod(sizes[at] for at in each) for each in _attributes(len(sizes))]
+    cells = [math.prod(sizes[attribute] for attribute in attributes) for attributes in _attributes(len(sizes))]
     return tuple(itertools.accumulate(cells))
 
 
@@ -373,7 +373,11 @@ def _runs(
 ) -> tuple[tuple[int, DiscreteLaplace | DiscreteGaussian], ...]:
     """Return where neighbouring tables with the same law end."""
     both = list(zip(_ends(sizes), laws, strict=True))
-    return tuple(each for each, after in itertools.zip_longest(both, both[1:]) if after is None or after[1] != each[1])
+    return tuple(
+        current
+        for current, following in itertools.zip_longest(both, both[1:])
+        if following is None or following[1] != current[1]
+    )
 
 
 @lru_cache(maxsize=64)

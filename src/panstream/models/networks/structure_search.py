@@ -33,22 +33,22 @@ def tables_of(records: Records) -> Tables:
     return lambda attributes: contingency(records, attributes)
 
 
-def tables_from(known: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
+def tables_from(measured: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
     """Return tables that are summed from the smallest known table holding all attributes asked for.
 
     >>> tables = tables_from({(0, 1): np.array([[1, 2], [3, 4]])})
     >>> tables((1,)).tolist(), tables((1, 0)).tolist()
     ([4, 6], [[1, 3], [2, 4]])
     """
-    entries = sorted(((axes, np.asarray(table)) for axes, table in known.items()), key=lambda each: each[1].size)
+    entries = sorted(((axes, np.asarray(table)) for axes, table in measured.items()), key=lambda entry: entry[1].size)
     exact = {frozenset(axes): [(axes, table)] for axes, table in reversed(entries)}
 
     def tables(attributes: tuple[int, ...]) -> NDArray[Any]:
         for axes, table in exact.get(frozenset(attributes), entries):
             if set(attributes) <= set(axes):
-                rest = tuple(at for at, each in enumerate(axes) if each not in attributes)
-                kept = [each for each in axes if each in attributes]
-                return np.transpose(table.sum(axis=rest), [kept.index(each) for each in attributes])
+                rest = tuple(axis for axis, attribute in enumerate(axes) if attribute not in attributes)
+                retained = [attribute for attribute in axes if attribute in attributes]
+                return np.transpose(table.sum(axis=rest), [retained.index(attribute) for attribute in attributes])
         raise InvalidParameter(f"no table holds the attributes {attributes}")
 
     return tables
@@ -68,7 +68,7 @@ def naive_bayes(domain: Domain, target: int) -> Parents:
     """Return the structure in which ``target`` is the only parent of every other attribute."""
     if not 0 <= target < len(domain):
         raise InvalidParameter(f"target must be in 0..{len(domain) - 1}, got target={target}")
-    return tuple(() if each == target else (target,) for each in range(len(domain)))
+    return tuple(() if attribute == target else (target,) for attribute in range(len(domain)))
 
 
 def chow_liu(domain: Domain, tables: Tables, root: int = 0) -> Parents:
@@ -80,14 +80,18 @@ def chow_liu(domain: Domain, tables: Tables, root: int = 0) -> Parents:
         raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={root}")
     score = _information_score(tables)
     parents: list[tuple[int, ...]] = [()] * len(domain)
-    best = {each: (score(max(root, each), (min(root, each),)), root) for each in range(len(domain)) if each != root}
+    best = {
+        attribute: (score(max(root, attribute), (min(root, attribute),)), root)
+        for attribute in range(len(domain))
+        if attribute != root
+    }
     while best:  # Prim's algorithm
-        child = max(best, key=lambda each: (best[each][0], -each))
+        child = max(best, key=lambda candidate: (best[candidate][0], -candidate))
         parents[child] = (best.pop(child)[1],)
-        for each, (reached, _) in best.items():
-            weight = score(max(child, each), (min(child, each),))
+        for attribute, (reached, _) in best.items():
+            weight = score(max(child, attribute), (min(child, attribute),))
             if weight > reached:
-                best[each] = (weight, child)
+                best[attribute] = (weight, child)
     return tuple(parents)
 
 
@@ -111,8 +115,8 @@ def greedy(
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     while len(placed) < len(domain):
         size = min(degree, len(placed))
-        *before, last = placed  # sets without the attribute placed last were scored before
-        fresh = [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(before, size - 1)]
+        *previous, last = placed  # sets without the attribute placed last were scored before
+        fresh = [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(previous, size - 1)]
         if size == len(placed):
             best.clear()  # the sets have grown; those of before are too small
         for child in set(range(len(domain))) - set(placed):
@@ -120,7 +124,7 @@ def greedy(
                 value = score(child, family)
                 if child not in best or value > best[child][0]:
                     best[child] = (value, family)
-        child = max(best, key=lambda each: (best[each][0], -each))
+        child = max(best, key=lambda candidate: (best[candidate][0], -candidate))
         parents[child] = best.pop(child)[1]
         placed.append(child)
     return tuple(parents)
@@ -133,11 +137,11 @@ def largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]
     [(0, 1, 2), (1, 2, 3)]
     """
     every = [tuple(sorted((*family, child))) for child, family in enumerate(parents)]
-    kept: list[tuple[int, ...]] = []
+    largest: list[tuple[int, ...]] = []
     for family in sorted(every, key=len, reverse=True):
-        if not any(set(family) <= set(other) for other in kept):
-            kept.append(family)
-    return kept
+        if not any(set(family) <= set(other) for other in largest):
+            largest.append(family)
+    return largest
 
 
 def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount: float = 1.0) -> BayesianNetwork:
@@ -166,7 +170,7 @@ def _bic_score(
     @functools.cache
     def score(child: int, parents: tuple[int, ...]) -> float:
         counts = np.maximum(tables((*parents, child)), 0)
-        free = math.prod(sizes[each] for each in parents) * (sizes[child] - 1)
+        free = math.prod(sizes[parent] for parent in parents) * (sizes[child] - 1)
         return -records * max(0.0, entropy(counts) - entropy(counts.sum(axis=-1))) - price * free
 
     return score
@@ -207,7 +211,7 @@ def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
     for child, family in enumerate(parents):
         for other in range(len(parents)):
             if other in family:
-                dropped = tuple(each for each in family if each != other)
+                dropped = tuple(parent for parent in family if parent != other)
                 yield ((child, dropped),)
                 if len(parents[other]) < degree:
                     yield ((child, dropped), (other, tuple(sorted((*parents[other], child)))))
@@ -217,10 +221,10 @@ def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
 
 def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
     """Return whether the change closes a cycle: then the changed child is among its own ancestors."""
-    after = list(parents)
+    changed = list(parents)
     for child, family in change:
-        after[child] = family
-    return any(child in ancestors(after, family) for child, family in change)
+        changed[child] = family
+    return any(child in ancestors(changed, family) for child, family in change)
 
 
 def _conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:

@@ -103,23 +103,23 @@ def _arrow(
         if width:
             path.append(f"H{left + width:.1f}")
         x, y = left + width, level
-    told = "" if strength is None else f": {strength:.3f} bits"
+    strength_text = "" if strength is None else f": {strength:.3f} bits"
     thick = 1.2 if strength is None else 0.9 + 2.6 * min(strength, 1.0) ** 0.5
     return (
         f'<path class="arrow" stroke-width="{thick:.2f}" marker-end="url(#head)" d="{" ".join(path)}">'
-        f"<title>{escape(names[parent])} → {escape(names[child])}{told}</title></path>"
+        f"<title>{escape(names[parent])} → {escape(names[child])}{strength_text}</title></path>"
     )
 
 
 def _strengths(network: BayesianNetwork) -> dict[tuple[int, int], float]:
     """Return the mutual information of the two ends of each arrow, where it can be computed exactly."""
-    found = {}
+    strengths = {}
     for edge in network.edges:
         try:
-            found[edge] = mutual_information(network.marginal(edge))
+            strengths[edge] = mutual_information(network.marginal(edge))
         except NotSupported:
             continue
-    return found
+    return strengths
 
 
 _SWEEPS = 24
@@ -144,27 +144,27 @@ def _layered(parents: Sequence[Sequence[int]]) -> _Layout:
     up: list[list[int]] = [[] for _ in range(count)]  # neighbours one column to the left
     down: list[list[int]] = [[] for _ in range(count)]
     chains: dict[tuple[int, int], list[int]] = {}
-    place = list(layers)
+    node_layers = list(layers)
     for node in range(count):
         columns[layers[node]].append(node)
     for child in range(count):
         for parent in parents[child]:
             chain = [parent]
             for layer in range(layers[parent] + 1, layers[child]):
-                place.append(layer)
+                node_layers.append(layer)
                 up.append([])
                 down.append([])
-                columns[layer].append(len(place) - 1)
-                chain.append(len(place) - 1)
+                columns[layer].append(len(node_layers) - 1)
+                chain.append(len(node_layers) - 1)
             chain.append(child)
             for left, right in itertools.pairwise(chain):
                 down[left].append(right)
                 up[right].append(left)
             chains[parent, child] = chain
     _untangle(columns, up, down)
-    heights = _heights(columns, up, down, len(place), count)
+    heights = _heights(columns, up, down, len(node_layers), count)
     routes = {
-        edge: tuple((place[node], heights[node]) for node in chain[1:-1])
+        edge: tuple((node_layers[node], heights[node]) for node in chain[1:-1])
         for edge, chain in chains.items()
         if len(chain) > 2
     }
@@ -177,7 +177,7 @@ def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
     """Return each node's longest way from a root; nodes without any arrow stand in the first layer."""
     layers = [0] * len(parents)
     for node in topological_order(parents):
-        layers[node] = max((layers[each] + 1 for each in parents[node]), default=0)
+        layers[node] = max((layers[parent] + 1 for parent in parents[node]), default=0)
     return layers
 
 
@@ -195,9 +195,11 @@ def _untangle(columns: list[list[int]], up: list[list[int]], down: list[list[int
 
 
 def _sort(column: list[int], columns: list[list[int]], neighbours: list[list[int]]) -> None:
-    rank = {node: at / max(len(each) - 1, 1) for each in columns for at, node in enumerate(each)}
+    rank = {node: index / max(len(layer) - 1, 1) for layer in columns for index, node in enumerate(layer)}
     keys = {
-        node: sum(rank[each] for each in neighbours[node]) / len(neighbours[node]) if neighbours[node] else rank[node]
+        node: sum(rank[neighbour] for neighbour in neighbours[node]) / len(neighbours[node])
+        if neighbours[node]
+        else rank[node]
         for node in column
     }
     column.sort(key=lambda node: keys[node])
@@ -206,9 +208,9 @@ def _sort(column: list[int], columns: list[list[int]], neighbours: list[list[int
 def _crossings(columns: list[list[int]], down: list[list[int]]) -> int:
     total = 0
     for left, right in itertools.pairwise(columns):
-        rank = {node: at for at, node in enumerate(right)}
-        ends = [rank[each] for node in left for each in sorted(down[node], key=lambda each: rank[each])]
-        total += sum(a > b for at, a in enumerate(ends) for b in ends[at + 1 :])
+        rank = {node: index for index, node in enumerate(right)}
+        ends = [rank[child] for node in left for child in sorted(down[node], key=lambda child: rank[child])]
+        total += sum(a > b for index, a in enumerate(ends) for b in ends[index + 1 :])
     return total
 
 
@@ -219,12 +221,12 @@ def _heights(
     heights = [0.0] * total
     widest = max(len(column) for column in columns)
     for column in columns:
-        for at, node in enumerate(column):
-            heights[node] = at + (widest - len(column)) / 2
+        for index, node in enumerate(column):
+            heights[node] = index + (widest - len(column)) / 2
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
             wanted = [
-                sum(heights[each] for each in (*up[node], *down[node])) / (len(up[node]) + len(down[node]))
+                sum(heights[neighbour] for neighbour in (*up[node], *down[node])) / (len(up[node]) + len(down[node]))
                 if up[node] or down[node]
                 else heights[node]
                 for node in column
@@ -247,8 +249,8 @@ def _apart(wanted: list[float], gaps: list[float]) -> list[float]:
     for value, shift in zip(wanted, shifts, strict=True):
         mean, size = value - shift, 1
         while blocks and blocks[-1][0] > mean:
-            before, number = blocks.pop()
-            mean, size = (mean * size + before * number) / (size + number), size + number
+            previous_mean, number = blocks.pop()
+            mean, size = (mean * size + previous_mean * number) / (size + number), size + number
         blocks.append((mean, size))
     flat = [mean for mean, size in blocks for _ in range(size)]
     return [mean + shift for mean, shift in zip(flat, shifts, strict=True)]

@@ -76,7 +76,7 @@ def grow_forest(
     domain = records.domain
     plan = budget.plan(len(records), domain.sizes, split, degree)
     progress("one-way tables", 0.0)
-    counts = [contingency(records, (at,)) for at in range(len(domain))]
+    counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
     ones = budget.measure_all("marginals", counts, plan.marginals, source)
     if not plan.rounds:
         progress("fitting the network", 0.6)
@@ -86,17 +86,17 @@ def grow_forest(
     progress("choosing edges", 0.4)
     share = plan.tables / plan.rounds
     seen = _candidates(domain, len(records), ones, pairs, budget, share)
-    edges, left = _choose_edges(domain, seen, budget, plan.structure, plan.rounds, source)
+    edges, remaining = _choose_edges(domain, seen, budget, plan.structure, plan.rounds, source)
     progress("two-way tables", 0.5)
-    left += plan.tables
+    remaining += plan.tables
     if edges:
-        shares = portions(left, [budget.weight(seen[edge].cells) for edge in edges])
+        shares = portions(remaining, [budget.weight(seen[edge].cells) for edge in edges])
         more = [
             budget.measure("tables", edge, _seen(pairs[edge], seen[edge].views), share, source, seen[edge].views)
             for edge, share in zip(edges, shares, strict=True)
         ]
     else:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
-        more = budget.measure_all("tables", counts, left, source)
+        more = budget.measure_all("tables", counts, remaining, source)
     progress("fitting the network", 0.6)
     return ones + more
 
@@ -143,14 +143,14 @@ def _candidates(
     visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
     shapes = [project(curve / records) for curve, _ in curves]
     useful = budget.useful(share, records)
-    found = {}
+    candidates = {}
     for pair, table in pairs.items():
         views = None if math.isinf(useful) else pair_views(domain, pair, shapes, useful)
         cells = _cells(table.shape, views, pair, visible)
         noise = cells * budget.size(share, _seen(table, views).size)
         expectation = np.rint(records * np.outer(shapes[pair[0]], shapes[pair[1]])).astype(np.int64)
-        found[pair] = _Candidate(views, cells, _gain(table, expectation, views, noise))
-    return found
+        candidates[pair] = _Candidate(views, cells, _gain(table, expectation, views, noise))
+    return candidates
 
 
 def _seen(table: NDArray[np.int64], views: Views | None) -> NDArray[np.int64]:
@@ -162,13 +162,15 @@ def _cells(shape: tuple[int, ...], views: Views | None, pair: tuple[int, int], v
     if views is None:
         return math.prod(shape) * visible[pair[0]] * visible[pair[1]]
     parts = zip(shape, views, pair, strict=True)
-    return math.prod(view.cells * (visible[at] if view.cells == size else 1.0) for size, view, at in parts)
+    return math.prod(
+        view.cells * (visible[attribute] if view.cells == size else 1.0) for size, view, attribute in parts
+    )
 
 
 def _gain(table: NDArray[np.int64], expectation: NDArray[np.int64], views: Views | None, noise: float) -> int:
     """Return what an edge would teach, ‖counts - independent‖₁, minus what its noise would cost (released)."""
     if views is not None:
-        table, expectation = (views[1].joined(views[0].joined(each, 0), 1) for each in (table, expectation))
+        table, expectation = (views[1].joined(views[0].joined(counts, 0), 1) for counts in (table, expectation))
     return _residual(table, expectation) - round(_NOISE_PRICE * noise)
 
 
@@ -192,16 +194,16 @@ def _choose_edges(
     shares = portions(share, [1.0] * rounds)
     component = list(range(len(domain)))
     edges: list[tuple[int, int]] = []
-    for each in shares:
+    for round_share in shares:
         open_pairs = [
             edge for edge in itertools.combinations(range(len(domain)), 2) if component[edge[0]] != component[edge[1]]
         ]
         values = np.array([*(seen[edge].utility for edge in open_pairs), 0], np.int64)
-        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, each, source)
+        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, round_share, source)
         if chosen == len(open_pairs):
             break
         edge = open_pairs[chosen]
         edges.append(edge)
-        kept, gone = component[edge[0]], component[edge[1]]
-        component = [kept if place == gone else place for place in component]
+        surviving, gone = component[edge[0]], component[edge[1]]
+        component = [surviving if label == gone else label for label in component]
     return edges, sum(shares[min(len(edges) + 1, rounds) :], Fraction(0))

@@ -130,23 +130,25 @@ class LiteralDensity(Algorithm[_SampleState]):
         if ids is None and delete is None:
             raise InvalidBatch("ids are missing")
         rows, copies = [], []
-        for given in (ids, delete):
-            checked, copied = integers([] if given is None else given, name="ids", lower=0, upper=self.universe - 1)
+        for user_ids in (ids, delete):
+            checked, copied = integers(
+                [] if user_ids is None else user_ids, name="ids", lower=0, upper=self.universe - 1
+            )
             rows.append(checked)
             copies += [checked] if copied else []
         both = np.concatenate(rows)
-        weights = np.repeat(np.array([1, -1]), [each.size for each in rows])
+        weights = np.repeat(np.array([1, -1]), [chunk.size for chunk in rows])
         return PresenceBatch(both, weights, (*copies, both, weights))
 
     def update(self, state: _SampleState, batch: PresenceBatch, source: Source) -> None:
         """Draw a fresh value for every sampled user that arrives or leaves."""
         for present in (True, False):
             rows = batch.cells[(batch.weights == 1) == present]
-            places = np.searchsorted(state.users, rows)
-            places[places == self.sampled] = 0
-            places = places[state.users[places] == rows]
-            if places.size:
-                state.stored[places] = self.law.draw(present, places.size, source)
+            indices = np.searchsorted(state.users, rows)
+            indices[indices == self.sampled] = 0
+            indices = indices[state.users[indices] == rows]
+            if indices.size:
+                state.stored[indices] = self.law.draw(present, indices.size, source)
 
     def release(self, state: _SampleState, source: Source) -> Estimate:
         """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
@@ -193,5 +195,5 @@ def _claim(algorithm: LiteralDensity) -> Claim:
 def smallest_error(failure: Callable[[float], float], beta: float) -> float:
     """Return the smallest alpha in (0, 1) whose failure bound is at most ``beta``, or 1."""
     checks.probability(beta=beta)
-    most = 1.0 - 1e-12
-    return 1.0 if failure(most) > beta else bisected(lambda alpha: failure(alpha) > beta, 0.0, most, 30)[1]
+    max_error = 1.0 - 1e-12
+    return 1.0 if failure(max_error) > beta else bisected(lambda alpha: failure(alpha) > beta, 0.0, max_error, 30)[1]

@@ -46,7 +46,7 @@ class LevelLaw:
     def quantised_laplace(cls, epsilon: float, levels: int) -> LevelLaw:
         """Return Laplace(±ε/2, 1) rounded to the nearest of Lloyd and Max's points."""
         law = quantised_values(epsilon, levels)
-        points, absent, present = (tuple(each.tolist()) for each in (law.values, law.absent, law.present))
+        points, absent, present = (tuple(array.tolist()) for array in (law.values, law.absent, law.present))
         return cls(points=points, absent=absent, present=present)
 
     def chances(self, present: bool) -> tuple[float, ...]:
@@ -155,9 +155,9 @@ class TruncatedGaussianLaw(RealLaw):
         done = 0
         while done < size:
             tried = uniform(size - done)
-            kept = tried[uniform(size - done) < np.exp(-self.epsilon * tried**2)]
-            drawn[done : done + kept.size] = kept
-            done += kept.size
+            accepted = tried[uniform(size - done) < np.exp(-self.epsilon * tried**2)]
+            drawn[done : done + accepted.size] = accepted
+            done += accepted.size
         return 1.0 - drawn if present else drawn
 
 

@@ -137,7 +137,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
 
     def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: Source) -> None:
         coins = source.bernoulli(Coin.at_most(chance), ids.size)
-        levels, new = (levels_of(each, self.bits, state.factor, state.shift) for each in (state.members, ids))
+        levels, new = (levels_of(user_ids, self.bits, state.factor, state.shift) for user_ids in (state.members, ids))
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
         state.level = _walk(members, state.level, ids, new, coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
@@ -197,7 +197,7 @@ def _walk(
             if coin:
                 members[user] = height
             if len(members) >= capacity:
-                for stored in [stored for stored, kept in members.items() if kept <= level]:
+                for stored in [stored for stored, stored_level in members.items() if stored_level <= level]:
                     del members[stored]
                 level += 1
     return level

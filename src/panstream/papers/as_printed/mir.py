@@ -76,17 +76,17 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         """Draw c_i from the density (2) of the paper and w_i from [1, 2]."""
         top, size = math.exp(self.epsilon), self.universe
         inner = _uniform(source, size) < top / (2 * self.crop - 1 + top)
-        place = _uniform(source, size)
-        counters = np.where(inner, place, 1 + (2 * self.crop - 1) * place)
+        uniforms = _uniform(source, size)
+        counters = np.where(inner, uniforms, 1 + (2 * self.crop - 1) * uniforms)
         return _RealState(counters=counters, factors=1 + _uniform(source, size), released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids 0..m-1 and integer weights."""
         rows, copied = integers(ids, name="ids", lower=0, upper=self.universe - 1)
-        given, copied_too = integers([weight] * rows.size if isinstance(weight, int) else weight, name="weight")
-        if given.size != rows.size:
-            raise InvalidBatch(f"weight must have one value per id, got {given.size} for {rows.size}")
-        return CounterBatch(rows, given, (rows,) * copied + (given,) * copied_too)
+        weights, copied_too = integers([weight] * rows.size if isinstance(weight, int) else weight, name="weight")
+        if weights.size != rows.size:
+            raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {rows.size}")
+        return CounterBatch(rows, weights, (rows,) * copied + (weights,) * copied_too)
 
     def update(self, state: _RealState, batch: CounterBatch, source: Source) -> None:
         """Set c := (c + w·d) mod 2·crop, row by row."""
@@ -121,9 +121,9 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         24975
         """
         crop, gain = self.crop, math.expm1(self.epsilon)
-        flat, peak, place = 2 * crop / self._scale, gain / self._scale, float(crop) if favourable else 0.5
-        mean = flat * crop + peak * place
-        spread = flat * (crop**2 / 3 + (crop - mean) ** 2) + peak * (1 / 12 + (place - mean) ** 2)
+        flat, peak, peak_centre = 2 * crop / self._scale, gain / self._scale, float(crop) if favourable else 0.5
+        mean = flat * crop + peak * peak_centre
+        spread = flat * (crop**2 / 3 + (crop - mean) ** 2) + peak * (1 / 12 + (peak_centre - mean) ** 2)
         noise = 2 * (2 * crop / self.epsilon) ** 2 if output else 0.0
         return math.sqrt(self.universe * spread + noise) * self._scale / gain
 
@@ -164,13 +164,13 @@ class PublishedDistinct:
     def distances(self) -> dict[tuple[int, ...], int]:
         """Return d(z) for every z that some c with |c_i| ≤ 2Z explains."""
         span = range(-2 * self.largest, 2 * self.largest + 1)
-        found: dict[tuple[int, ...], int] = {}
+        distances: dict[tuple[int, ...], int] = {}
         columns = range(len(self.rows[0]))
         for vector in product(span, repeat=len(self.rows)):
             z = tuple(sum(c * row[j] for c, row in zip(vector, self.rows, strict=True)) for j in columns)
             size = sum(c != 0 for c in vector)
-            found[z] = min(found.get(z, size), size)
-        return found
+            distances[z] = min(distances.get(z, size), size)
+        return distances
 
     def law(self) -> dict[tuple[int, ...], float]:
         """Return the chance of every start vector, proportional to exp(-epsilon/4·d)."""

@@ -75,8 +75,8 @@ class HybridMechanism(SlotCounter):
     @property
     def shape(self) -> Shape:
         """Return room for the logarithmic mechanism and the largest bounded one."""
-        accumulators, closed, kept = self.epoch(_LAST_EPOCH).shape
-        return 1 + accumulators, 1 + closed, kept
+        accumulators, closed, retained = self.epoch(_LAST_EPOCH).shape
+        return 1 + accumulators, 1 + closed, retained
 
     @property
     def logarithmic(self) -> LogarithmicMechanism:
@@ -100,7 +100,7 @@ class HybridMechanism(SlotCounter):
     def worst_times(self) -> list[int]:
         """Return the horizon, and in every epoch before it the worst slot of the bounded counter."""
         last = self.horizon or 1
-        inner = [(1 << n) + at for n in range(1, last.bit_length()) for at in self.epoch(n).worst_times()]
+        inner = [(1 << n) + slot for n in range(1, last.bit_length()) for slot in self.epoch(n).worst_times()]
         return [time for time in (last, *inner) if time <= last]
 
     def enter(self, state: TickState, source: Source) -> None:
@@ -121,13 +121,13 @@ class HybridMechanism(SlotCounter):
                     _forget(state, released=True)
                     self.epoch(number).enter(self._inner(state, number), source)
                 continue
-            left = (2 << number) - 1 - state.time
-            piece = slice(done, done + min(left, totals.size - done))
+            remaining = (2 << number) - 1 - state.time
+            piece = slice(done, done + min(remaining, totals.size - done))
             more, noise = self.epoch(number).advance(self._inner(state, number), totals[piece], source)
             answers[piece] += more
             variances[piece] += noise
             done, state.time = piece.stop, state.time + more.size
-            if more.size == left:  # what comes next is for the logarithmic mechanism alone
+            if more.size == remaining:  # what comes next is for the logarithmic mechanism alone
                 _forget(state, released=False)
         return answers, variances
 

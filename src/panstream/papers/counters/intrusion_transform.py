@@ -72,26 +72,26 @@ class PartialSums(SlotCounter):
             for closing in self.closes(slot):
                 self._close(state, closing, source)
             self._open(state, slot + 1, source)
-            places = list(self.places(slot))
-            slots.answers[row], slots.draws[row] = state.closed[places].sum(), state.closed_draws[places].sum()
+            indices = list(self.places(slot))
+            slots.answers[row], slots.draws[row] = state.closed[indices].sum(), state.closed_draws[indices].sum()
 
     def _open(self, state: TickState, slot: int, source: Source) -> None:
         for opening in self.opens(slot):
-            at = opening.accumulator
+            accumulator = opening.accumulator
             bare = self.one_step_ticks and opening.slots == 1
-            state.open[at] = 0
+            state.open[accumulator] = 0
             if not bare:
-                source.add_discrete_laplace(state.open[at : at + 1], self.law)
-            state.open_draws[at] = 0 if bare else 1
+                source.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
+            state.open_draws[accumulator] = 0 if bare else 1
 
     def _close(self, state: TickState, closing: Closing, source: Source) -> None:
-        at, place = closing.accumulator, closing.place
-        source.add_discrete_laplace(state.open[at : at + 1], self.law)
+        accumulator, index = closing.accumulator, closing.place
+        source.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
         if not closing.adds:
-            state.closed[place] = state.closed_draws[place] = 0
-        state.closed[place] += state.open[at]
-        state.closed_draws[place] += state.open_draws[at] + 1
-        state.open[at], state.open_draws[at] = 0, IDLE
+            state.closed[index] = state.closed_draws[index] = 0
+        state.closed[index] += state.open[accumulator]
+        state.closed_draws[index] += state.open_draws[accumulator] + 1
+        state.open[accumulator], state.open_draws[accumulator] = 0, IDLE
 
     def answer(self, state: TickState) -> Answer:
         """Add up the places that the plan names."""

@@ -47,9 +47,9 @@ class LogarithmicMechanism(PartialSums):
 
     def opens(self, slot: int) -> Iterator[Opening]:
         """Return the sum up to the next power of two, after each power of two."""
-        before = slot - 1
-        if before & (before - 1) == 0:
-            yield Opening(0, max(1, before))
+        previous_slot = slot - 1
+        if previous_slot & (previous_slot - 1) == 0:
+            yield Opening(0, max(1, previous_slot))
 
     def closes(self, slot: int) -> Iterator[Closing]:
         """Return the sum at each power of two, added to the total."""

@@ -118,24 +118,24 @@ def previous_events(stream: Counts, universe: int) -> Counts:
     bits = int(stream.size).bit_length()
     keys = np.sort((stream << bits) | np.arange(stream.size))  # by user, then by time
     users, times = keys >> bits, keys & ((1 << bits) - 1)
-    before = np.empty(stream.size, np.int64)
-    before[times[0]] = users[0]
-    before[times[1:]] = np.where(users[1:] == users[:-1], times[:-1] + universe, users[1:])
-    return before
+    previous = np.empty(stream.size, np.int64)
+    previous[times[0]] = users[0]
+    previous[times[1:]] = np.where(users[1:] == users[:-1], times[:-1] + universe, users[1:])
+    return previous
 
 
 def _settle(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capacity: int) -> tuple[int, int]:
     """Return the final level and the number of stored ids for the events' user levels and coins."""
     scanned = heights.size - previous.size
-    before = np.concatenate([np.zeros(scanned, np.bool_), coins[previous]])
-    change = coins.astype(np.int8) - before.astype(np.int8)
+    previous_coins = np.concatenate([np.zeros(scanned, np.bool_), coins[previous]])
+    change = coins.astype(np.int8) - previous_coins.astype(np.int8)
     stored = np.zeros(int(heights.max(initial=0)) + 1)  # users by level whose last coin was 1
     level, start = 0, 0
     while start < heights.size:
         block = slice(start, start + _BLOCK)
         counts = heights[block] >= level
         sizes = stored[level:].sum() + np.cumsum(change[block] * counts, dtype=np.int64)
-        full = (sizes >= capacity) & counts & ~before[block]
+        full = (sizes >= capacity) & counts & ~previous_coins[block]
         first = int(full.argmax())
         rises = bool(full[first])
         stop = start + first + 1 if rises else min(start + _BLOCK, heights.size)

@@ -60,8 +60,8 @@ def _memory(point: Point, options: FigureOptions) -> list[Row]:
 
 
 def _memory_points(options: FigureOptions) -> list[Point]:
-    whole = -(-options.universe // 8)
-    sizes = sorted({max(25, whole >> halvings) for halvings in range(0, 9, 2 if options.quick else 1)})
+    full_bytes = -(-options.universe // 8)
+    sizes = sorted({max(25, full_bytes >> halvings) for halvings in range(0, 9, 2 if options.quick else 1)})
     return [Point(panel, float(size)) for panel in ("uniform", "zipf") for size in sizes]
 
 

@@ -51,8 +51,11 @@ def _estimate_errors(
     if name == "PPDS":
         sampling = PublishedPPDS(universe=options.universe, epsilon=epsilon, sample=m)
         streams = (draw_stream(stream, options, run) for run in range(runs))
-        found = [ppds_estimate(sampling, each, previous_events(each, options.universe), rng) for each in streams]
-        estimates = np.array(found)
+        ppds_estimates = [
+            ppds_estimate(sampling, drawn_stream, previous_events(drawn_stream, options.universe), rng)
+            for drawn_stream in streams
+        ]
+        estimates = np.array(ppds_estimates)
     elif name in LITERAL:
         algorithm = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m)
         estimates = literal_estimates(algorithm, present, rng)
@@ -103,7 +106,7 @@ def _measured(
         "papers claim.",
         panels=tuple(
             Panel(
-                key=each,
+                key=panel_key,
                 title=", ".join(
                     ([STREAM_NAMES[stream]] if len(streams) > 1 else []) + ([f"m = {share:g}·|U|"] if shares else [])
                 ),
@@ -111,7 +114,7 @@ def _measured(
                 y_label="mean squared error" if shares else "probability of error",
                 y_log=bool(shares),
             )
-            for each, (stream, share) in fixed.items()
+            for panel_key, (stream, share) in fixed.items()
         ),
         points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in options.epsilons()],
         evaluate=evaluate,

@@ -107,31 +107,31 @@ def measure(
     serve all of them.
     """
     train, results = world.train, []
-    (holders,) = {each.holders for each in settings}
+    (holders,) = {setting.holders for setting in settings}
     parties = [
         Holder(f"holder {number}", part, epsilon=math.inf, source=lambda: source)
         for number, part in enumerate(train.split(holders), 1)
     ]
     for setting in settings:
-        found = {}
+        bits_by_method = {}
         for name, method in _methods(setting, source):
             if name.startswith(tuple(without)):
                 continue
-            found[name] = world.bits(method.run(Federation(train.domain, parties)).network)
-        results.append(found)
+            bits_by_method[name] = world.bits(method.run(Federation(train.domain, parties)).network)
+        results.append(bits_by_method)
     return results
 
 
 def references(world: _World, degree: int) -> dict[str, float]:
     """Return the bits per record without privacy: of independent attributes, the greedy network, the truth."""
     domain, tables = world.train.domain, tables_of(world.train)
-    found = {
+    network_by_name = {
         "independent, no privacy": fit_tables(domain, independent(domain), tables),
         "greedy, no privacy": fit_tables(domain, greedy(domain, tables, degree), tables),
     }
     if world.truth is not None:
-        found["true network"] = world.truth
-    return {name: world.bits(network) for name, network in found.items()}
+        network_by_name["true network"] = world.truth
+    return {name: world.bits(network) for name, network in network_by_name.items()}
 
 
 _LABELS = {"epsilon": "privacy budget ε of every holder", "holders": "number of holders M", "degree": "degree k"}
@@ -153,10 +153,10 @@ def _figure(
         samples: dict[str, list[float]] = {}
         for run in range(options.runs(papers, least=2)):
             world = _world(data, options, run)
-            (found,) = measure(world, [setting], _source(options, number, setting, run))
-            for name, bits in {**found, **references(world, setting.degree)}.items():
+            (bits_by_method,) = measure(world, [setting], _source(options, number, setting, run))
+            for name, bits in {**bits_by_method, **references(world, setting.degree)}.items():
                 samples.setdefault(name, []).append(bits)
-        return [Row.mean("a", name, point.x, np.array(each)) for name, each in samples.items()]
+        return [Row.mean("a", name, point.x, np.array(values)) for name, values in samples.items()]
 
     def points(options: FigureOptions) -> list[Point]:
         chosen = values[1::2] if options.quick and len(values) > 4 else values

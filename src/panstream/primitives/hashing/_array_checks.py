@@ -20,10 +20,10 @@ def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
         or array.dtype not in dtypes  # by value: NumPy has two types of 64 bits
     ):
         kinds = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-        found = (
+        actual = (
             f"{array.ndim} dimensions of {array.dtype.name}" if isinstance(array, np.ndarray) else type(array).__name__
         )
-        raise InvalidParameter(f"{name} must be a contiguous one-dimensional array of {kinds}, got {found}")
+        raise InvalidParameter(f"{name} must be a contiguous one-dimensional array of {kinds}, got {actual}")
 
 
 def check_out(out: Any, size: int, *dtypes: type[np.generic]) -> None:

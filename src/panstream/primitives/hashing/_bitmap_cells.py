@@ -95,8 +95,8 @@ def mark_strings(
     check_out(marks, buckets * levels, np.uint8)
     table = _shape(buckets, levels)
     with Scratch() as scratch:
-        hashes, places = scratch.array(fold.LANES, np.uint64), scratch.array(fold.LANES, np.uint32)
-        refuse_offset(cells.mark_folded(offsets, data, fold_keys(key), hashes, places, *table, marks))
+        hashes, lane_cells = scratch.array(fold.LANES, np.uint64), scratch.array(fold.LANES, np.uint32)
+        refuse_offset(cells.mark_folded(offsets, data, fold_keys(key), hashes, lane_cells, *table, marks))
 
 
 def mark_integers_packed(

@@ -89,8 +89,8 @@ def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
 
 
 def _read(data: Any, call: Call) -> list[Column]:
-    known = isinstance(data, list | tuple | range | np.ndarray)
-    return read_values(data, call) if known else read_frame(data, call)
+    is_sequence = isinstance(data, list | tuple | range | np.ndarray)
+    return read_values(data, call) if is_sequence else read_frame(data, call)
 
 
 def _part(column: Column, call: Call) -> Part:

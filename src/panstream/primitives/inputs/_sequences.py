@@ -61,8 +61,8 @@ def _read_range(data: range, call: Call) -> list[Column]:
     if not _LOWEST <= data[0] <= top:
         raise call.refuse_range(0)
     if not _LOWEST <= data[-1] <= top:
-        room = top - data.start if data.step > 0 else _LOWEST - data.start
-        raise call.refuse_range(room // data.step + 1)
+        headroom = top - data.start if data.step > 0 else _LOWEST - data.start
+        raise call.refuse_range(headroom // data.step + 1)
     # Modulo 2**64, as the ids themselves are; exact wherever the ends are in range.
     values = call.keep(np.arange(len(data), dtype=np.uint64))
     values *= np.uint64(data.step & _UNSIGNED_TOP)
@@ -150,13 +150,13 @@ def _bytes(data: Sequence[bytes], types: set[type], call: Call) -> Strings:
 
 def _strings(data: Sequence[str], call: Call) -> Strings:
     lengths, offsets = _measured(data, len, call)
-    room = call.keep(np.empty(4 * int(offsets[-1]), np.uint8))  # untouched pages cost nothing
+    buffer = call.keep(np.empty(4 * int(offsets[-1]), np.uint8))  # untouched pages cost nothing
     try:
         for start in range(0, len(data), _ROWS):
-            _encode(data, start, min(start + _ROWS, len(data)), lengths, offsets, room, call)
+            _encode(data, start, min(start + _ROWS, len(data)), lengths, offsets, buffer, call)
     finally:
         wipe(lengths)
-    packed = call.owned[-1] = room[: int(offsets[-1])]
+    packed = call.owned[-1] = buffer[: int(offsets[-1])]
     return Strings(offsets, packed)
 
 
@@ -176,15 +176,15 @@ def _encode(
     stop: int,
     lengths: NDArray[np.int64],
     offsets: NDArray[np.int64],
-    room: NDArray[np.uint8],
+    buffer: NDArray[np.uint8],
     call: Call,
 ) -> None:
     """Write rows ``start`` to ``stop`` as UTF-8, in halves if a long row would blow the others up."""
     width = max(1, int(lengths[start:stop].max()))
     if (stop - start) * width > _CODE_POINTS and stop - start > 1:
         middle = (start + stop) // 2
-        _encode(data, start, middle, lengths, offsets, room, call)
-        _encode(data, middle, stop, lengths, offsets, room, call)
+        _encode(data, start, middle, lengths, offsets, buffer, call)
+        _encode(data, middle, stop, lengths, offsets, buffer, call)
         return
     if width >= _LONGEST:
         raise call.refuse(f"must be shorter than {_LONGEST} characters", start)
@@ -194,7 +194,7 @@ def _encode(
         texts = scratch.array(stop - start, f"U{width}")
         texts[:] = data[start:stop]
         rows = read_only(texts.view(np.uint32).reshape(stop - start, width))
-        bad = int(encode_utf8(rows, lengths[start:stop], offsets[start : stop + 1], room))
+        bad = int(encode_utf8(rows, lengths[start:stop], offsets[start : stop + 1], buffer))
     if bad >= 0:
         raise call.refuse_surrogate(start + bad)
 
@@ -256,11 +256,11 @@ def _fixed_strings(array: NDArray[Any], call: Call) -> Strings:
     offsets = call.keep(np.zeros(array.size + 1, np.int64))
     with Scratch() as scratch:
         lengths = scratch.array(array.size, np.int64)
-        room = call.keep(np.empty(4 * int(trimmed_lengths(rows, lengths)), np.uint8))
-        bad = int(encode_utf8(rows, lengths, offsets, room))
+        buffer = call.keep(np.empty(4 * int(trimmed_lengths(rows, lengths)), np.uint8))
+        bad = int(encode_utf8(rows, lengths, offsets, buffer))
     if bad >= 0:
         raise call.refuse_surrogate(bad)
-    packed = call.owned[-1] = room[: int(offsets[-1])]
+    packed = call.owned[-1] = buffer[: int(offsets[-1])]
     return Strings(offsets, packed)
 
 

@@ -90,8 +90,8 @@ class Call:
 
     def refuse(self, fault: str, row: int | None = None) -> InvalidBatch:
         """Return the error for a fault, in ``row`` of the current chunk if given."""
-        known = None if row is None or not self.has_rows else row + self.start
-        return InvalidBatch(f"{self.name} {fault}", row=known)
+        absolute_row = None if row is None or not self.has_rows else row + self.start
+        return InvalidBatch(f"{self.name} {fault}", row=absolute_row)
 
     def refuse_null(self, row: int) -> InvalidBatch:
         """Return the error for a missing value."""

@@ -27,15 +27,15 @@ def spread_by_bytes(word: np.uint64, mask: np.uint64) -> np.uint64:
     counts = mask - ((mask >> one) & np.uint64(0x5555555555555555))
     counts = (counts & _2) + ((counts >> np.uint64(2)) & _2)
     below = (((counts + (counts >> np.uint64(4))) & _4) * _BYTES) << np.uint64(8)
-    left = found = np.uint64(0)
+    remaining = deposited = np.uint64(0)
     for byte in range(8):
         first = np.uint64(8 * byte)
-        left |= ((word >> ((below >> first) & _63)) & _BYTE) << first
-    for place in range(8):
-        takes = (mask >> np.uint64(place)) & _BYTES
-        found |= (left & takes) << np.uint64(place)
-        left ^= (left ^ ((left >> one) & _SEVEN)) & (takes * _BYTE)
-    return found
+        remaining |= ((word >> ((below >> first) & _63)) & _BYTE) << first
+    for bit in range(8):
+        takes = (mask >> np.uint64(bit)) & _BYTES
+        deposited |= (remaining & takes) << np.uint64(bit)
+        remaining ^= (remaining ^ ((remaining >> one) & _SEVEN)) & (takes * _BYTE)
+    return deposited
 
 
 def _spread(typingctx: Any, word: Any, mask: Any) -> Any:

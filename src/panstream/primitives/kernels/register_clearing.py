@@ -188,10 +188,10 @@ def _clear_code(context: Any, where: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         python = _context.get_python_api(builder)
         address = python.long_as_ulonglong(builder.inttoptr(values[0], python.pyobj))
-        given = builder.inttoptr(address, ir.IntType(64).as_pointer())
-        found = [builder.load(builder.gep(given, [ir.IntType(32)(i)])) for i in range(3)]
+        pointer = builder.inttoptr(address, ir.IntType(64).as_pointer())
+        arguments = [builder.load(builder.gep(pointer, [ir.IntType(32)(i)])) for i in range(3)]
         nothing = python.make_none()
-        emit(builder, *found)
+        emit(builder, *arguments)
         return builder.ptrtoint(nothing, values[0].type)
 
     return types.intp(types.intp), generate
@@ -247,8 +247,8 @@ def _built_in(function: int | None) -> Callable[[int], None]:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     _METHODS.append(_Method(b"clear", function, _ONE_ARGUMENT, None))
-    made: Callable[[int], None] = make(ctypes.addressof(_METHODS[-1]), None, None)
-    return made
+    builtin: Callable[[int], None] = make(ctypes.addressof(_METHODS[-1]), None, None)
+    return builtin
 
 
 _ONE_ARGUMENT = 8  # METH_O

@@ -40,14 +40,14 @@ def _spread(builder: Any, number: Any, width: int) -> Any:
 
 
 def _bits(builder: Any, truths: Any, width: int) -> Any:
-    found = builder.bitcast(truths, ir.IntType(width))
-    return found if width == 64 else builder.zext(found, _WORD)
+    word = builder.bitcast(truths, ir.IntType(width))
+    return word if width == 64 else builder.zext(word, _WORD)
 
 
 def _equal(data: Any, width: int) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = _load(context, builder, signature.args[0], args[0], args[1], width)
-        return _bits(builder, builder.icmp_unsigned("==", found, _spread(builder, args[2], width)), width)
+        chunk = _load(context, builder, signature.args[0], args[0], args[1], width)
+        return _bits(builder, builder.icmp_unsigned("==", chunk, _spread(builder, args[2], width)), width)
 
     return types.uint64(data, types.int64, types.int64), codegen
 
@@ -66,9 +66,9 @@ def _between_32(typingctx: Any, data: Any, position: Any, low: Any, high: Any) -
     """Find the bytes between two, these included, among the 32 from ``position`` on."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = _load(context, builder, signature.args[0], args[0], args[1], 32)
-        low, high = (_spread(builder, each, 32) for each in args[2:])
-        return _bits(builder, builder.icmp_unsigned("<=", builder.sub(found, low), builder.sub(high, low)), 32)
+        chunk = _load(context, builder, signature.args[0], args[0], args[1], 32)
+        low, high = (_spread(builder, byte, 32) for byte in args[2:])
+        return _bits(builder, builder.icmp_unsigned("<=", builder.sub(chunk, low), builder.sub(high, low)), 32)
 
     return types.uint64(data, types.int64, types.int64, types.int64), codegen
 
@@ -77,7 +77,7 @@ def _same_32(typingctx: Any, data: Any, one: Any, other: Any) -> Any:
     """Compare the 32 bytes from one position on with those from another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        left, right = (_load(context, builder, signature.args[0], args[0], each, 32) for each in args[1:])
+        left, right = (_load(context, builder, signature.args[0], args[0], start, 32) for start in args[1:])
         return _bits(builder, builder.icmp_unsigned("==", left, right), 32)
 
     return types.uint64(data, types.int64, types.int64), codegen
@@ -91,56 +91,56 @@ same_32: Any = intrinsic(_same_32)
 
 
 @part
-def find_byte(data: Bytes, at: int, end: int, byte: int) -> Any:
-    """Return where a byte first is in ``data[at:end]``, or ``end``."""
-    while at < end and at + 64 <= data.size:
-        found = equal_64(data, at, byte)
-        if found != _NONE:
-            return min(at + np.int64(trailing_zeros(found)), end)
-        at += 64
-    while at < end and data[at] != byte:
-        at += 1
-    return min(at, end)
+def find_byte(data: Bytes, pos: int, end: int, byte: int) -> Any:
+    """Return where a byte first is in ``data[pos:end]``, or ``end``."""
+    while pos < end and pos + 64 <= data.size:
+        hits = equal_64(data, pos, byte)
+        if hits != _NONE:
+            return min(pos + np.int64(trailing_zeros(hits)), end)
+        pos += 64
+    while pos < end and data[pos] != byte:
+        pos += 1
+    return min(pos, end)
 
 
 @njit(cache=True, nogil=True)
 def count_byte(data: Bytes, end: int, byte: int) -> Any:
     """Return how often a byte is in ``data[:end]``."""
-    at: Any = 0
+    pos: Any = 0
     count: Any = 0
-    while at + 64 <= end:
-        count += np.int64(ones(equal_64(data, at, byte)))
-        at += 64
-    while at < end:
-        count += data[at] == byte
-        at += 1
+    while pos + 64 <= end:
+        count += np.int64(ones(equal_64(data, pos, byte)))
+        pos += 64
+    while pos < end:
+        count += data[pos] == byte
+        pos += 1
     return count
 
 
 @part
-def end_of_digits(data: Bytes, at: int, end: int) -> Any:
-    """Return where the digits from ``at`` on end."""
-    while at < end and at + 32 <= data.size:
-        others = ~between_32(data, at, 0x30, 0x39) & _LOW
+def end_of_digits(data: Bytes, pos: int, end: int) -> Any:
+    """Return where the digits from ``pos`` on end."""
+    while pos < end and pos + 32 <= data.size:
+        others = ~between_32(data, pos, 0x30, 0x39) & _LOW
         if others != _NONE:
-            return min(at + np.int64(trailing_zeros(others)), end)
-        at += 32
-    while at < end and 0x30 <= data[at] <= 0x39:
-        at += 1
-    return min(at, end)
+            return min(pos + np.int64(trailing_zeros(others)), end)
+        pos += 32
+    while pos < end and 0x30 <= data[pos] <= 0x39:
+        pos += 1
+    return min(pos, end)
 
 
 @part
-def end_of_letters(data: Bytes, at: int, end: int) -> Any:
-    """Return where a quote, a backslash or a control character first is in ``data[at:end]``, or ``end``."""
-    while at < end and at + 32 <= data.size:
-        found = equal_32(data, at, 0x22) | equal_32(data, at, 0x5C) | between_32(data, at, 0x00, 0x1F)
-        if found != _NONE:
-            return min(at + np.int64(trailing_zeros(found)), end)
-        at += 32
-    while at < end and data[at] != 0x22 and data[at] != 0x5C and data[at] >= 0x20:
-        at += 1
-    return min(at, end)
+def end_of_letters(data: Bytes, pos: int, end: int) -> Any:
+    """Return where a quote, a backslash or a control character first is in ``data[pos:end]``, or ``end``."""
+    while pos < end and pos + 32 <= data.size:
+        hits = equal_32(data, pos, 0x22) | equal_32(data, pos, 0x5C) | between_32(data, pos, 0x00, 0x1F)
+        if hits != _NONE:
+            return min(pos + np.int64(trailing_zeros(hits)), end)
+        pos += 32
+    while pos < end and data[pos] != 0x22 and data[pos] != 0x5C and data[pos] >= 0x20:
+        pos += 1
+    return min(pos, end)
 
 
 @part

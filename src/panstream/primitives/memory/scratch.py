@@ -95,8 +95,8 @@ def _registers() -> tuple[Callable[[int], None], int]:
     """Return the compiled function and what to call it with in this thread."""
     from panstream.primitives.kernels.register_clearing import clear, kind_of_registers
 
-    given = _POOL.given = np.array([kind_of_registers() & _WORD, *_stack()], np.uint64)
-    return clear, given.ctypes.data
+    arguments = _POOL.given = np.array([kind_of_registers() & _WORD, *_stack()], np.uint64)
+    return clear, arguments.ctypes.data
 
 
 def _stack() -> tuple[int, int]:

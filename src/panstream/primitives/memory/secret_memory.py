@@ -122,12 +122,12 @@ class _Block:
     __slots__ = ("__array_interface__", "_address", "_kind", "_place", "_size")
 
     def __init__(self, nbytes: int) -> None:
-        place = max(_LEAST, (nbytes - 1).bit_length())
+        size_class = max(_LEAST, (nbytes - 1).bit_length())
         self._place: int | None
         with _lock:
-            if place <= _LARGE:
-                self._address, self._kind = _small(place)
-                self._size, self._place = 1 << place, place
+            if size_class <= _LARGE:
+                self._address, self._kind = _small(size_class)
+                self._size, self._place = 1 << size_class, size_class
             else:
                 self._size, self._place = -(-nbytes // _PAGE) * _PAGE, None
                 self._address, self._kind = _map(self._size)
@@ -152,14 +152,14 @@ class _Block:
 _slabs: list[tuple[int, Kind]] = []
 
 
-def _small(place: int) -> tuple[int, Kind]:
+def _small(size_class: int) -> tuple[int, Kind]:
     """Return the address of a piece of a slab. Slabs are kept for as long as the process lives."""
-    found = _free.setdefault(place, [])
-    if not found:
+    free_addresses = _free.setdefault(size_class, [])
+    if not free_addresses:
         start, kind = _map(_SLAB)
         _slabs.append((start, kind))
-        found.extend(range(start, start + _SLAB, 1 << place))
-    address = found.pop()
+        free_addresses.extend(range(start, start + _SLAB, 1 << size_class))
+    address = free_addresses.pop()
     return address, next(kind for start, kind in _slabs if start <= address < start + _SLAB)
 
 

@@ -13,7 +13,7 @@ def first_bits(bits: int, number: Callable[[Context], Decimal]) -> int:
         context = Context(prec=precision)
         slack = context.scaleb(unit, 3 - precision)  # a thousand units of the last digit, more than all errors together
         scaled = context.multiply(number(context), unit)
-        least, most = (int(context.add(scaled, error).to_integral_value(ROUND_FLOOR)) for error in (-slack, slack))
-        if max(least, 0) == most:
-            return most
+        lower, upper = (int(context.add(scaled, error).to_integral_value(ROUND_FLOOR)) for error in (-slack, slack))
+        if max(lower, 0) == upper:
+            return upper
         precision *= 2

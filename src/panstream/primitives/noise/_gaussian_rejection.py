@@ -60,33 +60,33 @@ def candidates_of(law: DiscreteGaussian) -> Candidates:
     numerator, tail_places = law.numerator or 0, 0
     while numerator << 2 * tail_places < 1 << 43:  # less than 16 blocks up to sigma
         tail_places += 1
-    places = 0 if numerator >= 1 << 37 else tail_places  # up to sigma = 128, looking at all sizes is faster
-    rate = numerator << 2 * places
+    block_bits = 0 if numerator >= 1 << 37 else tail_places  # up to sigma = 128, looking at all sizes is faster
+    rate = numerator << 2 * block_bits
     blocks = math.isqrt((72 << RATE_BITS) // rate) + 1  # their weights are below exp(-72) < 2^-103 from there on
-    least, _ = weights_below(DiscreteGaussian(rate), _BITS)
-    least = least[:blocks] + [0] * (blocks - len(least))
-    most = [weight + 2 * (block + 2) ** 2 for block, weight in enumerate(least)]
-    if not places:
-        least[0], most[0] = least[0] // 2, most[0] // 2 + 1
-    scale = ((_LAST - blocks) << _BITS) // sum(most)
-    counts = tuple((scale * weight >> _BITS) + 1 for weight in most)
+    lower, _ = weights_below(DiscreteGaussian(rate), _BITS)
+    lower = lower[:blocks] + [0] * (blocks - len(lower))
+    upper = [weight + 2 * (block + 2) ** 2 for block, weight in enumerate(lower)]
+    if not block_bits:
+        lower[0], upper[0] = lower[0] // 2, upper[0] // 2 + 1
+    scale = ((_LAST - blocks) << _BITS) // sum(upper)
+    counts = tuple((scale * weight >> _BITS) + 1 for weight in upper)
     starts = [0, *accumulate(counts)]
-    chances = [(scale * weight << 128) // (count << _BITS) for weight, count in zip(least, counts, strict=True)]
+    chances = [(scale * weight << 128) // (count << _BITS) for weight, count in zip(lower, counts, strict=True)]
     words = [chance >> 64 for chance in chances], [chance & _ALL for chance in chances]
-    high, low = ([b - a & _ALL for a, b in zip([0, *each], [*each, 0], strict=True)] for each in words)
-    arrays = [np.array(each, np.uint64) for each in (starts, high, low)]
+    high, low = ([b - a & _ALL for a, b in zip([0, *column], [*column, 0], strict=True)] for column in words)
+    arrays = [np.array(values, np.uint64) for values in (starts, high, low)]
     for array in arrays:
         array.flags.writeable = False
-    return Candidates(counts, scale, places, tail_places, _needed(law, counts, scale, places), *arrays)
+    return Candidates(counts, scale, block_bits, tail_places, _needed(law, counts, scale, block_bits), *arrays)
 
 
-def _needed(law: DiscreteGaussian, counts: tuple[int, ...], scale: int, places: int) -> int:
+def _needed(law: DiscreteGaussian, counts: tuple[int, ...], scale: int, block_bits: int) -> int:
     """Return how many candidates there must be so that all are refused with a chance below 2^-65."""
-    if not places:  # refused are at most a unit for rounding in every block, and words without a block
+    if not block_bits:  # refused are at most a unit for rounding in every block, and words without a block
         refused = len(counts) + 1 + (1 << 63) - sum(counts)
         return math.ceil(65 / (63 - math.log2(refused)))
     # The weights add up to more than their integral, by Poisson's formula; a part in 2^30 is for rounding here.
-    mass = math.sqrt(math.pi * (1 << RATE_BITS) / (law.numerator or 1)) / 2 / (1 << places) * (1 - 2.0**-30)
+    mass = math.sqrt(math.pi * (1 << RATE_BITS) / (law.numerator or 1)) / 2 / (1 << block_bits) * (1 - 2.0**-30)
     return math.ceil(65 / -math.log2(1.0 - mass * (scale / 2**63)))
 
 
@@ -114,8 +114,8 @@ def settle(law: DiscreteGaussian, words: Iterable[int], more: Callable[[], int])
 
 
 def _candidates(words: Iterable[int], more: Callable[[], int]) -> Iterator[tuple[int, ...]]:
-    given = iter(words)
-    yield from zip(given, given, given, given, strict=True)
+    word_iter = iter(words)
+    yield from zip(word_iter, word_iter, word_iter, word_iter, strict=True)
     while True:
         yield more(), more(), more(), more()
 

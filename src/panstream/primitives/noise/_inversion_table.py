@@ -59,7 +59,7 @@ def draw_table(law: Law) -> _DrawTable | None:
     bounds = np.array(floors, np.uint64)
     digits = min(max(len(floors).bit_length() - 2, _LEAST_DIGITS), _MOST_DIGITS)
     words = _words_of_entries(digits)
-    first, last = (np.searchsorted(bounds, each).astype(np.int32) for each in words)
+    first, last = (np.searchsorted(bounds, edge_words).astype(np.int32) for edge_words in words)
     reach = int((last - first).max()) + 1
     guide = np.minimum(first, len(floors) - reach)  # no search leaves the table
     for array in (bounds, guide):
@@ -75,7 +75,9 @@ def _words_of_entries(digits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint6
     slack = np.where(edges < 2.0**52, 0.0, 4096.0)
     nearest, farthest = np.ceil(edges - slack)[:-1], np.ceil(edges + slack)[1:] - 1.0
     largest = (1 << _FIRST) - 1
-    last, first = ([largest + 1 - min(max(int(each), 1), largest + 1) for each in far] for far in (nearest, farthest))
+    last, first = (
+        [largest + 1 - min(max(int(distance), 1), largest + 1) for distance in far] for far in (nearest, farthest)
+    )
     return np.minimum(np.array(first, np.uint64), np.array(last, np.uint64)), np.array(last, np.uint64)
 
 
@@ -113,13 +115,13 @@ def _bounds(law: Law, bits: int) -> Iterator[tuple[int, int]]:
     weights, beyond = weights_below(law, bits + _GUARD)
     doubled = [weights[0], *(2 * weight for weight in weights[1:])]
     missing = [4 * (size + 2) ** 2 for size in range(len(weights))]
-    least = sum(doubled)
-    most = least + sum(missing) + 2 * beyond
-    assert one <= least  # the weight of 0 is 1
+    lower_total = sum(doubled)
+    upper_total = lower_total + sum(missing) + 2 * beyond
+    assert one <= lower_total  # the weight of 0 is 1
     low = high = 0
     for weight, error in zip(doubled, missing, strict=True):
         low, high = low + weight, high + weight + error
-        yield (low << bits) // most, min(-(-(high << bits) // least), (1 << bits) - 1)
+        yield (low << bits) // upper_total, min(-(-(high << bits) // lower_total), (1 << bits) - 1)
 
 
 def weights_below(law: Law, bits: int) -> tuple[list[int], int]:

@@ -44,14 +44,14 @@ def settle(law: DiscreteLaplace, words: Iterable[int], more: Callable[[], int]) 
 
     What is computed here on the way is not overwritten. It is called for less than one draw in 2^121.
     """
-    given, places = iter(words), _places(law)
+    word_iter, last_digit = iter(words), _places(law)
     noise = 0
     for sign in (1, -1):
-        for digit in range(places + 1):
-            first, second = next(given), next(given)
+        for digit in range(last_digit + 1):
+            first, second = next(word_iter), next(word_iter)
             while _toss(law, digit, first << 64 | second, more):
                 noise += sign << digit
-                if digit < places:
+                if digit < last_digit:
                     break
                 first, second = more(), more()
     return noise
@@ -65,10 +65,10 @@ def _toss(law: DiscreteLaplace, digit: int, drawn: int, more: Callable[[], int])
 
 
 def _places(law: DiscreteLaplace) -> int:
-    places, rate = 0, law.numerator or 0
-    while rate << places < 89 << LAPLACE_BITS:  # exp(-89) is below 2^-128
-        places += 1
-    return places
+    digits, rate = 0, law.numerator or 0
+    while rate << digits < 89 << LAPLACE_BITS:  # exp(-89) is below 2^-128
+        digits += 1
+    return digits
 
 
 def _chance(law: DiscreteLaplace, digit: int, bits: int) -> int:

@@ -74,40 +74,40 @@ def pick(weights: Sequence[int], rate: Fraction, below: Below) -> int:
         # Relative errors of single operations are below 10^-(digits + 59) and only add up.
         slack = Fraction(1, 10**digits)
         low, high = Fraction(drawn, 1 << bits), Fraction(drawn + 1, 1 << bits)
-        bounds = [Fraction(each) / Fraction(total) for each in sums[:-1]]
-        at = sum(low >= bound for bound in bounds)
-        clear = at == 0 or low >= bounds[at - 1] * (1 + slack)
-        if clear and (at == len(bounds) or high <= bounds[at] * (1 - slack)):
-            return at
+        bounds = [Fraction(partial_sum) / Fraction(total) for partial_sum in sums[:-1]]
+        index = sum(low >= bound for bound in bounds)
+        clear = index == 0 or low >= bounds[index - 1] * (1 + slack)
+        if clear and (index == len(bounds) or high <= bounds[index] * (1 - slack)):
+            return index
         digits *= 2
 
 
 def balanced_point(size: int, radius: int, below: Below) -> list[int]:
     """Return a uniform integer vector that sums to 0 with absolute values that sum to at most 2·radius."""
-    place = below(balls(size, radius))
+    rank = below(balls(size, radius))
     inside, outside = -1, radius  # balls(inside) <= place < balls(outside)
     while outside - inside > 1:
         middle = (inside + outside) // 2
-        inside, outside = (inside, middle) if balls(size, middle) > place else (middle, outside)
+        inside, outside = (inside, middle) if balls(size, middle) > rank else (middle, outside)
     if outside == 0:
         return [0] * size
-    place -= balls(size, inside)
+    rank -= balls(size, inside)
     negative = 0
-    while place >= 0:  # how many are below 0; the other parts of the vector follow uniformly
+    while rank >= 0:  # how many are below 0; the other parts of the vector follow uniformly
         negative += 1
-        place -= _vectors(size, outside, negative)
+        rank -= _vectors(size, outside, negative)
     order = list(range(size))
-    for at in range(negative):
-        other = at + below(size - at)
-        order[at], order[other] = order[other], order[at]
+    for index in range(negative):
+        other = index + below(size - index)
+        order[index], order[other] = order[other], order[index]
     point = [0] * size
     cuts = [0, *sorted(_subset(outside - 1, negative - 1, below)), outside]
-    for at, (low, high) in zip(order[:negative], itertools.pairwise(cuts), strict=True):
-        point[at] = low - high
+    for coordinate, (low, high) in zip(order[:negative], itertools.pairwise(cuts), strict=True):
+        point[coordinate] = low - high
     rest = size - negative
     cuts = [0, *sorted(_subset(outside + rest - 1, rest - 1, below)), outside + rest]
-    for at, (low, high) in zip(order[negative:], itertools.pairwise(cuts), strict=True):
-        point[at] = high - low - 1
+    for coordinate, (low, high) in zip(order[negative:], itertools.pairwise(cuts), strict=True):
+        point[coordinate] = high - low - 1
     return point
 
 

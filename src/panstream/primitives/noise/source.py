@@ -146,17 +146,19 @@ class Source:
 
         self._add_few(values, 4 * high.size, add, lambda words, more: settle(law, words, more))
 
-    def _add_few(self, values: Integers, each: int, add: _Add, settle: _Settle) -> None:
-        """Add noise that takes ``each`` words for an element; ``add`` leaves open what ``settle`` finishes."""
-        room = min(values.size, _SMALL_CHUNK // 8 // each)
-        words: NDArray[np.uint64] = self.scratch.array(room * each, np.uint64)
-        undecided: NDArray[np.int64] = self.scratch.array(room, np.int64)
-        for start in range(0, values.size, room):
-            piece = values[start : start + room]
-            self._fill(words[: piece.size * each].view(np.uint8))
-            for place in undecided[: add(piece, words, undecided)].tolist():
-                drawn = words[place * each : (place + 1) * each].tolist()
-                piece[place] += settle(drawn, lambda: int(self._words(1)[0]))
+    def _add_few(self, values: Integers, words_per_value: int, add: _Add, settle: _Settle) -> None:
+        """Add noise that takes ``words_per_value`` words for an element; ``add`` leaves open what ``settle``
+        finishes.
+        """
+        capacity = min(values.size, _SMALL_CHUNK // 8 // words_per_value)
+        words: NDArray[np.uint64] = self.scratch.array(capacity * words_per_value, np.uint64)
+        undecided: NDArray[np.int64] = self.scratch.array(capacity, np.int64)
+        for start in range(0, values.size, capacity):
+            piece = values[start : start + capacity]
+            self._fill(words[: piece.size * words_per_value].view(np.uint8))
+            for index in undecided[: add(piece, words, undecided)].tolist():
+                drawn = words[index * words_per_value : (index + 1) * words_per_value].tolist()
+                piece[index] += settle(drawn, lambda: int(self._words(1)[0]))
 
     def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Add noise that sums to 0, in place: P(x) proportional to exp(-kappa·|x|₁) among such integer vectors.
@@ -214,10 +216,10 @@ class Source:
             piece = flat[start : start + words.size]
             self._fill(words[: piece.size].view(np.uint8))
             count = add_from_table(piece, words, table.bounds, table.guide, table.digits, table.reach, undecided)
-            for place in undecided[:count].tolist():
-                first = int(words[place])
+            for index in undecided[:count].tolist():
+                first = int(words[index])
                 size = resolve(law, first >> 1, lambda: int(self._words(1)[0]))
-                piece[place] += -size if first & 1 else size
+                piece[index] += -size if first & 1 else size
         return True
 
     def _geometric_sum(self, count: int, law: DiscreteLaplace) -> int:
@@ -229,8 +231,8 @@ class Source:
         while count:
             draws.fill(0)
             Source.add_discrete_laplace(self, draws, law)
-            kept = draws[draws >= 0][:count]
-            total, count = total + int(kept.sum()), count - kept.size
+            accepted = draws[draws >= 0][:count]
+            total, count = total + int(accepted.sum()), count - accepted.size
         return total
 
     def _below(self, bound: int) -> int:
@@ -253,11 +255,11 @@ class Source:
         from panstream.primitives.noise._gaussian_rejection import WORDS, candidates_of, settle
 
         drawn = candidates_of(law)
-        curvature, places = np.uint64(law.numerator), np.uint64(drawn.places)
+        curvature, block_bits = np.uint64(law.numerator), np.uint64(drawn.places)
 
         def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
             return add_from_candidates(
-                piece, words, drawn.starts, drawn.high, drawn.low, curvature, places, drawn.number, undecided
+                piece, words, drawn.starts, drawn.high, drawn.low, curvature, block_bits, drawn.number, undecided
             )
 
         self._add_few(values, WORDS * drawn.number, add, lambda words, more: settle(law, words, more))
@@ -305,16 +307,18 @@ class Source:
         gaps *= np.uint64(preference.numerator)
         return gaps
 
-    def _refill(self, size: int, each: int, draw: Callable[[int, NDArray[np.uint64]], tuple[int, int]]) -> None:
+    def _refill(
+        self, size: int, words_per_outcome: int, draw: Callable[[int, NDArray[np.uint64]], tuple[int, int]]
+    ) -> None:
         """Call ``draw(complete, words)`` until ``size`` outcomes are complete; unused words go into the next call."""
-        done, kept = 0, self._words(0)
+        done, unused_words = 0, self._words(0)
         while done < size:
-            need = (size - done) * each + 32
-            words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + kept.size, np.uint64)
-            words[: kept.size] = kept
-            self._fill(words[kept.size :].view(np.uint8))
+            need = (size - done) * words_per_outcome + 32
+            words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + unused_words.size, np.uint64)
+            words[: unused_words.size] = unused_words
+            self._fill(words[unused_words.size :].view(np.uint8))
             done, used = draw(done, words)
-            kept = words[used:]
+            unused_words = words[used:]
 
     def _words(self, count: int) -> NDArray[np.uint64]:
         if count == 0:
@@ -349,7 +353,7 @@ class Source:
 @lru_cache(maxsize=64)
 def _digits_of(threshold: int) -> NDArray[np.uint64]:
     """Return the binary digits of a threshold, the highest first, each as a word of equal bits."""
-    digits = np.array([-(threshold >> place & 1) for place in range(COIN_BITS - 1, -1, -1)], np.int64).view(np.uint64)
+    digits = np.array([-(threshold >> bit & 1) for bit in range(COIN_BITS - 1, -1, -1)], np.int64).view(np.uint64)
     digits.flags.writeable = False
     return digits
 

@@ -41,13 +41,13 @@ _TYPES = {
 def _assets() -> dict[str, tuple[str, bytes]]:
     """Return every file of the page by the path it is served under, with its type. Nothing else is ever served."""
     static = Path(__file__).with_name("static")
-    found = {
-        f"/dashboard/{each.relative_to(static).as_posix()}": (_TYPES[each.suffix], each.read_bytes())
-        for each in static.rglob("*")
-        if each.is_file()
+    assets = {
+        f"/dashboard/{file.relative_to(static).as_posix()}": (_TYPES[file.suffix], file.read_bytes())
+        for file in static.rglob("*")
+        if file.is_file()
     }
-    found["/"] = found.pop("/dashboard/index.html")
-    return found
+    assets["/"] = assets.pop("/dashboard/index.html")
+    return assets
 
 
 def routes() -> list[Route]:
@@ -57,10 +57,10 @@ def routes() -> list[Route]:
 
 def asset(path: str, kind: str, body: bytes, headers: Mapping[str, str]) -> Route:
     """Return the route of a file that is kept in memory, and asked for again only if it changed."""
-    told = {**headers, "Content-Type": kind, "ETag": f'"{sha256(body).hexdigest()[:16]}"'}
+    response_headers = {**headers, "Content-Type": kind, "ETag": f'"{sha256(body).hexdigest()[:16]}"'}
 
     async def get(request: Request) -> Response:
-        known = told["ETag"] in request.headers.get("if-none-match", "")
-        return Response(b"" if known else body, 304 if known else 200, told)
+        is_cached = response_headers["ETag"] in request.headers.get("if-none-match", "")
+        return Response(b"" if is_cached else body, 304 if is_cached else 200, response_headers)
 
     return Route(path, get, methods=["GET"])

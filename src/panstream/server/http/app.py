@@ -126,7 +126,7 @@ class _Calls:
         token = request.state.token
 
         def opened(engine: Engine) -> list[dict[str, Any]]:
-            return [self._producer(engine, token, each.name) for each in engine.producers.all_of(token)]
+            return [self._producer(engine, token, producer.name) for producer in engine.producers.all_of(token)]
 
         return _json({"producers": await self._worker.call(opened)})
 
@@ -135,11 +135,11 @@ class _Calls:
         return _json(await self._worker.call(lambda engine: self._producer(engine, token, name)))
 
     async def open_producer(self, request: Request) -> Response:
-        token, name, most = request.state.token, request.path_params["name"], self._gate.limits.producers
+        token, name, max_producers = request.state.token, request.path_params["name"], self._gate.limits.producers
         self._service.check_running()
 
         def opened(engine: Any) -> dict[str, Any]:
-            engine.producers.open(token, name, most)
+            engine.producers.open(token, name, max_producers)
             return self._producer(engine, token, name)
 
         return _json(await self._worker.call(opened, durable=True))
@@ -167,18 +167,18 @@ class _Calls:
         name = request.path_params["name"]
 
         def draw(engine: Engine) -> tuple[list[Release], list[Future[Release]]]:
-            found = engine.draw(name)
-            return found, engine.spelling.of(found)
+            drawn = engine.draw(name)
+            return drawn, engine.spelling.of(drawn)
 
         def published(engine: Engine) -> list[Release]:
             engine.publish_names(wait=False)
-            return [engine.log.find(each) or each for each in drawn]
+            return [engine.log.find(release) or release for release in drawn]
 
         drawn, names = await self._worker.call(draw)
         if names:  # they are read beside the steps: rows are taken in meanwhile
             await asyncio.gather(*map(asyncio.wrap_future, names))
             drawn = await self._worker.call(published)
-        return _json({"releases": [release_json(each, self._service.config) for each in drawn]})
+        return _json({"releases": [release_json(release, self._service.config) for release in drawn]})
 
     async def counts(self, request: Request) -> Response:
         names, number = request.query_params.getlist("name"), request.query_params.get("number")
@@ -212,7 +212,7 @@ class _Calls:
             return Response(
                 releases_csv(releases, self._service.config), 200, {"cache-control": "no-store"}, "text/csv"
             )
-        past = [release_json(each, self._service.config) for each in releases]
+        past = [release_json(release, self._service.config) for release in releases]
         if listener is None:
             return _json({"releases": past})
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -229,9 +229,9 @@ class _Calls:
         copy = await _announcement(request, self._gate.limits.body_time)
         if copy is None:
             return await self.intrusions(request)
-        found, ledger = await self._worker.call(partial(self._announce, copy=copy))
+        outcome, ledger = await self._worker.call(partial(self._announce, copy=copy))
         self._service.listeners.publish("ledger", ledger)
-        return _json(found)
+        return _json(outcome)
 
     @staticmethod
     def _announce(engine: Any, copy: CopyTime) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -252,10 +252,10 @@ class _Calls:
 
 
 def _limit(request: Request) -> int:
-    given = request.query_params.get("limit", "1000")
-    if not (given.isascii() and given.isdecimal() and len(given) <= 5 and 1 <= int(given) <= 10_000):
+    text = request.query_params.get("limit", "1000")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= 10_000):
         raise Refusal("bad_request", "limit must be a whole number in 1..10000")
-    return int(given)
+    return int(text)
 
 
 async def _announcement(request: Request, seconds: float) -> CopyTime | None:
@@ -264,21 +264,21 @@ async def _announcement(request: Request, seconds: float) -> CopyTime | None:
         raise Refusal("unsupported_media_type", "Content-Type must be application/json")
     data = await receive_small(request, _LONGEST, seconds, "this body")
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
-        found = None
-    known = {"confirm": bool, "copied_at": str | None, "just_now": bool}
+        document = None
+    field_types = {"confirm": bool, "copied_at": str | None, "just_now": bool}
     if (
-        not isinstance(found, dict)
-        or not {"confirm"} <= set(found) <= set(known)
-        or not all(isinstance(value, known[name]) for name, value in found.items())
+        not isinstance(document, dict)
+        or not {"confirm"} <= set(document) <= set(field_types)
+        or not all(isinstance(value, field_types[name]) for name, value in document.items())
     ):
         raise Refusal(
             "bad_request",
             'the body must be {"confirm": true} or {"confirm": false}, with "copied_at" (a time) or "just_now": true',
         )
-    copy = CopyTime.parse("copied_at", found.get("copied_at"), just_now=found.get("just_now", False))
-    return copy if found["confirm"] else None
+    copy = CopyTime.parse("copied_at", document.get("copied_at"), just_now=document.get("just_now", False))
+    return copy if document["confirm"] else None
 
 
 def _queries(engine: Engine) -> dict[str, Any]:
@@ -310,7 +310,8 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "state_bytes": plan.state_bytes,
         "series": list(plan.series),
         "outputs": [
-            {"name": each.name, "aggregate": each.aggregate.value, "additive": each.additive} for each in plan.outputs
+            {"name": output.name, "aggregate": output.aggregate.value, "additive": output.additive}
+            for output in plan.outputs
         ],
         "releases": {"planned": plan.planned, "made": engine.made(query.name)},
         "every": query.every,

@@ -122,27 +122,27 @@ class Door:
             self._retry.cancel()
         for task in self._welcoming:
             task.cancel()
-        for place, outside in list(self._waiting.items()):
+        for client_key, outside in list(self._waiting.items()):
             for connection in list(outside):
-                self._turn_away(connection, place)
+                self._turn_away(connection, client_key)
         for guest in [guest for guest in self._guests if guest.deadline is not None]:
             self._send_away(guest)
 
     def admit(self, connection: socket.socket, address: Any) -> Guest | None:
         """Let a connection in, if need be in the place of an idle one; None if there is no room."""
-        place = self._place_of(address)
-        crowded = self._open[place] >= self._limits.address_connections
+        client_key = self._place_of(address)
+        crowded = self._open[client_key] >= self._limits.address_connections
         full = crowded or len(self._guests) >= self.most
-        if crowded and not self._may_replace(place):
+        if crowded and not self._may_replace(client_key):
             return None
-        if full and not self._make_room(place, within=crowded):
+        if full and not self._make_room(client_key, within=crowded):
             return None
-        return self._enter(connection, place)
+        return self._enter(connection, client_key)
 
-    def _enter(self, connection: socket.socket, place: int, *, spoke: bool = False) -> Guest:
-        guest = Guest(self, connection, place, spoke=spoke)
+    def _enter(self, connection: socket.socket, client_key: int, *, spoke: bool = False) -> Guest:
+        guest = Guest(self, connection, client_key, spoke=spoke)
         self._guests.add(guest)
-        self._open[place] += 1
+        self._open[client_key] += 1
         self._count(guest, 1)
         self.rest(guest)
         return guest
@@ -175,26 +175,26 @@ class Door:
             self._next_from_outside()
 
     def _forget(self, guest: Guest) -> bool:
-        if known := guest in self._guests:
+        if is_open := guest in self._guests:
             self.wake(guest)
             self._count(guest, -1)
             self._guests.discard(guest)
             self._open[guest.place] -= 1
-            place, guest.place = guest.place, 0
-            if not self._open[place]:
-                self._replaced.pop(place, None)
-                self._allowances.pop(place, None)
-        return known
+            client_key, guest.place = guest.place, 0
+            if not self._open[client_key]:
+                self._replaced.pop(client_key, None)
+                self._allowances.pop(client_key, None)
+        return is_open
 
-    def _make_room(self, place: int, *, within: bool) -> bool:
+    def _make_room(self, client_key: int, *, within: bool) -> bool:
         """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
-        young, least = self._clock() - _YOUNG, self._held.get(place, 0)
+        young, min_held = self._clock() - _YOUNG, self._held.get(client_key, 0)
         for crowds, latest in ((self._silent, math.inf), (self._idle, young)):
             for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
-                if not within and self._held[key] < least:
+                if not within and self._held[key] < min_held:
                     break
                 for guest in crowds[key]:
-                    if guest.since <= latest and (guest.place == place or not within):
+                    if guest.since <= latest and (guest.place == client_key or not within):
                         self._send_away(guest)
                         return True
         return False
@@ -222,8 +222,8 @@ class Door:
             packed = socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
         except OSError:
             return 0
-        own = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
-        return int.from_bytes(hashlib.blake2b(own, digest_size=2, key=self._key).digest())
+        prefix = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
+        return int.from_bytes(hashlib.blake2b(prefix, digest_size=2, key=self._key).digest())
 
     def _accept(self) -> None:
         """Let in who has come. It is called again at once if there are more: others have their turn between."""
@@ -262,12 +262,12 @@ class Door:
         if guest is not None:
             self._let_in(guest)
             return
-        place = self._place_of(address)
+        client_key = self._place_of(address)
         loop = asyncio.get_running_loop()
-        patience = loop.call_later(self._limits.handshake_time, self._turn_away, connection, place)
-        self._waiting.setdefault(place, {})[connection] = patience
+        patience = loop.call_later(self._limits.handshake_time, self._turn_away, connection, client_key)
+        self._waiting.setdefault(client_key, {})[connection] = patience
         if sum(map(len, self._waiting.values())) > self._most_waiting:
-            crowd = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            crowd = max(self._waiting, key=lambda client: len(self._waiting[client]))
             self._turn_away(next(iter(self._waiting[crowd])), crowd)
         if self._retry is None and self._waiting:
             self._retry = loop.call_later(_RETRY, self._let_in_speaking)
@@ -275,27 +275,27 @@ class Door:
     def _let_in_speaking(self) -> None:
         """Let in those that wait and have sent something, as far as idle ones can make room."""
         self._retry = None
-        for place in sorted(self._waiting, key=self._open.__getitem__):
-            for connection in readable(reversed(self._waiting[place])):
-                if not self._replace_idle(place):
+        for client_key in sorted(self._waiting, key=self._open.__getitem__):
+            for connection in readable(reversed(self._waiting[client_key])):
+                if not self._replace_idle(client_key):
                     break
-                self._take_from_outside(connection, place)
-                self._let_in(self._enter(connection, place, spoke=True))
+                self._take_from_outside(connection, client_key)
+                self._let_in(self._enter(connection, client_key, spoke=True))
         if self._waiting:
             self._retry = asyncio.get_running_loop().call_later(_RETRY, self._let_in_speaking)
 
-    def _replace_idle(self, place: int) -> bool:
+    def _replace_idle(self, client_key: int) -> bool:
         """Make room for a connection of an address that has sent something; False if that has to wait."""
-        crowded = bool(self._open[place] >= self._limits.address_connections)
+        crowded = bool(self._open[client_key] >= self._limits.address_connections)
         if not crowded and len(self._guests) < self.most:
             return True
         now = self._clock()
-        allowance, since = self._allowances.get(place, (_SPEAKING, now))
+        allowance, since = self._allowances.get(client_key, (_SPEAKING, now))
         allowance = min(_SPEAKING, allowance + _SPEAKING * (now - since))
-        self._allowances[place] = allowance, now
-        if allowance < 1.0 or not self._make_room(place, within=crowded):
+        self._allowances[client_key] = allowance, now
+        if allowance < 1.0 or not self._make_room(client_key, within=crowded):
             return False
-        self._allowances[place] = allowance - 1.0, now
+        self._allowances[client_key] = allowance - 1.0, now
         return True
 
     def _tell_no_room(self) -> None:
@@ -303,30 +303,34 @@ class Door:
             self._told_no_room = True
             print("panstream: the system has no room for further connections (open files, memory)", file=sys.stderr)
 
-    def _turn_away(self, connection: socket.socket, place: int) -> None:
-        self._take_from_outside(connection, place)
+    def _turn_away(self, connection: socket.socket, client_key: int) -> None:
+        self._take_from_outside(connection, client_key)
         if self._tls is None:
             with contextlib.suppress(OSError):
                 connection.send(_FULL)
         connection.close()
 
-    def _take_from_outside(self, connection: socket.socket, place: int) -> None:
-        self._waiting[place].pop(connection).cancel()
-        if not self._waiting[place]:
-            del self._waiting[place]
+    def _take_from_outside(self, connection: socket.socket, client_key: int) -> None:
+        self._waiting[client_key].pop(connection).cancel()
+        if not self._waiting[client_key]:
+            del self._waiting[client_key]
 
     def _next_from_outside(self) -> None:
         """Let in one of those that wait: from the address that has the fewest connections, who waits longest."""
-        place = min(self._waiting, key=self._open.__getitem__, default=-1)
-        if place >= 0 and self._open[place] < self._limits.address_connections and len(self._guests) < self.most:
-            connection = next(iter(self._waiting[place]))
-            self._take_from_outside(connection, place)
-            self._let_in(self._enter(connection, place))
+        client_key = min(self._waiting, key=self._open.__getitem__, default=-1)
+        if (
+            client_key >= 0
+            and self._open[client_key] < self._limits.address_connections
+            and len(self._guests) < self.most
+        ):
+            connection = next(iter(self._waiting[client_key]))
+            self._take_from_outside(connection, client_key)
+            self._let_in(self._enter(connection, client_key))
 
-    def _may_replace(self, place: int) -> bool:
+    def _may_replace(self, client_key: int) -> bool:
         """Return whether an address may have another of its connections replaced in this second."""
         now = self._clock()
-        since = self._replaced.setdefault(place, [now, 0])
+        since = self._replaced.setdefault(client_key, [now, 0])
         if now >= since[0] + 1.0:
             since[:] = [now, 0]
         since[1] += 1

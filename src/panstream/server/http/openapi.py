@@ -60,10 +60,10 @@ def _operation(
     common = ("bad_request", "request_timeout", "too_large", "misdirected", "rate_limited", "header_too_large")
     guarded = () if scope is None else ("unauthorized", "forbidden")
     for code in (*common, *guarded, *refusals, "internal", "unavailable"):
-        status, said = str(CODES[code][0]), CODES[code][1]
+        status, description = str(CODES[code][0]), CODES[code][1]
         if status in responses:
-            said = f"{responses[status]['description']} {said}"
-        responses[status] = {"description": said, "content": _json("Error")}
+            description = f"{responses[status]['description']} {description}"
+        responses[status] = {"description": description, "content": _json("Error")}
     return {
         "operationId": name,
         "summary": summary,
@@ -74,8 +74,8 @@ def _operation(
     }
 
 
-def _parameter(place: str, name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": text}
+def _parameter(location: str, name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"name": name, "in": location, "required": location == "path", "schema": schema, "description": text}
 
 
 def _paths() -> dict[str, Any]:

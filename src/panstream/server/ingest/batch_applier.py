@@ -37,8 +37,8 @@ class Applier:
         """Give up what the selection holds."""
         self._select.__exit__(None, None, None)
 
-    def apply(self, jobs: Sequence[Job], before: Sequence[Job]) -> None:
-        """Apply some bodies, in order; ``before`` are those applied since the last commit.
+    def apply(self, jobs: Sequence[Job], previous_jobs: Sequence[Job]) -> None:
+        """Apply some bodies, in order; ``previous_jobs`` are those applied since the last commit.
 
         A body of a producer whose batch before it was not applied is left as it is, without a result or a refusal.
         Whatever is wrong with one of them, the others are applied: if the engine broke half-way through it, all are
@@ -53,11 +53,11 @@ class Applier:
                     if not self.engine.broken and job.refusal is None:
                         self._alone(job, batch)
             if self.engine.broken and self.engine.joins:
-                self._again([*before, *jobs])
+                self._again([*previous_jobs, *jobs])
                 return
             if self.engine.broken:  # a cluster's shards may have some of it already
                 self.failed = True
-                give_up(before)
+                give_up(previous_jobs)
         if self.failed:
             give_up(jobs)
 
@@ -91,15 +91,15 @@ class Applier:
         new: dict[str, int] = {}
         fresh: Work = []
         for job, batch in work:
-            place, sequence = self._place(job), job.sequence
-            last = sequence - 1 if place is None else new.get(place, self._last(place))
+            producer_key, sequence = self._place(job), job.sequence
+            last = sequence - 1 if producer_key is None else new.get(producer_key, self._last(producer_key))
             if job.refusal is not None or sequence > last + 1:
                 continue
             if sequence <= last:
                 job.result = Outcome(applied=Applied(new=False), rows=len(batch))
             else:
                 fresh.append((job, batch))
-                new |= {} if place is None else {place: sequence}
+                new |= {} if producer_key is None else {producer_key: sequence}
         joined: Rows | None = None
         try:
             if fresh:
@@ -125,16 +125,16 @@ class Applier:
             job.refusal = Refusal(error.code, str(error))
         return None
 
-    def _last(self, place: str) -> int:
+    def _last(self, producer_key: str) -> int:
         """Return the number of the last batch that was applied of a producer, 0 before the first."""
-        return max(0, self.engine.last_sequence(place))
+        return max(0, self.engine.last_sequence(producer_key))
 
     def _alone(self, job: Job, batch: Rows) -> None:
         try:
-            place = self._place(job)
-            if job.refusal is None and (place is None or job.sequence <= self._last(place) + 1):
+            producer_key = self._place(job)
+            if job.refusal is None and (producer_key is None or job.sequence <= self._last(producer_key) + 1):
                 rows = self._select(batch)
-                rows.producer, rows.sequence = place, job.sequence
+                rows.producer, rows.sequence = producer_key, job.sequence
                 job.result = Outcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
         except PanstreamError as error:
             job.refusal = Refusal("bad_body", str(error))
@@ -162,8 +162,8 @@ def _joinable(batches: Sequence[Rows]) -> int:
 def _join(batches: Sequence[Rows]) -> Rows:
     """Return one batch with a copy of the rows of all, to be wiped like any other."""
     columns = [
-        pa.concat_arrays([batch.columns.column(place) for batch in batches])
-        for place in range(batches[0].columns.num_columns)
+        pa.concat_arrays([batch.columns.column(index) for batch in batches])
+        for index in range(batches[0].columns.num_columns)
     ]
     joined = pa.RecordBatch.from_arrays(columns, schema=batches[0].columns.schema)
     return Rows(columns=joined, codes=np.concatenate([batch.codes for batch in batches]))
@@ -184,6 +184,6 @@ def _split(applied: Applied, batches: Sequence[Rows]) -> Iterator[Applied]:
         start = stop - len(batch)
         first = (batch.first_row or 0) - start
         skipped, late = (
-            places[slice(*np.searchsorted(places, [start, stop]))] + first for places in (applied.skipped, applied.late)
+            rows[slice(*np.searchsorted(rows, [start, stop]))] + first for rows in (applied.skipped, applied.late)
         )
         yield Applied(new=True, skipped=skipped, late=late)

@@ -44,7 +44,7 @@ class ReorderBuffer:
     @property
     def seconds_left(self) -> float:
         """Return the seconds until a batch has waited too long; infinity if none waits."""
-        deadlines = (each.deadline for batches in self._waiting.values() for each in batches.values())
+        deadlines = (batch.deadline for batches in self._waiting.values() for batch in batches.values())
         first = min(deadlines, default=math.inf)
         return 0.0 if self._stopping and self._waiting else max(0.0, first - self._clock())
 
@@ -103,8 +103,8 @@ class ReorderBuffer:
             yield earlier
         batches[job.sequence] = _Waiting(job, self._clock() + self._limits.order_time)
         while self._exceeds_bounds(sender.token):
-            held = [each for each in self._waiting if each.token == sender.token]
-            farthest = max(held, key=lambda each: max(self._waiting[each]) - reached[each])
+            held = [producer for producer in self._waiting if producer.token == sender.token]
+            farthest = max(held, key=lambda producer: max(self._waiting[producer]) - reached[producer])
             refused = self._take(farthest, max(self._waiting[farthest]))
             refused.refusal = Refusal(
                 "rate_limited", "too many batches wait for earlier ones of their producers; try again", retry_after=1
@@ -115,7 +115,7 @@ class ReorderBuffer:
         """Return whether a token's batches hold too many requests, or more than half of what others leave."""
         count = size = others = 0
         for sender, batches in self._waiting.items():
-            held = sum(each.job.body.reserved for each in batches.values() if each.job.body is not None)
+            held = sum(batch.job.body.reserved for batch in batches.values() if batch.job.body is not None)
             if sender.token == token:
                 count += len(batches)
                 size += held

@@ -39,9 +39,9 @@ class _Buffers:
         """Return zeros: ``size`` bytes or more."""
         capacity = -(-size // _STEP) * _STEP
         with self._lock:
-            if found := self._free.get(capacity):
+            if free_buffers := self._free.get(capacity):
                 self._kept -= capacity
-                return found.pop()
+                return free_buffers.pop()
         return bytearray(capacity)
 
     def give_back(self, data: bytearray) -> None:

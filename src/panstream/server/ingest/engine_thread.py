@@ -198,10 +198,10 @@ class Worker:
         """Return a job and what waits behind it, as far as it is applied as one: bodies and calls."""
         bodies: list[Job] = []
         calls: list[Job] = []
-        found = job
-        while found is not None:
-            (calls if found.body is None else bodies).append(found)
-            found = self._next(0.0) if len(bodies) < _JOINED else None
+        next_job = job
+        while next_job is not None:
+            (calls if next_job.body is None else bodies).append(next_job)
+            next_job = self._next(0.0) if len(bodies) < _JOINED else None
         return bodies, calls
 
     def _next(self, wait: float) -> Job | None:
@@ -240,14 +240,14 @@ class Worker:
 
     def _do(self, calls: list[Job]) -> None:
         """Answer calls, or have them wait for the commit; what waited has it, if one of them made one."""
-        before = self.engine.committed
+        committed_before = self.engine.committed
         for call in calls:
             self._call(call)
             if call.durable and call.refusal is None:
                 self._held.append(call)
             else:
                 self._answer([call])
-        if self._held and (self._applier.failed or self.engine.committed is not before):
+        if self._held and (self._applier.failed or self.engine.committed is not committed_before):
             jobs, self._held = self._held, []
             if self._applier.failed:
                 give_up(jobs)
@@ -323,10 +323,10 @@ class Worker:
     def _part(self) -> None:
         """Tell everybody who waits; what a parser still reads is overwritten by its thread."""
         with self._lock:
-            left = list(self._open)
-        self._dismiss([job for job in left if job.stage is Stage.READY])
-        give_up(left, _ENDED, None)
-        self._tell(left)
+            open_jobs = list(self._open)
+        self._dismiss([job for job in open_jobs if job.stage is Stage.READY])
+        give_up(open_jobs, _ENDED, None)
+        self._tell(open_jobs)
 
     def _dismiss(self, jobs: list[Job]) -> None:
         """Tell senders that the engine is gone, whatever else fails."""

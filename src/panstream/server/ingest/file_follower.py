@@ -36,7 +36,7 @@ class Follower:
     def __init__(
         self, config: Config, inputs: Sequence[str], worker: Worker, failed: Callable[[], None], format: str | None
     ) -> None:
-        if any("://" in given for given in inputs):
+        if any("://" in path for path in inputs):
             raise InvalidParameter("only files and standard input can be followed by a server; use panstream run")
         self._piped = "-" in inputs
         self._open: Callable[[], Feed] = partial(feed_of, config, inputs, follow=not self._piped, format=format)
@@ -114,8 +114,8 @@ class Follower:
         assert self._loop is not None
         while not self._stopped.is_set():
             try:
-                found: _T = asyncio.run_coroutine_threadsafe(self._worker.call(work), self._loop).result()
-                return found
+                result: _T = asyncio.run_coroutine_threadsafe(self._worker.call(work), self._loop).result()
+                return result
             except Refusal as refusal:
                 if refusal.code != "unavailable":
                     raise PanstreamError(f"rows of a followed file could not be taken: {refusal}") from None

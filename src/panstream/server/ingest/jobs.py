@@ -145,10 +145,10 @@ class FastPath:
 
         Its place is held and its body's memory reserved.
         """
-        found = read_head(data, 0, size, self.first)
-        if found is None:
+        head = read_head(data, 0, size, self.first)
+        if head is None:
             return None
-        headers, begin = found
+        headers, begin = head
         try:
             grant = self._access.check(headers, "ingest")
             self._check()

@@ -158,15 +158,15 @@ async def receive(request: Request, gate: Gate, token: str) -> Body:
     return body
 
 
-async def receive_small(request: Request, most: int, seconds: float, name: str) -> bytes:
+async def receive_small(request: Request, max_bytes: int, seconds: float, name: str) -> bytes:
     """Return a body of few bytes that comes in time."""
     data, slow = b"", False
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 data += chunk
-                if len(data) > most:
-                    raise Refusal("too_large", f"{name} may have {most:,} bytes")
+                if len(data) > max_bytes:
+                    raise Refusal("too_large", f"{name} may have {max_bytes:,} bytes")
     except TimeoutError:
         slow = True
     if slow:
@@ -278,8 +278,8 @@ def _lengths(words: Any) -> Any:
         return compute.binary_length(words)
     stop = words.offset + len(words)
     views = np.frombuffer(words.buffers()[1] or b"", np.int32, 4 * stop).reshape(-1, 4)[words.offset :, 0]
-    known = np.where(truth_of(words.is_valid()), views, 0)  # of a word that is missing, the view may say anything
-    return pa.Array.from_buffers(pa.int32(), len(known), [None, pa.py_buffer(known.astype(np.int32))])
+    valid_views = np.where(truth_of(words.is_valid()), views, 0)  # of a word that is missing, the view may say anything
+    return pa.Array.from_buffers(pa.int32(), len(valid_views), [None, pa.py_buffer(valid_views.astype(np.int32))])
 
 
 def _unpack(body: Body) -> None:
@@ -294,8 +294,8 @@ def _unpack(body: Body) -> None:
         body.make_room(min(4 * packed.size, limit))
         while True:
             body.make_room(min(body.size + (1 << 20), limit + 1))
-            with memoryview(body.data) as room:
-                count = int(stream.readinto(room[body.size : len(body.data) - SPARE_BYTES]))
+            with memoryview(body.data) as buffer:
+                count = int(stream.readinto(buffer[body.size : len(body.data) - SPARE_BYTES]))
             if not count:
                 break
             body.size += count

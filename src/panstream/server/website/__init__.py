@@ -81,8 +81,8 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         page = _PAGE.match(request.headers.get("referer", ""))  # urlsplit would remember it
         if page is None or not beacons.is_declared(page[1].lower()):
             raise Refusal("forbidden", _NO_ORIGIN)
-        given = request.query_params
-        seen = {"url": given.get("u") or page[2] or "/", "referrer": given.get("r", ""), "event": "view"}
+        parameters = request.query_params
+        seen = {"url": parameters.get("u") or page[2] or "/", "referrer": parameters.get("r", ""), "event": "view"}
         beacons.take(request.headers, json.dumps(seen).encode()[:LONGEST], _peer(request))
         return Response(_GIF, 200, {"Cache-Control": "no-store"}, "image/gif")
 
@@ -139,11 +139,12 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
     deltas = [plan for plan in plans if plan.claim.delta]
     if deltas:
         names = ", ".join(plan.config.name for plan in deltas)
-        most = max(plan.loss_exceeds() for plan in deltas)
+        max_delta = max(plan.loss_exceeds() for plan in deltas)
         limits.insert(
             1,
             f"In lists found by name ({names}), the odds stay within the factor with a probability of 1 - "
-            f"{rounded_up(most)} for each, not always; and only if the moment of the copy does not depend on earlier "
+            f"{rounded_up(max_delta)} for each, not always; and only if the moment of the copy does not depend on "
+            "earlier "
             "answers.",
         )
     sections = [
@@ -155,19 +156,19 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
     if web.source == "beacon":
         sections.append(("If you would rather not be counted", f"<p>{_OUT}</p>"))
     body = "".join(f"<section><h2>{title}</h2>{part}</section>" for title, part in sections)
-    made = (
+    text = (
         f"Made by panstream {__version__} from what this counter is configured to do. It says what the program "
         "promises, and is not legal advice."
     )
-    return PAGE.format(stream=html_text(web.site), made=html_text(made), body=body)
+    return PAGE.format(stream=html_text(web.site), made=html_text(text), body=body)
 
 
 def _copied(plans: Sequence[QueryPlan], step: float) -> str:
     if plans[0].claim.intrusions.machines > 1:
         epoch = f"one step (usually about {say_duration(step)})"
         return f"copies one of the two machines at a time, as often as she likes but never both within {epoch}"
-    places = "memory and disk" if all("disk" in plan.claim.locations for plan in plans) else "memory"
-    return f"copies the {places} of the counter once"
+    locations = "memory and disk" if all("disk" in plan.claim.locations for plan in plans) else "memory"
+    return f"copies the {locations} of the counter once"
 
 
 def _not_covered(copies: Intrusions) -> str:

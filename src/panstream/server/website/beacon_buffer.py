@@ -64,10 +64,10 @@ class Beacons:
 
         None if it is not whole, unusual, or to be refused: then it goes the general way.
         """
-        found = read_head(data, start, min(stop, start + self._gate.limits.head), self._first)
-        if found is None:
+        head = read_head(data, start, min(stop, start + self._gate.limits.head), self._first)
+        if head is None:
             return None
-        headers, begin = found
+        headers, begin = head
         end = begin + int(headers["content-length"])
         answer = self._answers.get(headers.get("origin", ""))
         if answer is None or end > stop or end - begin > LONGEST:
@@ -104,8 +104,8 @@ class Beacons:
         address = peer.removeprefix(_MAPPED)
         if not self._proxies or not _is_in(address, self._proxies):
             return address
-        for each in reversed(headers.get("x-forwarded-for", "")[-_FORWARDED:].split(",")):
-            text = each.strip().removeprefix(_MAPPED)
+        for candidate in reversed(headers.get("x-forwarded-for", "")[-_FORWARDED:].split(",")):
+            text = candidate.strip().removeprefix(_MAPPED)
             try:
                 ipaddress.ip_address(text)
             except ValueError:
@@ -138,6 +138,6 @@ def _line(text: str) -> str:
 
 def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
     with contextlib.suppress(ValueError):
-        found = ipaddress.ip_address(address)
-        return any(found in network for network in networks)
+        parsed = ipaddress.ip_address(address)
+        return any(parsed in network for network in networks)
     return False

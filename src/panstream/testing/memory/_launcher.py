@@ -101,12 +101,12 @@ class Report:
         ]
         if self.found:
             lines += ["", f"  {'encoding':<10}  {'needles':>9}  {'copies':>9}  where"]
-            places: dict[tuple[str, str], list[int]] = defaultdict(list)
-            for each in self.found:
-                places[each.encoding, each.where].append(each.count)
+            copy_counts: dict[tuple[str, str], list[int]] = defaultdict(list)
+            for occurrence in self.found:
+                copy_counts[occurrence.encoding, occurrence.where].append(occurrence.count)
             lines += [
                 f"  {encoding:<10}  {len(counts):>9,}  {sum(counts):>9,}  {where}"
-                for (encoding, where), counts in sorted(places.items())
+                for (encoding, where), counts in sorted(copy_counts.items())
             ]
         return "\n".join(lines)
 
@@ -134,7 +134,11 @@ class Scan:
     @classmethod
     def from_json(cls, text: str) -> Scan:
         """Return the scan that was written."""
-        return cls(**json.loads(text, object_hook=lambda each: bytes.fromhex(each["hex"]) if "hex" in each else each))
+        return cls(
+            **json.loads(
+                text, object_hook=lambda mapping: bytes.fromhex(mapping["hex"]) if "hex" in mapping else mapping
+            )
+        )
 
 
 def scan(
@@ -187,7 +191,7 @@ def scan(
     result = _run(order, timeout)
     if "error" in result:
         raise _ERRORS.get(result["error"], PanstreamError)(result["message"])
-    found = tuple(
+    occurrences = tuple(
         Occurrence(needle=needle, encoding=order.encodings[encoding], where=where, count=count, first=first)
         for needle, encoding, where, count, first in result.pop("found")
     )
@@ -196,8 +200,8 @@ def scan(
         stopped=stop and pid is not None,
         needles=len(order.needles),
         decoys=len(order.decoys),
-        found=found,
-        found_needles=len({each.needle for each in found}),
+        found=occurrences,
+        found_needles=len({occurrence.needle for occurrence in occurrences}),
         **result,
     )
 

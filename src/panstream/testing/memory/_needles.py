@@ -36,9 +36,9 @@ def make_needles(
     if kind not in ("string", "bytes", "int"):
         raise InvalidParameter(f"kind must be 'string', 'bytes' or 'int', got kind={kind!r}")
     size = (8 if kind == "int" else 16) if size is None else size
-    least, most = (7, 8) if kind == "int" else (6, LONGEST // 2)
-    if not least <= size <= most:
-        raise InvalidParameter(f"size must be in {least}..{most} for kind={kind!r}, got size={size}")
+    min_size, max_size = (7, 8) if kind == "int" else (6, LONGEST // 2)
+    if not min_size <= size <= max_size:
+        raise InvalidParameter(f"size must be in {min_size}..{max_size} for kind={kind!r}, got size={size}")
     entropy: NDArray[np.uint8] = np.empty((n, size), np.uint8)
     system_entropy(entropy.reshape(-1))
     rows = [row.tobytes() for row in entropy]

@@ -150,12 +150,12 @@ class Target:
                 lines = file.read().splitlines()
             except ProcessLookupError:
                 raise self._gone() from None
-        found = [match.groups() for line in lines if (match := _LINE.fullmatch(line))]
-        if not found:
+        entries = [match.groups() for line in lines if (match := _LINE.fullmatch(line))]
+        if not entries:
             raise self._gone()
         mappings = [
             _Mapping(start=int(start, 16), end=int(end, 16), permissions=permissions, path=path)
-            for start, end, permissions, path in found
+            for start, end, permissions, path in entries
         ]
         self.secret_bytes = sum(mapping.end - mapping.start for mapping in mappings if mapping.secret)
         return [mapping for mapping in mappings if not (mapping.foreign or mapping.secret)]
@@ -188,17 +188,17 @@ class Target:
         """Fill ``piece`` from ``address`` on; a page that cannot be read becomes zeros, and is counted if it exists."""
         done = 0
         while done < len(piece):
-            at = address + done
+            next_address = address + done
             try:
-                got = os.preadv(self._memory, [piece[done:]], at)
+                got = os.preadv(self._memory, [piece[done:]], next_address)
             except OSError:
                 got = -1
             if got == 0:
                 raise self._gone()
             if got < 0:
-                got = min(len(piece) - done, at // _PAGE * _PAGE + _PAGE - at)
+                got = min(len(piece) - done, next_address // _PAGE * _PAGE + _PAGE - next_address)
                 piece[done : done + got] = bytes(got)
-                if self._touched(at, at + 1, False).any():
+                if self._touched(next_address, next_address + 1, False).any():
                     self.unread_bytes += got
             done += got
 

@@ -49,13 +49,13 @@ class Searcher:
         """Add every form of the given needles; one of them must exist for each."""
         numbers = {encoding: number for number, encoding in enumerate(encodings)}
         for owner, needle in owners:
-            before = len(self)
+            previous_count = len(self)
             for encoding, pattern in forms(needle, encodings):
                 self._blob += pattern
                 self._starts.append(len(self._blob))
                 self._owner.append(owner)
                 self._encoding.append(numbers[encoding])
-            if len(self) == before:
+            if len(self) == previous_count:
                 kind = type(needle).__name__
                 raise InvalidParameter(f"encodings must apply to every needle, got none for one of type {kind}")
 
@@ -100,8 +100,8 @@ class Searcher:
         self._matches = np.zeros(_MATCHES, np.int64), np.zeros(_MATCHES, np.int32)
         search(self._buffer, 0, 0, 0, self._index, *self._matches)
 
-    def sweep(self, begin: int, end: int, read: Callable[[int, memoryview], None], found: Found) -> None:
-        """Search ``[begin, end)``; ``read`` fills a piece from its address, ``found`` takes addresses and patterns.
+    def sweep(self, begin: int, end: int, read: Callable[[int, memoryview], None], on_match: Found) -> None:
+        """Search ``[begin, end)``; ``read`` fills a piece from its address, ``on_match`` takes addresses and patterns.
 
         Pieces overlap so that a match at a border is found once.
         """
@@ -109,11 +109,11 @@ class Searcher:
         for start in range(begin, end, self._chunk):
             size = min(end - start, self._chunk + self.longest - 1)
             read(start, self._buffer.data[:size])
-            at, stop = 0, min(size, self._chunk)
-            while at < stop:
-                at, matches = search(self._buffer, size, at, stop, self._index, positions, patterns)
+            pos, stop = 0, min(size, self._chunk)
+            while pos < stop:
+                pos, matches = search(self._buffer, size, pos, stop, self._index, positions, patterns)
                 if matches:
-                    found(positions[:matches] + start, patterns[:matches])
+                    on_match(positions[:matches] + start, patterns[:matches])
 
 
 class _Result:
@@ -124,12 +124,14 @@ class _Result:
         self.counts = dict.fromkeys(("scanned_bytes", "regions", "files", "unread_bytes", "secret_bytes"), 0)
         self.cells: dict[tuple[int, int, str], list[int]] = {}
 
-    def sweep(self, start: int, end: int, read: Callable[[int, memoryview], None], place: Callable[[int], str]) -> None:
-        """Search a range and count what is found; ``place`` names an address."""
+    def sweep(
+        self, start: int, end: int, read: Callable[[int, memoryview], None], label_of: Callable[[int], str]
+    ) -> None:
+        """Search a range and count what is found; ``label_of`` names an address."""
 
         def found(addresses: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
             for address, pattern in zip(addresses.tolist(), patterns.tolist(), strict=True):
-                cell = self.cells.setdefault((*self.searcher.told(pattern), place(address)), [0, address])
+                cell = self.cells.setdefault((*self.searcher.told(pattern), label_of(address)), [0, address])
                 cell[0] += 1
                 cell[1] = min(cell[1], address)
 
@@ -172,11 +174,11 @@ def _sweep_memory(target: Target, read_only: bool, result: _Result) -> None:
 
     def ranges() -> Iterator[tuple[int, int]]:
         for mapping in mappings:
-            before = result.counts["scanned_bytes"]
+            previous_bytes = result.counts["scanned_bytes"]
             for start, end in target.ranges(mapping, result.searcher.longest, read_only=read_only):
                 result.counts["scanned_bytes"] += end - start
                 yield start, end
-            result.counts["regions"] += result.counts["scanned_bytes"] > before
+            result.counts["regions"] += result.counts["scanned_bytes"] > previous_bytes
 
     # Neighbours are read as one, since a value may lie across the border of two mappings.
     for start, end in joined(ranges()):
@@ -193,8 +195,8 @@ def _sweep_files(paths: Sequence[str], result: _Result) -> None:
             result.counts["unread_bytes"] += max(1, os.lstat(path).st_size)
             continue
         try:
-            size, place = os.fstat(descriptor).st_size, f"file:{path}"
-            result.sweep(0, size, _reader(descriptor), lambda offset, place=place: place)  # type: ignore[misc]
+            size, label = os.fstat(descriptor).st_size, f"file:{path}"
+            result.sweep(0, size, _reader(descriptor), lambda offset, label=label: label)  # type: ignore[misc]
             result.counts["scanned_bytes"] += size
             result.counts["files"] += 1
         finally:

@@ -25,7 +25,7 @@ ROOMS = (
 )
 
 
-def cases_of(room: str) -> Iterator[Case]:
+def cases_of(module_name: str) -> Iterator[Case]:
     """Yield the cases of a room."""
-    for some in import_module(f"{__name__}.{room}").CASES:
+    for some in import_module(f"{__name__}.{module_name}").CASES:
         yield from some()

@@ -62,9 +62,13 @@ class Named(SharedViews):
         a, b = state[0][0], state[1][0]
         touched, value = int(change[0][0]), int(change[1][0])
         fresh = int(source.uniform_below(2, 1)[0])
-        after = (bytes([fresh]), bytes([fresh ^ value])) if touched else (bytes([a]), bytes([b]))
-        handled: dict[str, Key] = {"A": (touched, after[0]), "B": (touched, after[1]), "F": (touched, fresh)}
-        return (*after, state[2], state[3]), (), handled
+        next_shares = (bytes([fresh]), bytes([fresh ^ value])) if touched else (bytes([a]), bytes([b]))
+        handled: dict[str, Key] = {
+            "A": (touched, next_shares[0]),
+            "B": (touched, next_shares[1]),
+            "F": (touched, fresh),
+        }
+        return (*next_shares, state[2], state[3]), (), handled
 
 
 class MaskedAlike(SharedViews):
@@ -109,7 +113,7 @@ class Noisy(SharedViews):
 
     def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
         """Draw what is touched, and in the first step all cells."""
-        touched, there = (each.copy() for each in change)
+        touched, there = (array.copy() for array in change)
         return draw_cells(touched, there, 1, COINS, source, fresh=memory is None)
 
     def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
@@ -136,25 +140,25 @@ class Retried(SharedViews):
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Do one round; after the first answer go back to the shares before the first rows."""
         memory = state[3]
-        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        next_state, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
         if kind == "rows" and memory is None:
-            return (*after[:3], state[:3]), opened, handled
+            return (*next_state[:3], state[:3]), opened, handled
         if kind == "answers" and not isinstance(memory, str):
             return self.given_up(memory, opened, handled)
-        return after, opened, handled
+        return next_state, opened, handled
 
-    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+    def given_up(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
         """Return the shares of before; the front end gets neither machine's share of the answer."""
-        return (*before, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
+        return (*previous_state, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
 
 
 class DrawnAgain(Retried):
     """The first machine opens an answer before the step is decided, and the retry draws it again."""
 
-    def given_up(self, before: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+    def given_up(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
         """Show the first machine what it opened."""
-        after, _, seen = super().given_up(before, opened, handled)
-        return after, (), {**seen, "A": (*seen["A"], opened)}
+        next_state, _, seen = super().given_up(previous_state, opened, handled)
+        return next_state, (), {**seen, "A": (*seen["A"], opened)}
 
 
 class NoiseAgain(SharedViews):
@@ -167,9 +171,9 @@ class NoiseAgain(SharedViews):
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Remember both machines' noise."""
         self.noise = state[3] if kind == "answers" else None
-        after, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        next_state, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
         noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
-        return (*after[:3], noise), opened, handled
+        return (*next_state[:3], noise), opened, handled
 
     def drawing(self, source: Source, *, first: bool) -> Any:
         """Let a machine draw what it drew before."""

@@ -166,14 +166,14 @@ class _SeedKept(OptBern):
 
     def replayed(self, seed: int) -> _SeedState:
         """Return the start that a seed leads to."""
-        with SeededSource(seed) as own:
-            bits = toss(self.law.absent, self.cells, own)
+        with SeededSource(seed) as seeded_rng:
+            bits = toss(self.law.absent, self.cells, seeded_rng)
         return _SeedState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, seed=seed, steps=1)
 
     def update(self, state: Any, batch: PresenceBatch, source: Source) -> None:
         """Draw from the seed again."""
-        with SeededSource(state.seed + state.steps) as own:
-            OptBern.update(self, state, batch, own)
+        with SeededSource(state.seed + state.steps) as seeded_rng:
+            OptBern.update(self, state, batch, seeded_rng)
         state.steps += 1
 
 

@@ -60,8 +60,8 @@ _one_step = partial(_slots, one_step=True)
 
 def _with_events(world: Sequence[Step], *events: Any) -> list[list[Step]]:
     """Return the streams with one of ``events`` instead in any step that takes one."""
-    places = [at for at, step in enumerate(world) if step.verb in ("update", "ticks")]
-    return [_with_event(world, at, event) for at in places for event in events]
+    indices = [index for index, step in enumerate(world) if step.verb in ("update", "ticks")]
+    return [_with_event(world, index, event) for index in indices for event in events]
 
 
 def _with_two_events(
@@ -73,8 +73,8 @@ def _with_two_events(
 
 def _with_added(world: Sequence[Step], value: Any, *extra: Any) -> list[list[Step]]:
     """Return the streams with one more value beside ``value`` in any update."""
-    places = [at for at, step in enumerate(world) if step.verb == "update"]
-    return [[*world[:at], update([value, more]), *world[at + 1 :]] for at in places for more in extra]
+    indices = [index for index, step in enumerate(world) if step.verb == "update"]
+    return [[*world[:index], update([value, more]), *world[index + 1 :]] for index in indices for more in extra]
 
 
 def _with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
@@ -82,20 +82,22 @@ def _with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tupl
     none.
     """
     steps = [
-        step for at, before in enumerate(world, 1) for step in ([before, refresh()] if at % every == 0 else [before])
+        step
+        for number, original in enumerate(world, 1)
+        for step in ([original, refresh()] if number % every == 0 else [original])
     ]
-    last = max((at for at, step in enumerate(steps, 1) if step.verb == "refresh"), default=0)
+    last = max((number for number, step in enumerate(steps, 1) if step.verb == "refresh"), default=0)
     return steps, (None, *range(last, len(steps) + 1))
 
 
-def _with_event(world: Sequence[Step], at: int, event: Any) -> list[Step]:
-    changed = ticks([event]) if world[at].verb == "ticks" else update([event])
-    return [*world[:at], changed, *world[at + 1 :]]
+def _with_event(world: Sequence[Step], index: int, event: Any) -> list[Step]:
+    changed = ticks([event]) if world[index].verb == "ticks" else update([event])
+    return [*world[:index], changed, *world[index + 1 :]]
 
 
 def _case(name: str, algorithm: Any, world: Sequence[Step], neighbours: Neighbours, **options: Any) -> Case:
-    given = {"sampled": False, "runs": 1_000, **options}
-    return linear_case(algorithm, world, neighbours, name=name, **given)
+    case_options = {"sampled": False, "runs": 1_000, **options}
+    return linear_case(algorithm, world, neighbours, name=name, **case_options)
 
 
 def _closed_sums(state: Any, result: Any) -> NDArray[np.float64]:
@@ -238,31 +240,31 @@ def _published() -> Iterator[Case]:
     """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
     count, world = 4, _slots(4)
     closed, none = tuple(range(0, 2 * count + 1, 2)), (None,)
-    given: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
-    binary = PublishedBinary(**given)
+    options: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
+    binary = PublishedBinary(**options)
     papers: list[tuple[str, Any, tuple[int | None, ...], int, str]] = [
         ("Binary mechanism, clear sums", binary, closed, 1, "§2.4: true p-sums in memory"),
         ("Binary mechanism, literal level count", binary, none, 1, "Theorem 3: ε/(N·log T), one level short"),
         (
             "Binary mechanism, initial noise only",
-            PublishedInitialNoise(**given),
+            PublishedInitialNoise(**options),
             closed,
             1,
             "§2.4.4: noise at the start of a sum and none at its release",
         ),
         (
             "Simple counter I, clear count",
-            PublishedSimpleCounterI(**given),
+            PublishedSimpleCounterI(**options),
             closed,
             1,
             "§2.3.2: the true count in memory",
         ),
-        ("Average as stated", PublishedAverage(bound=4, **given), none, 4, "Algorithm 3: noise ignores the range"),
-        ("Variance as stated", PublishedVariance(bound=4, **given), none, 4, "Algorithm 4: noise ignores the range"),
-        ("Hybrid as stated", PublishedHybrid(**given), closed, 1, "Theorem 4: both parts on clear sums"),
-        ("Noise on each point as stated", PublishedPointNoise(bound=4, **given), none, 4, "§5.1: Lap(1/ε) on 0..N"),
+        ("Average as stated", PublishedAverage(bound=4, **options), none, 4, "Algorithm 3: noise ignores the range"),
+        ("Variance as stated", PublishedVariance(bound=4, **options), none, 4, "Algorithm 4: noise ignores the range"),
+        ("Hybrid as stated", PublishedHybrid(**options), closed, 1, "Theorem 4: both parts on clear sums"),
+        ("Noise on each point as stated", PublishedPointNoise(bound=4, **options), none, 4, "§5.1: Lap(1/ε) on 0..N"),
     ]
-    for name, algorithm, looks, event, place in papers:
+    for name, algorithm, looks, event, reference in papers:
         yield _case(
             name,
             algorithm,
@@ -271,7 +273,7 @@ def _published() -> Iterator[Case]:
             looks=looks,
             kind="control",
             claimed=algorithm.epsilon,
-            stands_for=f"Budaeva et al. 2013, {place}",
+            stands_for=f"Budaeva et al. 2013, {reference}",
             sampled="clear sums" in name or "initial noise" in name,
             quick_runs=300,
         )
@@ -322,8 +324,8 @@ def _broken_trees() -> Iterator[Case]:
         (_StaleRefresh, "Tree that is not refreshed after an announced look", seen, looks, two_looks),
     ):
         tree: Any = kind(epsilon=1.0, horizon=7, levels=3)
-        given = {"looks": when, "kind": "control", "claimed": 1.0, "stands_for": why}
-        yield _case(name, tree, steps, _with_events(steps, 1), **given)
+        case_options = {"looks": when, "kind": "control", "claimed": 1.0, "stands_for": why}
+        yield _case(name, tree, steps, _with_events(steps, 1), **case_options)
 
 
 CASES = (_slot_counters, _trees, _sums, _moments, _histograms, _outputs_only, _published, _broken_trees)

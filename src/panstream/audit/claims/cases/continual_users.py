@@ -28,18 +28,18 @@ Loss = Callable[[Losses], float]
 
 def _measured(algorithm: Any, ticks: int, loss: Loss, draws: int | None = None) -> Measured:
     """Return the largest loss over all looks; ``draws`` puts another number of them into every node."""
-    found: list[tuple[float, int | None]] = []
+    losses: list[tuple[float, int | None]] = []
     for view in views(algorithm, ticks):
         seen = view if draws is None else View(view.look, view.weights, np.full_like(view.draws, draws), view.kappas)
-        found.append((loss(Losses(seen, ticks, algorithm.table.law.p1)), view.look))
-    worst, look = max(found, key=lambda each: each[0])
+        losses.append((loss(Losses(seen, ticks, algorithm.table.law.p1)), view.look))
+    worst, look = max(losses, key=lambda pair: pair[0])
     return Measured(loss=worst, witness=f"looked at after {look} tick(s)")
 
 
 def _case(name: str, algorithm: Any, loss: Loss, ticks: int = _TICKS, **options: Any) -> Case:
     draws = options.pop("draws", None)
-    given = {"kind": "production", "claimed": algorithm.claim().epsilon, **options}
-    return Case(name=name, algorithm=algorithm, exact=partial(_measured, algorithm, ticks, loss, draws), **given)
+    case_options = {"kind": "production", "claimed": algorithm.claim().epsilon, **options}
+    return Case(name=name, algorithm=algorithm, exact=partial(_measured, algorithm, ticks, loss, draws), **case_options)
 
 
 def _fixed(levels: int, **options: Any) -> dict[str, Any]:
@@ -53,7 +53,9 @@ def _production() -> Iterator[Case]:
     yield _case("ContinualDensity, event, two levels", one(**_fixed(2, **event)), Losses.of_event)
     yield _case("ContinualDensity, start released", one(**_fixed(2, **event, start_rate=0.05)), Losses.of_event)
     sampled = (ContinualDensity(universe=2, sample=1, key=key, **_fixed(1, **event)) for key in range(64))
-    yield _case("ContinualDensity, sampled", next(each for each in sampled if _watches_first(each)), Losses.of_event)
+    yield _case(
+        "ContinualDensity, sampled", next(density for density in sampled if _watches_first(density)), Losses.of_event
+    )
     leave = partial(Losses.of_event, steps=(0, 1, -1))
     yield _case("ContinualDensity, deletions", one(**_fixed(1, **event, deletions=True)), leave)
     yield _case("ContinualDensity, unbounded", one(**_fixed(1, method="event")), Losses.of_event, 2)

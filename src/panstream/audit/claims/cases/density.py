@@ -112,8 +112,8 @@ def _counts() -> Iterator[Case]:
     both: list[Step | None] = [None, release(), refresh(), None, release()]
     in_both = Scenario(worlds(both, [_NOTHING, update([inside])]), (None, 3, 4, 5))
     yield _case("RefreshableCroppedMean, sampled, a release in each phase", refreshable, [in_both])
-    cropped, most = CroppedMean(crop=1, **few), HeavyFraction(threshold=2, **few)
-    for algorithm, presence in ((cropped, cropped.presence), (most, most.low.presence)):
+    cropped, heavy_fraction = CroppedMean(crop=1, **few), HeavyFraction(threshold=2, **few)
+    for algorithm, presence in ((cropped, cropped.presence), (heavy_fraction, heavy_fraction.low.presence)):
         inside = _inside(presence)
         actions = [_NOTHING, update([inside]), update([inside, inside])]
         yield _case(f"{type(algorithm).__name__}, sampled", algorithm, [Scenario(worlds(last, actions))])
@@ -176,7 +176,7 @@ def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
 def _output_noise() -> Iterator[Case]:
     streams = worlds([None, None, release()], [_NOTHING, _APPEAR, _LEAVE])
     for epsilon in TABLE:
-        for name, kind, place in _PAPERS:
+        for name, kind, reference in _PAPERS:
             algorithm: Any = kind(universe=1, epsilon=epsilon, integer_noise=True)
             dwork = kind is PublishedDwork and epsilon == 0.1
             # Event of the exact layer's witness, fixed here: a stored 0 seen before the arrival, and an output of 1 or
@@ -190,7 +190,7 @@ def _output_noise() -> Iterator[Case]:
                 kind="control",
                 claimed=2 * epsilon,
                 trial=Trial(event, _stored_zero_then_one(algorithm), share=0.25) if dwork else None,
-                stands_for=f"{place}: Laplace(1/(ε·m)) on the debiased mean",
+                stands_for=f"{reference}: Laplace(1/(ε·m)) on the debiased mean",
                 sampled=dwork,
                 runs=800_000 if dwork else 4_000,
                 quick_runs=8_000,

@@ -33,8 +33,8 @@ from panstream.testing.enumeration import Step, release, update, worlds
 def _id_in(algorithm: CellCounter, cell: int) -> int:
     """Return the first integer that falls into ``cell``."""
     with Scratch() as scratch:
-        found = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
-    return int(np.flatnonzero(found == cell)[0])
+        cells = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
+    return int(np.flatnonzero(cells == cell)[0])
 
 
 def _case(option: str, algorithm: CellCounter, scenarios: list[Scenario], *, reach: int = 1) -> Case:
@@ -133,13 +133,13 @@ class _TwoSites:
         if site < 0:
             return
         algorithm: Any = self.merged if state.merged else self.site
-        for place in (0,) if state.merged else (0, 1) if site == 2 else (site,):
-            held = self._held(state, place)
+        for index in (0,) if state.merged else (0, 1) if site == 2 else (site,):
+            held = self._held(state, index)
             algorithm.update(held, algorithm.batch([self.user]), source)
-            state.cells[place : place + 1] = held.bits
+            state.cells[index : index + 1] = held.bits
 
-    def _held(self, state: _SitesState, place: int) -> BitState:
-        bits = state.cells[place : place + 1].copy()
+    def _held(self, state: _SitesState, index: int) -> BitState:
+        bits = state.cells[index : index + 1].copy()
         return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
 
     def join(self, state: _SitesState, source: Source) -> None:

@@ -40,7 +40,7 @@ class _Elsewhere(_Shown):
         """Publish the cells of both sites and what they add up to."""
         there = FrequentItems.begin(self, source)
         self.update(there, self.batch(["b"]), source)
-        cells = [_Shown.release(self, each, source).released for each in (state, there)]
+        cells = [_Shown.release(self, site_state, source).released for site_state in (state, there)]
         both = tuple(map(sum, zip(*cells, strict=True)))
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(*cells[0], *cells[1], *both))
 
@@ -86,8 +86,8 @@ class _Unnoticed(_Shown):
 
 def _with_event(world: list[Step], name: str) -> list[list[Step]]:
     """Return the streams with one more event in any update."""
-    places = [at for at, step in enumerate(world) if step.verb == "update"]
-    return [[*world[:at], update(["b", name]), *world[at + 1 :]] for at in places]
+    indices = [index for index, step in enumerate(world) if step.verb == "update"]
+    return [[*world[:index], update(["b", name]), *world[index + 1 :]] for index in indices]
 
 
 def _frequent_cases() -> Iterator[Case]:
@@ -99,8 +99,12 @@ def _frequent_cases() -> Iterator[Case]:
 
     def case(name: str, algorithm: FrequentItems, world: list[Step], **options: Any) -> Case:
         neighbours = _with_event(world, "a")
-        found = linear_case(algorithm, world, neighbours, name=name, sampled=False, runs=200, **options)
-        return found if found.kind == "control" else replace(found, algorithm=FrequentItems(**algorithm.parameters()))
+        base_case = linear_case(algorithm, world, neighbours, name=name, sampled=False, runs=200, **options)
+        return (
+            base_case
+            if base_case.kind == "control"
+            else replace(base_case, algorithm=FrequentItems(**algorithm.parameters()))
+        )
 
     yield case("FrequentItems", tiny, one)
     yield case("FrequentItems, two lives", replace(tiny, releases=2), two)

@@ -130,8 +130,8 @@ class _DropWhenFull:
     def update(self, state: _TableState, batch: Steps, source: Source) -> None:
         """Enter users while there is room."""
         for user in batch.rows.tolist():
-            known = np.flatnonzero(state.users == user)
-            free = known if known.size else np.flatnonzero(state.users < 0)
+            matches = np.flatnonzero(state.users == user)
+            free = matches if matches.size else np.flatnonzero(state.users < 0)
             if free.size:
                 state.users[free[0]] = user
                 state.bits[free[0]] = source.bernoulli(symmetric_pair(self.epsilon / 2)[1], 1)[0]

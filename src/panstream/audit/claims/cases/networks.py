@@ -100,10 +100,10 @@ class _ForestViews:
         every = [
             Records(_TINY, np.array(rows, np.uint16).T) for rows in combinations_with_replacement(cells, self.records)
         ]
-        views = [np.array([each, self.records - each], np.int64) for each in self.grid]
+        views = [np.array([count, self.records - count], np.int64) for count in self.grid]
         worst, witness = 0.0, ""
         for one in every:
-            margins = tuple(contingency(one, (at,)) for at in (0, 1))
+            margins = tuple(contingency(one, (attribute,)) for attribute in (0, 1))
             others = [other for other in every if _replaced(one, other)]
             for first, choice in product([*product(views, repeat=2), margins], (0, 1)):
                 here = self._run(one, first, choice)

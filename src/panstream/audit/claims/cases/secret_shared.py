@@ -55,19 +55,19 @@ class _Measure:
         """Return the loss and the looks that show it."""
         views, worst, shown = self.views(), -1.0, frozenset[Look]()
         for looks in map(frozenset, self.looks or covered_looks(len(self.program))):
-            found = views.loss(self.program, self._worlds(), looks)
-            if found > worst:
-                worst, shown = found, looks
+            loss = views.loss(self.program, self._worlds(), looks)
+            if loss > worst:
+                worst, shown = loss, looks
         steps = "-".join(self.program)
-        seen = ", ".join(f"{who} in {place} {number}" for who, place, number in sorted(shown, key=lambda one: one[2]))
+        seen = ", ".join(f"{who} in {period} {number}" for who, period, number in sorted(shown, key=lambda one: one[2]))
         return Measured(loss=worst, witness=f"{steps}; seen: {seen or 'answers only'}")
 
     def _worlds(self) -> list[Row]:
         choices = [range(len(self.actions)) if kind == "rows" else (None,) for kind in self.program]
         return [
-            tuple(None if each is None else self.actions[each] for each in world)
+            tuple(None if choice is None else self.actions[choice] for choice in world)
             for world in product(*choices)
-            if self.most is None or sum(bool(each) for each in world) <= self.most
+            if self.most is None or sum(bool(choice) for choice in world) <= self.most
         ]
 
 
@@ -81,11 +81,11 @@ def _bits(form: type[SharedViews] = SharedViews, releases: int = 1, modulus: int
 
 def _lasting(steps: int) -> list[list[Look]]:
     """Return looks of somebody who sees one machine all the time, and the other in one epoch."""
-    found = []
-    for who, other, at in product("AB", "AB", range(steps + 1)):
-        always: list[Look] = [(who, place, number) for place in ("epoch", "step") for number in range(steps + 1)]
-        found += [[*always, (other, "epoch", at)]] if other != who else []
-    return found
+    look_sets = []
+    for who, other, epoch in product("AB", "AB", range(steps + 1)):
+        always: list[Look] = [(who, period, number) for period in ("epoch", "step") for number in range(steps + 1)]
+        look_sets += [[*always, (other, "epoch", epoch)]] if other != who else []
+    return look_sets
 
 
 _RETRY: tuple[Kind, ...] = ("rows", "answers", "rows", "answers")
@@ -96,7 +96,7 @@ def _around_a_retry() -> list[frozenset[Look]]:
     return [
         looks
         for looks in covered_looks(len(_RETRY))
-        if len({who for who, place, number in looks if place == "epoch" and number <= 2}) == 1
+        if len({who for who, period, number in looks if period == "epoch" and number <= 2}) == 1
     ]
 
 
@@ -193,7 +193,7 @@ def _mistakes() -> Iterator[Case]:
         "Stored noise in clear", "a tree whose nodes' noise is not held as shares", sums, "rows-idle-answers",
         [(a, "epoch", 1), (b, "epoch", 2)], claimed=_ONE,
     )  # fmt: skip
-    watched = [(a, place, number) for place in ("epoch", "step") for number in range(5)]
+    watched = [(a, period, number) for period in ("epoch", "step") for number in range(5)]
     yield case(
         "Release drawn again after a crash, two machines", "a machine that opens an answer before the step is decided",
         _bits(DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED, most=None,
@@ -204,7 +204,7 @@ def _mistakes() -> Iterator[Case]:
     )  # fmt: skip
     yield case(
         "Noisy cells, both machines twice", "two epochs in which both machines are seen", _bits(Noisy), "rows-rows",
-        [(who, "epoch", at) for who in (a, b) for at in (1, 2)], claimed=_BOTH,
+        [(who, "epoch", epoch) for who in (a, b) for epoch in (1, 2)], claimed=_BOTH,
     )  # fmt: skip
     yield case(
         "Cells drawn at the start only", "noise that an arrival replaces by the truth", _bits(DrawnOnce), "rows-rows",

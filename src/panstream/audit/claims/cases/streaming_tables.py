@@ -51,7 +51,7 @@ class _NoFresh(StreamingTables):
 
     def tick(self, state: TreeState, source: Source) -> Estimate:
         """Publish without fresh noise."""
-        shown = tuple(int(each) for each in state.open[0])
+        shown = tuple(int(cell) for cell in state.open[0])
         return replace(StreamingTables.tick(self, state, source), released=shown)
 
 
@@ -72,8 +72,8 @@ def _streaming_cases() -> Iterator[Case]:
     tiny: dict[str, Any] = {"domain": _DOMAIN, "epsilon": 1.0, "horizon": 3}
 
     def neighbours(world: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
-        places = [at for at, step in enumerate(world) if step.verb == "update"]
-        return [[*world[:at], _records(_ONE, *rows), *world[at + 1 :]] for at in places]
+        indices = [index for index, step in enumerate(world) if step.verb == "update"]
+        return [[*world[:index], _records(_ONE, *rows), *world[index + 1 :]] for index in indices]
 
     def case(name: str, algorithm: StreamingTables, world: list[Step], *rows: tuple[str, str], **options: Any) -> Case:
         streams = neighbours(world, *(rows or (_OTHER,)))

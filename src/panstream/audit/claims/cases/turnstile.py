@@ -106,9 +106,9 @@ class _NotRestarted(SecondMoment):
 
     def release(self, state: SketchState, source: Source) -> Estimate:
         """Publish, and put back what was there before."""
-        before = state.counters.copy()
+        previous_counters = state.counters.copy()
         estimate = SecondMoment.release(self, state, source)
-        state.counters[:] = before
+        state.counters[:] = previous_counters
         return estimate
 
 
@@ -131,13 +131,15 @@ def _moments() -> Iterator[Case]:
     """Yield the signed sketches: a row of either sign in any step, releases between rows, and announced looks."""
     second = SecondMoment(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
     world = _rows(0, 0, None, 0, None, 0)
-    rows = [at for at, step in enumerate(world) if step.verb == "update"]
+    rows = [index for index, step in enumerate(world) if step.verb == "update"]
 
-    def differing(steps: Sequence[Step], places: Iterable[Iterable[int]], row: Any) -> list[list[Step]]:
-        return [[row if at in chosen else step for at, step in enumerate(steps)] for chosen in map(set, places)]
+    def differing(steps: Sequence[Step], index_sets: Iterable[Iterable[int]], row: Any) -> list[list[Step]]:
+        return [
+            [row if index in chosen else step for index, step in enumerate(steps)] for chosen in map(set, index_sets)
+        ]
 
     two, minus = _rows(2, -2)
-    singles = [[at] for at in rows]
+    singles = [[index] for index in rows]
     events = differing(world, singles, two) + differing(world, singles, minus)
     once = linear_case(replace(second, releases=1), world[:4], differing(world[:4], [[0], [1], [3]], two))
     yield replace(once, sampled=False)
@@ -146,7 +148,7 @@ def _moments() -> Iterator[Case]:
     user = replace(second, contributions=2)
     yield linear_case(user, world, both, name="SecondMoment, two contributions", sampled=False)
     seen = [*_rows(0, 0), refresh(), *_rows(0, None, 0), refresh(), *_rows(0, None)]
-    changed = differing(seen, ([at] for at, step in enumerate(seen) if step.verb == "update"), two)
+    changed = differing(seen, ([index] for index, step in enumerate(seen) if step.verb == "update"), two)
     looks = (None, *range(7, len(seen) + 1))
     yield linear_case(second, seen, changed, looks=looks, name="SecondMoment, announced intrusions", sampled=False)
     sides = [*_rows(0, stream="left"), *_rows(0, stream="right"), release()]

@@ -35,11 +35,11 @@ class Bots:
         """Return which of an Arrow array of texts, none of them missing, are robots."""
         from panstream.primitives.kernels.sources.beacon_fields import find_words
 
-        found = np.zeros(len(agents), np.uint8)
+        is_bot = np.zeros(len(agents), np.uint8)
         offsets = np.frombuffer(agents.buffers()[1], np.int32, len(agents) + 1, 4 * agents.offset).astype(np.int64)
         data = np.frombuffer(agents.buffers()[2] or b"\0", np.uint8)
-        find_words(data, offsets[:-1], offsets[1:], *self._automaton, found)
-        robots: NDArray[np.bool_] = found.astype(bool)
+        find_words(data, offsets[:-1], offsets[1:], *self._automaton, is_bot)
+        robots: NDArray[np.bool_] = is_bot.astype(bool)
         if self._pattern:
             robots |= truth_of(compute.match_substring_regex(agents, self._pattern))
         return robots
@@ -49,10 +49,10 @@ class Bots:
 def known_bots() -> Bots:
     """Return the kept list, or the short one where the package is not installed."""
     try:
-        kept = importlib.import_module("crawleruseragents").CRAWLER_USER_AGENTS_DATA
+        crawlers = importlib.import_module("crawleruseragents").CRAWLER_USER_AGENTS_DATA
     except ImportError:
         return Bots([f"(?i){SHORT}"])
-    return Bots([str(entry["pattern"]) for entry in kept])
+    return Bots([str(entry["pattern"]) for entry in crawlers])
 
 
 def _automaton(words: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint8]]:

@@ -50,25 +50,25 @@ class _Lines:
     """What logs share: they have no head, and a row is a line."""
 
     def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
-        made = {} if site is None else LOG_MADE
-        known = (*_PLACE, *made)
-        strange = next((name for name in schema.columns if name not in known), None)
+        derived_columns = {} if site is None else LOG_MADE
+        known_columns = (*_PLACE, *derived_columns)
+        strange = next((name for name in schema.columns if name not in known_columns), None)
         if strange is not None:
-            raise FeedError(f"{place}: an access log has the columns {', '.join(known)}, and no {strange!r}")
+            raise FeedError(f"{place}: an access log has the columns {', '.join(known_columns)}, and no {strange!r}")
         if schema.columns.get(VISITOR, "int") != "int":
             raise FeedError(f"{place}: the column visitor is a hash, so its type must be int")
-        own = {name: kind for name, kind in schema.columns.items() if name not in made}
-        sources = {name: COLUMNS[name] for name in (sources_of(schema.columns) if made else ())}
-        for name, kind in (made | sources).items():
+        read_columns = {name: kind for name, kind in schema.columns.items() if name not in derived_columns}
+        sources = {name: COLUMNS[name] for name in (sources_of(schema.columns) if derived_columns else ())}
+        for name, kind in (derived_columns | sources).items():
             if schema.columns.get(name, kind) != kind:
                 raise FeedError(f"{place}: the type of column {name} must be {kind}")
         self._schema, self._site = schema, site or ""
-        self._read = replace(schema, columns=own | sources)  # what is made of other columns is not read
+        self._read = replace(schema, columns=read_columns | sources)  # what is made of other columns is not read
         self._places = [_PLACE[name] for name in self._read.columns]
         faults = range(self._read.misfit(next(iter(self._read.columns))))
         self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
         self._codes[faults] = faults
-        for name in own:
+        for name in read_columns:
             here, there = self._read.misfit(name), schema.misfit(name)
             self._codes[here : here + 2] = there, there + 1
 
@@ -91,13 +91,13 @@ class _Lines:
         """Return rows with the columns that are made of those that were read."""
         if self._read == self._schema:
             return read
-        found = {name: read.columns.column(name) for name in self._read.columns}
+        columns_by_name = {name: read.columns.column(name) for name in self._read.columns}
         columns = {
-            name: found[name] if name in found else made_of_log(name, found, self._site)
+            name: columns_by_name[name] if name in columns_by_name else made_of_log(name, columns_by_name, self._site)
             for name in self._schema.columns
         }
         rows = Rows.checked(columns, self._schema, self._codes[read.codes])
-        wipe_unused(found.values(), rows.columns.columns)
+        wipe_unused(columns_by_name.values(), rows.columns.columns)
         return rows
 
     def cut(self, data: bytearray, end: int) -> int:
@@ -137,20 +137,20 @@ class AccessLogParser(_Lines):
         from panstream.primitives.kernels.sources.csv_fields import copy_spans
 
         view = np.frombuffer(data, np.uint8)
-        most = data.count(b"\n", 0, end)
-        starts, stops = np.empty((2, len(COLUMNS), most), np.int64)
-        broken = np.empty(most, np.uint8)
+        max_lines = data.count(b"\n", 0, end)
+        starts, stops = np.empty((2, len(COLUMNS), max_lines), np.int64)
+        broken = np.empty(max_lines, np.uint8)
         rows = int(split_log(view, end, starts, stops, broken))
         if not rows:
             return Rows.none(self._schema), end
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
-        made = self._made(view, starts[:, :rows], stops[:, :rows])
+        derived = self._made(view, starts[:, :rows], stops[:, :rows])
         starts, stops = starts[self._places, :rows], stops[self._places, :rows]
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(view, starts[column], stops[column], offsets, out)
 
-        read = from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=made)
+        read = from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=derived)
         return self._with_made(read), end
 
 
@@ -173,26 +173,37 @@ class CaddyParser(_Lines):
         starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
         kinds = np.zeros((len(COLUMNS), rows), np.uint8)
 
-        def put(column: str, places: tuple[Any, Any, Any]) -> int:
-            at, there = _PLACE[column], places[2] != json.ABSENT
-            starts[at, there], stops[at, there], kinds[at, there] = (each[there] for each in places)
-            return at
+        def put(column: str, spans: tuple[Any, Any, Any]) -> int:
+            column_index, there = _PLACE[column], spans[2] != json.ABSENT
+            starts[column_index, there], stops[column_index, there], kinds[column_index, there] = (
+                field_array[there] for field_array in spans
+            )
+            return column_index
 
         for column, key in (("user", "user_id"), ("time", "ts"), ("status", "status"), ("bytes", "size")):
             put(column, outer.places(key, rows))
         for column, key in (("host", "remote_ip"), ("host", "client_ip"), ("method", "method"), ("protocol", "proto")):
             put(column, request.places(key, rows))
         for column, key in (("referrer", "Referer"), ("agent", "User-Agent")):
-            at = put(column, headers.places(key, rows))
-            take_first(view, starts[at], stops[at], kinds[at])
-        at, rest = put("path", request.places("uri", rows)), _PLACE["query"]
-        split_texts(view, ord("?"), starts[at], stops[at], kinds[at], starts[rest], stops[rest], kinds[rest])
+            column_index = put(column, headers.places(key, rows))
+            take_first(view, starts[column_index], stops[column_index], kinds[column_index])
+        column_index, rest = put("path", request.places("uri", rows)), _PLACE["query"]
+        split_texts(
+            view,
+            ord("?"),
+            starts[column_index],
+            stops[column_index],
+            kinds[column_index],
+            starts[rest],
+            stops[rest],
+            kinds[rest],
+        )
         fitting = np.isin(kinds, (json.STRING, json.ESCAPED, json.NUMBER))
         kinds[~fitting | (starts == stops)] = json.ABSENT  # an empty name of a user is none
         bad = (broken[:rows] != 0) | (outer.places("request", rows)[2] != json.NESTED)
         codes = np.where(bad, np.uint16(NOT_LOG), np.uint16(0))
         numbers = not (kinds[_PLACE["time"]] == json.STRING).any()  # Caddy can be told to write times as text
-        made = self._made(view, starts, stops)
+        derived = self._made(view, starts, stops)
         starts, stops, kinds = starts[self._places], stops[self._places], kinds[self._places]
 
         def copy(column: int, offsets: Any, out: Any) -> None:
@@ -200,5 +211,5 @@ class CaddyParser(_Lines):
 
         present, woven = kinds != json.ABSENT, kinds == json.ESCAPED
         seconds = ["time"] if numbers else []
-        read = from_spans(view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=made)
+        read = from_spans(view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=derived)
         return self._with_made(read), end

@@ -41,19 +41,19 @@ _READ = {
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
-def check_types(found: Any, schema: RowSchema, place: str) -> None:
+def check_types(arrow_schema: Any, schema: RowSchema, label: str) -> None:
     """Refuse an input whose Arrow schema lacks a declared column or has it in a type that is not read as declared."""
     for name, kind in schema.columns.items():
-        if found.get_field_index(name) < 0:
-            raise FeedError(f"{place} has no column {name!r}, or has it twice")
-        stored = found.field(name).type  # or that of an extension's storage, and of a dictionary's words
+        if arrow_schema.get_field_index(name) < 0:
+            raise FeedError(f"{label} has no column {name!r}, or has it twice")
+        stored = arrow_schema.field(name).type  # or that of an extension's storage, and of a dictionary's words
         stored = stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored
         stored = stored.value_type if pa.types.is_dictionary(stored) else stored
         fits = stored.id in _READ[kind] or pa.types.is_null(stored)
         if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
             fits = False  # pyarrow goes astray with such a scale
         if not fits:
-            raise FeedError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
+            raise FeedError(f"{label}: column {name!r} is declared {kind}, but its type there is another kind")
 
 
 def check_layout(array: Any) -> None:
@@ -87,8 +87,8 @@ def _has_least_decimal(array: Any) -> bool:
         return False
     stop = array.offset + len(array)
     parts = np.frombuffer(array.buffers()[1], np.int64, words * stop).reshape(-1, words)[array.offset :]
-    least = (parts[:, -1] == np.iinfo(np.int64).min) & (parts[:, :-1] == 0).all(axis=1)
-    return bool((least & truth_of(array.is_valid())).any())
+    is_minimum = (parts[:, -1] == np.iinfo(np.int64).min) & (parts[:, :-1] == 0).all(axis=1)
+    return bool((is_minimum & truth_of(array.is_valid())).any())
 
 
 def _within(codes: Any, size: int) -> bool:
@@ -124,29 +124,29 @@ def from_arrow(
     Columns that are ``sound`` were put together by decoders of ours, which check what they read.
     """
     kinds = {name: kind for name, kind in schema.columns.items() if ids is None or name != schema.user}
-    found = {name: batch.column(name) for name in kinds}
-    lent = NONE_LENT if owned else Lent.of(found.values())
+    arrays = {name: batch.column(name) for name in kinds}
+    lent = NONE_LENT if owned else Lent.of(arrays.values())
     codes = np.zeros(batch.num_rows, np.uint16)
-    columns = _converted(found, kinds, schema, codes, place, sound)
+    columns = _converted(arrays, kinds, schema, codes, place, sound)
     piece = Rows.checked(columns, schema, codes, lent=lent)
     piece.ids = ids
-    wipe_unused(found.values(), piece.columns.columns, lent)
+    wipe_unused(arrays.values(), piece.columns.columns, lent)
     return piece
 
 
 def _converted(
-    found: Mapping[str, Any],
+    arrays: Mapping[str, Any],
     kinds: Mapping[str, str],
     schema: RowSchema,
     codes: Codes,
-    place: str,
+    label: str,
     sound: Container[str],
 ) -> dict[str, Any]:
     """Check and convert arrays, wherever they come from: anyone may have made them."""
     columns = {}
     name = ""
     try:
-        for name, array in found.items():
+        for name, array in arrays.items():
             if name not in sound:
                 check_layout(array)
             columns[name], bad = _convert(array, kinds[name], is_user=name == schema.user)
@@ -154,7 +154,7 @@ def _converted(
         return columns
     except pa.ArrowException:  # whose message may quote a value
         pass
-    raise FeedError(f"{place} could not be read: column {name!r} points outside its data")
+    raise FeedError(f"{label} could not be read: column {name!r} points outside its data")
 
 
 def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
@@ -197,60 +197,64 @@ def _wide(array: Any) -> Any:
 
 def _whole(array: Any) -> Converted:
     array = _wide(array)
-    found, bad = array.type, None
-    if pa.types.is_uint64(found):
+    source_type, bad = array.type, None
+    if pa.types.is_uint64(source_type):
         array, bad = _only(array, numbers_of(array) <= np.uint64(_MOST))
-    elif pa.types.is_floating(found):
+    elif pa.types.is_floating(source_type):
         numbers = numbers_of(array)
         with np.errstate(invalid="ignore"):  # of NaNs that signal
-            whole = (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
-        array, bad = _only(array, whole)
-    elif pa.types.is_decimal(found):
+            is_integer = (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
+        array, bad = _only(array, is_integer)
+    elif pa.types.is_decimal(source_type):
         good = compute.equal(compute.trunc(array), array)
-        if found.precision - found.scale > 18:
+        if source_type.precision - source_type.scale > 18:
             ends = [pa.array([end]).cast(pa.decimal256(19, 0)) for end in (-_MOST - 1, _MOST)]
             for end, within in zip(ends, (compute.greater_equal, compute.less_equal), strict=True):
                 good = compute.and_(good, within(array, end[0]))
         array, bad = _only(array, truth_of(good))
         if array.null_count:  # pyarrow would cast what lies behind a null, too
-            array = compute.if_else(array.is_valid(), array, compute.cast(words_of(["0"]), found)[0])
-            whole = compute.cast(array, pa.int64())
-            return compute.if_else(arrow_mask(truth_of(good)), whole, missing(whole.type)), bad
+            array = compute.if_else(array.is_valid(), array, compute.cast(words_of(["0"]), source_type)[0])
+            is_integer = compute.cast(array, pa.int64())
+            return compute.if_else(arrow_mask(truth_of(good)), is_integer, missing(is_integer.type)), bad
     return (array if array.type == pa.int64() else compute.cast(array, pa.int64())), bad
 
 
 def _time(array: Any) -> Converted:
-    found = array.type
-    if pa.types.is_date32(found):
+    source_type = array.type
+    if pa.types.is_date32(source_type):
         return _scaled(array.view(pa.int32()).cast(pa.int64()), _DAY)
-    whole = array.view(pa.int64())
-    if pa.types.is_date64(found):
-        return _scaled(whole, 1_000)
-    if found.unit == "ns":
-        return compute.cast(whole.view(pa.timestamp("ns")), pa.timestamp("us"), safe=False), None
-    return (whole.view(pa.timestamp("us")), None) if found.unit == "us" else _scaled(whole, _UNITS[found.unit])
+    integers = array.view(pa.int64())
+    if pa.types.is_date64(source_type):
+        return _scaled(integers, 1_000)
+    if source_type.unit == "ns":
+        return compute.cast(integers.view(pa.timestamp("ns")), pa.timestamp("us"), safe=False), None
+    return (
+        (integers.view(pa.timestamp("us")), None)
+        if source_type.unit == "us"
+        else _scaled(integers, _UNITS[source_type.unit])
+    )
 
 
-def _scaled(whole: Any, factor: int) -> Converted:
+def _scaled(integers: Any, factor: int) -> Converted:
     """Return times in microseconds, of so many each."""
-    numbers = numbers_of(whole)
-    whole, bad = _only(whole, (numbers <= _MOST // factor) & (numbers >= -(_MOST // factor)))
-    values = np.where(np.abs(numbers_of(whole)) <= _MOST // factor, numbers_of(whole), 0) * factor
-    valid = arrow_mask(truth_of(whole.is_valid())).buffers()[1] if whole.null_count else None
-    return pa.Array.from_buffers(pa.timestamp("us"), len(whole), [valid, pa.py_buffer(values)]), bad
+    numbers = numbers_of(integers)
+    integers, bad = _only(integers, (numbers <= _MOST // factor) & (numbers >= -(_MOST // factor)))
+    values = np.where(np.abs(numbers_of(integers)) <= _MOST // factor, numbers_of(integers), 0) * factor
+    valid = arrow_mask(truth_of(integers.is_valid())).buffers()[1] if integers.null_count else None
+    return pa.Array.from_buffers(pa.timestamp("us"), len(integers), [valid, pa.py_buffer(values)]), bad
 
 
 def _date(array: Any) -> Converted:
     if pa.types.is_date32(array.type):
         return array, None
-    whole = array.view(pa.int64())
-    numbers = numbers_of(whole)
+    integers = array.view(pa.int64())
+    numbers = numbers_of(integers)
     days, rest = np.divmod(numbers, _DAY // 1_000)
-    _, bad = _only(whole, (rest == 0) & (days >= -(2**31)) & (days < 2**31))
-    valid = truth_of(whole.is_valid()) if whole.null_count else np.ones(len(whole), bool)
+    _, bad = _only(integers, (rest == 0) & (days >= -(2**31)) & (days < 2**31))
+    valid = truth_of(integers.is_valid()) if integers.null_count else np.ones(len(integers), bool)
     valid = valid if bad is None else valid & ~bad
     bits = None if valid.all() else arrow_mask(valid).buffers()[1]
-    return pa.Array.from_buffers(pa.date32(), len(whole), [bits, pa.py_buffer(days.astype(np.int32))]), bad
+    return pa.Array.from_buffers(pa.date32(), len(integers), [bits, pa.py_buffer(days.astype(np.int32))]), bad
 
 
 def _only(array: Any, good: Mask) -> Converted:

@@ -34,12 +34,12 @@ _CONTINUES = b"\xff\xff\xff\xff"
 _MAGIC = b"ARROW1"
 
 
-def check_body(data: memoryview, place: str) -> None:
+def check_body(data: memoryview, label: str) -> None:
     """Refuse a stream in memory that is not whole, or has compressed buffers: those are for the whole body."""
-    found = walk_messages(np.frombuffer(data, np.uint8))
-    if found == COMPRESSED:
-        raise FeedError(f"{place} has compressed buffers; compress the whole body instead, by Content-Encoding")
-    _check(found, place)
+    status = walk_messages(np.frombuffer(data, np.uint8))
+    if status == COMPRESSED:
+        raise FeedError(f"{label} has compressed buffers; compress the whole body instead, by Content-Encoding")
+    _check(status, label)
 
 
 class _CheckedStream(io.RawIOBase):
@@ -70,57 +70,59 @@ class _CheckedStream(io.RawIOBase):
         except StopIteration:
             return False
         body = memoryview(message.body if message.body is not None else b"")
-        _check_message(np.frombuffer(message.metadata, np.uint8), lambda at, size: body[at : at + size], self._place)
+        _check_message(
+            np.frombuffer(message.metadata, np.uint8), lambda offset, size: body[offset : offset + size], self._place
+        )
         self._waiting = memoryview(message.serialize())
         return True
 
 
-def _check_file(handle: Any, place: str) -> None:
+def _check_file(handle: Any, label: str) -> None:
     """Look at all messages that the footer of a file names; the handle can be moved, and is left at its beginning."""
     size = handle.size()
 
-    def read(at: int, count: int) -> bytes:
-        handle.seek(at)
+    def read(offset: int, count: int) -> bytes:
+        handle.seek(offset)
         return bytes(handle.read(count))
 
     tail = read(max(0, size - 10), 10)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > min(size - 10, _MOST_METADATA):
-        _check(DAMAGED, place)
+        _check(DAMAGED, label)
     footer = np.frombuffer(read(size - 10 - length, length), np.uint8)
-    for at in block_places(footer).tolist():
-        head = read(at, 8) if 0 <= at < size else b""
-        begin = at + (8 if head.startswith(_CONTINUES) else 4)
-        count = int.from_bytes(head[begin - at - 4 : begin - at], "little")
+    for block_offset in block_places(footer).tolist():
+        head = read(block_offset, 8) if 0 <= block_offset < size else b""
+        begin = block_offset + (8 if head.startswith(_CONTINUES) else 4)
+        count = int.from_bytes(head[begin - block_offset - 4 : begin - block_offset], "little")
         if len(head) < 8 or count > min(size - begin, _MOST_METADATA):
-            _check(DAMAGED, place)
+            _check(DAMAGED, label)
         metadata = np.frombuffer(read(begin, count), np.uint8)
-        _check_message(metadata, lambda start, wide, body=begin + count: read(body + start, wide), place)  # type: ignore[misc]
+        _check_message(metadata, lambda start, wide, body=begin + count: read(body + start, wide), label)  # type: ignore[misc]
     handle.seek(0)
 
 
-def _check_message(metadata: Any, body: Callable[[int, int], Any], place: str) -> None:
-    _, found = look_at(metadata)
-    if found != COMPRESSED:
-        _check(found, place)
+def _check_message(metadata: Any, body: Callable[[int, int], Any], label: str) -> None:
+    _, status = look_at(metadata)
+    if status != COMPRESSED:
+        _check(status, label)
         return
     total = 0
-    for at, size in buffer_places(metadata).tolist():
-        if at < 0 or size < 0:
-            _check(DAMAGED, place)
-        declared = int.from_bytes(body(at, min(size, 8)), "little", signed=True)
+    for offset, size in buffer_places(metadata).tolist():
+        if offset < 0 or size < 0:
+            _check(DAMAGED, label)
+        declared = int.from_bytes(body(offset, min(size, 8)), "little", signed=True)
         total += size if declared == -1 else max(0, declared)  # -1: this one is not compressed
     if total > MOST_UNPACKED:
         raise FeedError(
-            f"{place} has a batch of more than {MOST_UNPACKED >> 20:,} MiB when unpacked; write smaller ones"
+            f"{label} has a batch of more than {MOST_UNPACKED >> 20:,} MiB when unpacked; write smaller ones"
         )
 
 
-def _check(found: int, place: str) -> None:
-    if found == DELTA:
-        raise FeedError(f"{place} has dictionaries in parts; write each as a whole")
-    if found == DAMAGED:
-        raise FeedError(f"{place} could not be read: it is cut off, damaged or not Arrow IPC")
+def _check(status: int, label: str) -> None:
+    if status == DELTA:
+        raise FeedError(f"{label} has dictionaries in parts; write each as a whole")
+    if status == DAMAGED:
+        raise FeedError(f"{label} could not be read: it is cut off, damaged or not Arrow IPC")
 
 
 class ArrowInput:

@@ -56,14 +56,14 @@ def made_of(name: str, text: Any, site: str) -> Any:
         return compute.not_equal(made_of("referrer_host", text, site), site)
     if name == "referrer_host":
         text = compute.ascii_lower(text)
-    found = extracted(text, _PATTERNS[name])
-    return compute.ascii_upper(found) if name == "country" else found
+    matches = extracted(text, _PATTERNS[name])
+    return compute.ascii_upper(matches) if name == "country" else matches
 
 
 def extracted(text: Any, pattern: str) -> Any:
     """Return what a pattern finds in every text, and nothing where it does not match."""
-    found = compute.struct_field(compute.extract_regex(text, pattern), "found")
-    return compute.coalesce(found, pa.scalar("", pa.string()))
+    matches = compute.struct_field(compute.extract_regex(text, pattern), "found")
+    return compute.coalesce(matches, pa.scalar("", pa.string()))
 
 
 def _devices(agents: Any) -> Any:
@@ -80,16 +80,16 @@ class Found:
     def __init__(self, keys: tuple[str, ...], rows: int) -> None:
         self._keys = keys
         names = [key.encode() for key in keys]
-        places = np.zeros((2, len(keys), rows), np.int64)
+        spans = np.zeros((2, len(keys), rows), np.int64)
         kinds = np.zeros((len(keys), rows), np.uint8)
         edges = np.cumsum([0, *map(len, names)])
-        self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, places[0], places[1], kinds)
+        self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, spans[0], spans[1], kinds)
 
     def places(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Return where the values of a key begin and end, and what they are."""
-        at = self._keys.index(key)
+        key_index = self._keys.index(key)
         _, _, starts, stops, kinds = self.arrays
-        return starts[at, :rows], stops[at, :rows], kinds[at, :rows]
+        return starts[key_index, :rows], stops[key_index, :rows], kinds[key_index, :rows]
 
 
 def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
@@ -99,24 +99,24 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
     from panstream.primitives.kernels.sources.visitor_ids import hash_pairs
 
     view = np.frombuffer(data, np.uint8)
-    most = data.count(b"\n", 0, end) // LINES
-    if not most:
+    max_rows = data.count(b"\n", 0, end) // LINES
+    if not max_rows:
         return Rows.none(schema)
-    begins, ends = np.zeros((2, LINES, most), np.int64)
+    begins, ends = np.zeros((2, LINES, max_rows), np.int64)
     rows = int(cut_lines(view, end, begins, ends))
-    found, broken = Found(_KEYS, rows), np.zeros(rows, np.uint8)
-    scan_texts(view, begins[3], ends[3], *found.arrays, broken)
+    json_spans, broken = Found(_KEYS, rows), np.zeros(rows, np.uint8)
+    scan_texts(view, begins[3], ends[3], *json_spans.arrays, broken)
     visitors = np.empty(rows, np.uint64)
     hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[1]), _KEY, visitors)
-    places = {name: (begins[line], ends[line], np.full(rows, json.STRING, np.uint8)) for name, line in _HEAD.items()}
+    spans = {name: (begins[line], ends[line], np.full(rows, json.STRING, np.uint8)) for name, line in _HEAD.items()}
     codes = np.where(broken != 0, np.uint16(NOT_JSON), np.uint16(0))
     for name in _KEYS:
-        starts, stops, sorts = found.places(name, rows)
+        starts, stops, sorts = json_spans.places(name, rows)
         fits = np.isin(sorts, (json.NUMBER,) if name == "value" else (json.STRING, json.ESCAPED))
         codes[(sorts != json.ABSENT) & ~fits & (codes == 0)] = NOT_JSON
-        places[name] = starts, stops, np.where(fits, sorts, json.ABSENT).astype(np.uint8)
+        spans[name] = starts, stops, np.where(fits, sorts, json.ABSENT).astype(np.uint8)
     codes[_robots(view, begins[1], ends[1])] = NOT_JSON
-    texts = _columns(view, {name: BEACON[name] for name in _needed(schema)}, codes, places)
+    texts = _columns(view, {name: BEACON[name] for name in _needed(schema)}, codes, spans)
     site = bytes(view[: ends[0, 0]]).split(b" ", 1)[0].decode()
     columns: dict[str, Any] = {}
     for name in schema.columns:
@@ -136,13 +136,13 @@ def _needed(schema: RowSchema) -> list[str]:
     return list(dict.fromkeys(SOURCES.get(name, name) for name in schema.columns if name != "visitor"))
 
 
-def _columns(view: Any, kinds: dict[str, str], codes: Any, places: dict[str, tuple[Any, Any, Any]]) -> Any:
+def _columns(view: Any, kinds: dict[str, str], codes: Any, field_spans: dict[str, tuple[Any, Any, Any]]) -> Any:
     """Return the columns that stand somewhere as text; rows that hold none get one of nothing."""
     from panstream.primitives.kernels.sources.json_fields import ABSENT, ESCAPED, gather_values
 
     if not kinds:
         return pa.RecordBatch.from_arrays([], names=[])
-    starts, stops, forms = (np.array([places[name][part] for name in kinds]) for part in range(3))
+    starts, stops, forms = (np.array([field_spans[name][part] for name in kinds]) for part in range(3))
 
     def copy(column: int, offsets: Any, out: Any) -> None:
         gather_values(view, starts[column], stops[column], forms[column], offsets, out)

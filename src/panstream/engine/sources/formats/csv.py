@@ -121,10 +121,10 @@ class CsvParser:
 
         view = np.frombuffer(data, np.uint8)
         quote = -1 if self._dialect.quote is None else ord(self._dialect.quote)
-        most = 1 + int(count_byte(view, end, 0x0A) + count_byte(view, end, 0x0D))
+        max_records = 1 + int(count_byte(view, end, 0x0A) + count_byte(view, end, 0x0D))
         columns, delimiter = len(self._schema.columns), ord(self._dialect.delimiter)
-        starts, stops = np.empty((2, columns, most), np.int64)
-        forms, ragged = np.empty((columns, most), np.uint8), np.empty(most, np.uint8)
+        starts, stops = np.empty((2, columns, max_records), np.int64)
+        forms, ragged = np.empty((columns, max_records), np.uint8), np.empty(max_records, np.uint8)
         rows, end = split_records(view, end, delimiter, quote, self._spots, starts, stops, forms, ragged)
         if not rows:
             return Rows.none(self._schema), int(end)
@@ -148,27 +148,29 @@ class CsvParser:
 
     def _head(self, line: bytes) -> None:
         sign, quote = self._dialect.delimiter, self._dialect.quote
-        found: list[str] = []
+        names: list[str] = []
         with contextlib.suppress(UnicodeDecodeError, csv.Error):
-            found = next(csv.reader([line.decode()], delimiter=sign, quotechar=quote, quoting=0 if quote else 3))
-        self._place_columns(found)
+            names = next(csv.reader([line.decode()], delimiter=sign, quotechar=quote, quoting=0 if quote else 3))
+        self._place_columns(names)
 
-    def _place_columns(self, found: list[str]) -> None:
+    def _place_columns(self, header: list[str]) -> None:
         names = list(self._schema.columns)
         for name in names:
-            if found.count(name) != 1:
-                fault = "names it twice" if name in found else "does not name it"
+            if header.count(name) != 1:
+                fault = "names it twice" if name in header else "does not name it"
                 raise FeedError(f"{self._place}: column {name!r} is declared, but the first line {fault}")
-        self._spots = np.array([names.index(name) if name in names else -1 for name in found], np.int64)
+        self._spots = np.array([names.index(name) if name in names else -1 for name in header], np.int64)
 
 
 def end_of_records(data: bytearray) -> int:
     """Return where the last complete record ends."""
     from panstream.primitives.kernels.sources.csv_simd import split_records
 
-    most = 1 + data.count(b"\n") + data.count(b"\r")
-    none, ragged = np.empty((0, most), np.int64), np.empty(most, np.uint8)
+    max_records = 1 + data.count(b"\n") + data.count(b"\r")
+    none, ragged = np.empty((0, max_records), np.int64), np.empty(max_records, np.uint8)
     view, spots = np.frombuffer(data, np.uint8), np.empty(0, np.int64)
     return int(
-        split_records(view, len(data), ord(","), ord('"'), spots, none, none, np.empty((0, most), np.uint8), ragged)[1]
+        split_records(
+            view, len(data), ord(","), ord('"'), spots, none, none, np.empty((0, max_records), np.uint8), ragged
+        )[1]
     )

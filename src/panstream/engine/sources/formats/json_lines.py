@@ -49,9 +49,9 @@ class JsonParser:
         from panstream.primitives.kernels.sources.json_fields import ABSENT, ESCAPED, gather_values, scan_lines
 
         view = np.frombuffer(data, np.uint8)
-        most, columns = int(count_byte(view, end, 0x0A)), len(self._fitting)
-        starts, stops = np.empty((2, columns, most), np.int64)
-        kinds, broken = np.empty((columns, most), np.uint8), np.empty(most, np.uint8)
+        max_lines, columns = int(count_byte(view, end, 0x0A)), len(self._fitting)
+        starts, stops = np.empty((2, columns, max_lines), np.int64)
+        kinds, broken = np.empty((columns, max_lines), np.uint8), np.empty(max_lines, np.uint8)
         rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
             return Rows.none(self._schema), end

@@ -24,7 +24,7 @@ def from_spans(
     data: Any,
     schema: RowSchema,
     codes: Codes,
-    places: tuple[NDArray[Any], NDArray[Any]],
+    spans: tuple[NDArray[Any], NDArray[Any]],
     present: NDArray[np.bool_],
     copy: Callable[[int, Any, Any], None],
     woven: NDArray[np.bool_] | None = None,
@@ -41,7 +41,7 @@ def from_spans(
     """
     columns, texts = {}, []
     for column, (name, kind) in enumerate(schema.columns.items()):
-        first, last, there = places[0][column], places[1][column], present[column]
+        first, last, there = spans[0][column], spans[1][column], present[column]
         if made is not None and name in made:
             columns[name], bad = made[name], None
         elif name in seconds:
@@ -50,8 +50,8 @@ def from_spans(
             columns[name], bad = _values(data, first, last, there, kind, style)
         else:
             texts.append(_text(first, last, there, partial(copy, column)))
-            known = kind == "string" and _is_ascii(texts[-1])
-            columns[name], bad = (_as(texts[-1], pa.string()), None) if known else parse(texts[-1], kind, style)
+            is_ascii_text = kind == "string" and _is_ascii(texts[-1])
+            columns[name], bad = (_as(texts[-1], pa.string()), None) if is_ascii_text else parse(texts[-1], kind, style)
         schema.mark(codes, bad, schema.misfit(name))
     rows = Rows.checked(columns, schema, codes)
     wipe_unused(texts, rows.columns.columns)
@@ -185,8 +185,8 @@ def _gathered(array: Any) -> Any:
         raise pa.ArrowInvalid("views point outside their data, or to too much of it")
     data = np.empty(int(offsets[-1]), np.uint8)
     gather_views(views, np.array([buffer.address for buffer in buffers], np.uint64), offsets, data)
-    places = pa.py_buffer(offsets.astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(array), [bits, places, pa.py_buffer(data)])
+    offsets_buffer = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(array), [bits, offsets_buffer, pa.py_buffer(data)])
 
 
 def _as(array: Any, kind: Any) -> Any:
@@ -204,5 +204,7 @@ def _memory(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32], Mask]:
     """Return data, offsets and which rows are there, of an array that was checked."""
     _, offsets, data = array.buffers()
     present = truth_of(array.is_valid()) if array.null_count else np.ones(len(array), bool)
-    places = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if len(array) else np.zeros(1, np.int32)
-    return np.frombuffer(data or b"", np.uint8), places, present
+    offset_array = (
+        np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if len(array) else np.zeros(1, np.int32)
+    )
+    return np.frombuffer(data or b"", np.uint8), offset_array, present

@@ -75,8 +75,8 @@ def answer(
     done_rest = 0.0
     rest_rest = float(radices[0] - digits[0]) if top > 0 else 0.0
     for level in range(1, top + 1):
-        own = siblings[level, digits[level] if level < top else 0]
-        off = own - done - rest
+        node = siblings[level, digits[level] if level < top else 0]
+        off = node - done - rest
         a = done_done + done_rest
         b = done_rest + rest_rest
         total = a + b + 1.0
@@ -119,8 +119,8 @@ def advance(
             below = complete[level]
             spread = radices[level] * draws[level]
             level += 1
-            own = siblings[level, digits[level] if level < top else 0]
-            complete[level] += below + np.int64(np.rint(spread / (spread + 1.0) * (own - below)))
+            node = siblings[level, digits[level] if level < top else 0]
+            complete[level] += below + np.int64(np.rint(spread / (spread + 1.0) * (node - below)))
             complete[level - 1] = 0
             digits[level - 1] = 0
             digits[level] += 1
@@ -143,12 +143,12 @@ def sampled_noise(
     digits = np.zeros(radices.size, np.int64)
     total = 0.0
     worst = 0.0
-    for at in range(slots.size):
-        left = slots[at]
+    for index in range(slots.size):
+        remaining = slots[index]
         for level in range(top):
-            digits[level] = left % radices[level]
-            left //= radices[level]
-        digits[top] = left
+            digits[level] = remaining % radices[level]
+            remaining //= radices[level]
+        digits[top] = remaining
         variance = answer(siblings, zeros, zeros, digits, radices, draws)[1]
         total += variance
         worst = max(worst, variance)

@@ -23,14 +23,14 @@ def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
     mixed = np.uint64(stop - start) * _C + _ONE
     if stop - start < 8:
         rest = np.uint64(0)
-        for at in range(start, stop):
-            rest = (rest << np.uint64(8)) | np.uint64(data[at])
+        for pos in range(start, stop):
+            rest = (rest << np.uint64(8)) | np.uint64(data[pos])
     else:
-        at = start
-        while at + 8 < stop:
-            mixed = (mixed ^ load_word(data, at)) * _A
+        pos = start
+        while pos + 8 < stop:
+            mixed = (mixed ^ load_word(data, pos)) * _A
             mixed ^= mixed >> np.uint64(31)
-            at += 8
+            pos += 8
         rest = load_word(data, stop - 8)
     mixed = (mixed ^ rest) * _B
     return mixed ^ (mixed >> np.uint64(29))
@@ -38,18 +38,18 @@ def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _equal(data: NDArray[np.uint8], one: int, two: int, size: int) -> bool:
-    at = 0
-    while at + 8 <= size:
-        if load_word(data, one + at) != load_word(data, two + at):
+    pos = 0
+    while pos + 8 <= size:
+        if load_word(data, one + pos) != load_word(data, two + pos):
             return False
-        at += 8
-    if at and at < size:
+        pos += 8
+    if pos and pos < size:
         last = size - 8
         return bool(load_word(data, one + last) == load_word(data, two + last))
-    while at < size:
-        if data[one + at] != data[two + at]:
+    while pos < size:
+        if data[one + pos] != data[two + pos]:
             return False
-        at += 1
+        pos += 1
     return True
 
 
@@ -66,32 +66,32 @@ def count_names(
 
     Bytes are compared, not hashes alone: were two names counted as one, a row would decide which one the others are.
     """
-    found = 0
+    count = 0
     mask = np.uint64(slots.size - 1)
     stop = offsets[0]
     for i in range(offsets.size - 1):
         start, stop = stop, offsets[i + 1]
         mixed = hash_of_name(data, start, stop)
-        at = np.int64(mixed & mask)
-        place = -1
+        slot = np.int64(mixed & mask)
+        entry = -1
         for _ in range(_PROBES):
-            other = slots[at]
+            other = slots[slot]
             if other < 0:
-                slots[at] = found
+                slots[slot] = count
                 break
             if hashes[other] == mixed:
                 first = firsts[other]
                 size = offsets[first + 1] - offsets[first]
                 if size == stop - start and _equal(data, offsets[first], start, size):
-                    place = other
+                    entry = other
                     break
-            at = np.int64((np.uint64(at) + _ONE) & mask)
-        if place >= 0:
-            counts[place] += 1
+            slot = np.int64((np.uint64(slot) + _ONE) & mask)
+        if entry >= 0:
+            counts[entry] += 1
         else:
-            firsts[found], counts[found], hashes[found] = i, 1, mixed
-            found += 1
-    return found
+            firsts[count], counts[count], hashes[count] = i, 1, mixed
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -104,12 +104,12 @@ def count_codes(codes: NDArray[Any], counts: NDArray[np.int32]) -> None:
 @njit(cache=True, nogil=True)
 def keep_used(counts: NDArray[np.int32], entries: NDArray[np.int32]) -> int:
     """Write which entries came, move their counts to the front, and return how many they are."""
-    found = 0
+    count = 0
     for i in range(counts.size):
         if counts[i]:
-            entries[found], counts[found] = i, counts[i]
-            found += 1
-    return found
+            entries[count], counts[count] = i, counts[i]
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -125,8 +125,8 @@ def pad_names(
         start = offsets[firsts[i]]
         size = min(offsets[firsts[i] + 1] - start, text.shape[1])
         sizes[i] = size
-        for at in range(size):
-            text[i, at] = data[start + at]
+        for pos in range(size):
+            text[i, pos] = data[start + pos]
 
 
 @njit(cache=True, nogil=True)
@@ -140,20 +140,20 @@ def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int
 @njit(cache=True, nogil=True)
 def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
     """Write integers in decimal, one after the other; 20 bytes each are enough."""
-    at = 0
+    pos = 0
     offsets[0] = 0
     for i in range(values.size):
         size = np.uint64(values[i])
         if values[i] < 0:
-            data[at] = 45
-            at += 1
+            data[pos] = 45
+            pos += 1
             size = np.uint64(0) - size
         digits, rest = 1, size
         while rest >= np.uint64(10):
             rest //= np.uint64(10)
             digits += 1
-        for place in range(at + digits - 1, at - 1, -1):
-            data[place] = 48 + np.uint8(size % np.uint64(10))
+        for digit_pos in range(pos + digits - 1, pos - 1, -1):
+            data[digit_pos] = 48 + np.uint8(size % np.uint64(10))
             size //= np.uint64(10)
-        at += digits
-        offsets[i + 1] = at
+        pos += digits
+        offsets[i + 1] = pos

@@ -40,11 +40,11 @@ def closings(
 
 
 @njit(cache=True, nogil=True)
-def closed_levels(weights: NDArray[np.int64], capacity: int, found: NDArray[np.int64]) -> None:
+def closed_levels(weights: NDArray[np.int64], capacity: int, out: NDArray[np.int64]) -> None:
     """Write for every slot of a tree without root how many levels close at its end."""
     digits = np.zeros(weights.size, np.int64)
     spent = 0
-    for slot in range(found.size):
+    for slot in range(out.size):
         level = 0
         while level < weights.size - 1 and spent + weights[level] > capacity:
             spent -= weights[level] * digits[level]
@@ -52,7 +52,7 @@ def closed_levels(weights: NDArray[np.int64], capacity: int, found: NDArray[np.i
             level += 1
         digits[level] += 1
         spent += weights[level]
-        found[slot] = level + 1
+        out[slot] = level + 1
 
 
 @njit(cache=True, nogil=True)
@@ -105,15 +105,15 @@ def advance(
                 sums[level - 1, width] = 0.0
             sums[level, width] += own_draws * below_draws / (below_draws + own_draws) if level > 0 else own_draws
             for part in range(width):
-                own = accumulators[level, part] + noise[used]
+                node_sum = accumulators[level, part] + noise[used]
                 used += 1
-                released[level, part] = own
+                released[level, part] = node_sum
                 if level > 0:
                     below = sums[level - 1, part]
-                    sums[level, part] += below + trust * (own - below)
+                    sums[level, part] += below + trust * (node_sum - below)
                     sums[level - 1, part] = 0.0
                 else:
-                    sums[0, part] += own
+                    sums[0, part] += node_sum
             if level == last or spent + weights[level] <= capacity:
                 break
             spent -= weights[level] * digits[level]
@@ -184,11 +184,11 @@ def count_cells(cells: NDArray[np.int64], branching: int, depth: int, totals: ND
 
 @njit(cache=True, nogil=True)
 def place_rows(
-    offsets: NDArray[Any], address: np.uint64, places: NDArray[np.uint64], lengths: NDArray[np.int64]
+    offsets: NDArray[Any], address: np.uint64, addresses: NDArray[np.uint64], lengths: NDArray[np.int64]
 ) -> None:
     """Write where in memory every row is, of data at an address, and how many bytes it has."""
-    for row in range(places.size):
-        places[row] = address + np.uint64(offsets[row])
+    for row in range(addresses.size):
+        addresses[row] = address + np.uint64(offsets[row])
         lengths[row] = offsets[row + 1] - offsets[row]
 
 
@@ -204,29 +204,29 @@ def _same(one: np.uint64, other: np.uint64, length: Any) -> bool:
 @njit(cache=True, nogil=True)
 def first_rows(
     hashes: NDArray[np.uint64],
-    places: NDArray[np.uint64],
+    addresses: NDArray[np.uint64],
     lengths: NDArray[np.int64],
-    most: int,
+    max_rows: int,
     table: NDArray[np.int64],
     counts: NDArray[np.int64],
     keep: NDArray[np.uint8],
 ) -> None:
-    """Set keep to 1 for the first ``most`` rows of every id, which is ``lengths[row]`` bytes at the address
-    ``places[row]``.
+    """Set keep to 1 for the first ``max_rows`` rows of every id, which is ``lengths[row]`` bytes at the address
+    ``addresses[row]``.
 
     ``table`` has a power of two of entries, more than rows, each the first row of an id; ``counts`` must be zero at
     first and tells free entries from used ones. Ids are equal if their bytes are: hashes only say where to look.
     """
     mask = np.uint64(table.size - 1)
     for row in range(hashes.size):
-        at = hashes[row] & mask
-        while counts[at] != 0:
-            other = table[at]
+        slot = hashes[row] & mask
+        while counts[slot] != 0:
+            other = table[slot]
             alike = hashes[row] == hashes[other] and lengths[row] == lengths[other]
-            if alike and _same(places[row], places[other], lengths[row]):
+            if alike and _same(addresses[row], addresses[other], lengths[row]):
                 break
-            at = (at + np.uint64(1)) & mask
-        if counts[at] == 0:
-            table[at] = row
-        counts[at] += 1
-        keep[row] = counts[at] <= most
+            slot = (slot + np.uint64(1)) & mask
+        if counts[slot] == 0:
+            table[slot] = row
+        counts[slot] += 1
+        keep[row] = counts[slot] <= max_rows

@@ -23,11 +23,11 @@ _CACHED = 1 << 18  # bytes of a table that the nearer caches hold
 def pack(cells: Bytes, bits: Bytes) -> None:
     """Write cells, bytes 0 and 1, into the first bits; the rest of the last byte becomes 0."""
     full = cells.size // 8
-    for at in range(full):
+    for index in range(full):
         byte = np.uint8(0)
         for j in range(8):
-            byte |= cells[8 * at + j] << np.uint8(j)
-        bits[at] = byte
+            byte |= cells[8 * index + j] << np.uint8(j)
+        bits[index] = byte
     if full < bits.size:
         byte = np.uint8(0)
         for j in range(cells.size - 8 * full):
@@ -37,8 +37,8 @@ def pack(cells: Bytes, bits: Bytes) -> None:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _set(bits: Bytes, cell: np.uint64, coin: np.uint8) -> None:
-    at, place = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
-    bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coin << place)
+    byte, shift = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+    bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coin << shift)
 
 
 @njit(cache=True, nogil=True)
@@ -62,8 +62,8 @@ def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> No
     for i in range(cells.size):
         cell = np.uint64(cells[i])
         if cell < np.uint64(size):
-            at, place = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
-            bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coins[i] << place)
+            byte, shift = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+            bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coins[i] << shift)
 
 
 @njit(cache=True, nogil=True)
@@ -85,20 +85,20 @@ def count_and_redraw(
             following = counters[cell] + 1
             if following == crop:
                 following = 0
-                at, place = cell >> 3, np.uint8(cell & 7)
-                bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coins[i] << place)
+                byte, shift = cell >> 3, np.uint8(cell & 7)
+                bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coins[i] << shift)
             counters[cell] = following
 
 
 @njit(cache=True, nogil=True)
 def draw_marked(bits: Bytes, marks: Bytes, coins: Bytes) -> None:
     """Set the bit of every marked cell to its coin."""
-    for at in range(bits.size):
+    for index in range(bits.size):
         touched, drawn = np.uint8(0), np.uint8(0)
-        for j in range(min(8, marks.size - 8 * at)):
-            touched |= marks[8 * at + j] << np.uint8(j)
-            drawn |= coins[8 * at + j] << np.uint8(j)
-        bits[at] = (bits[at] & ~touched) | (drawn & touched)
+        for j in range(min(8, marks.size - 8 * index)):
+            touched |= marks[8 * index + j] << np.uint8(j)
+            drawn |= coins[8 * index + j] << np.uint8(j)
+        bits[index] = (bits[index] & ~touched) | (drawn & touched)
 
 
 @njit(cache=True, nogil=True)
@@ -112,9 +112,11 @@ def toggle(bits: Bytes, cells: NDArray[Any]) -> None:
 @njit(cache=True, nogil=True)
 def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes, both: Bytes, out: Bytes) -> None:
     """Write 0 where both bits are 0 and else the coin for the pair of bits; all are packed."""
-    for at in range(out.size):
-        one, other = first[at], second[at]
-        out[at] = (one & other & both[at]) | (one & ~other & only_first[at]) | (~one & other & only_second[at])
+    for index in range(out.size):
+        one, other = first[index], second[index]
+        out[index] = (
+            (one & other & both[index]) | (one & ~other & only_first[index]) | (~one & other & only_second[index])
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -129,11 +131,11 @@ def count_ones(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArr
             ones[0, level] += _ones_of_bytes(bits, cell >> 3, max(cell, end) >> 3)
             cell = max(cell, end & ~7)
         while cell < end:
-            at, place = cell >> 3, np.uint8(cell & 7)
+            byte, shift = cell >> 3, np.uint8(cell & 7)
             pattern = np.int64(0)
             for phase in range(frozen.shape[0]):
-                pattern |= np.int64((frozen[phase, at] >> place) & np.uint8(1)) << phase
-            ones[pattern, level] += (bits[at] >> place) & np.uint8(1)
+                pattern |= np.int64((frozen[phase, byte] >> shift) & np.uint8(1)) << phase
+            ones[pattern, level] += (bits[byte] >> shift) & np.uint8(1)
             cell += 1
 
 
@@ -141,8 +143,8 @@ def count_ones(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArr
 def _ones_of_bytes(bits: Bytes, start: int, stop: int) -> np.int64:
     """Return the number of ones of whole bytes, by adding neighbours in pairs, fours and eights."""
     total = np.int64(0)
-    for at in range(start, stop):
-        byte = bits[at]
+    for index in range(start, stop):
+        byte = bits[index]
         byte = np.uint8(byte - ((byte >> np.uint8(1)) & np.uint8(0x55)))
         byte = np.uint8((byte & np.uint8(0x33)) + ((byte >> np.uint8(2)) & np.uint8(0x33)))
         total += np.int64((byte + (byte >> np.uint8(4))) & np.uint8(0x0F))

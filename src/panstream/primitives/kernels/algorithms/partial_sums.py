@@ -94,52 +94,52 @@ def binary_slots(
 def segment_starts(time: int, slots: int, levels: int) -> int:
     """Count the segments that begin at the times time .. time+slots-1: of lengths 1, 2, 4, ..., 2**(levels-1)."""
     count = 0
-    for at in range(time, time + slots):
-        count += levels if at == 0 else min(trailing_zeros(at) + 1, levels)
+    for tick in range(time, time + slots):
+        count += levels if tick == 0 else min(trailing_zeros(tick) + 1, levels)
     return count
 
 
 @njit(cache=True, nogil=True)
 def segment_slots(
-    kept: NDArray[np.int64],
-    kept_draws: NDArray[np.int64],
+    segment_noise: NDArray[np.int64],
+    segment_draws: NDArray[np.int64],
     time: int,
     starts: NDArray[np.int64],
     sums: NDArray[np.int64],
     draws: NDArray[np.int64],
 ) -> None:
     """Begin, add up and erase segment noises: kept[i] belongs to the segment of 2**i times that is running."""
-    levels, used = kept.size, 0
+    levels, used = segment_noise.size, 0
     total, count = np.int64(0), np.int64(0)
     for level in range(levels):
-        if kept_draws[level] != IDLE:
-            total += kept[level]
-            count += kept_draws[level]
+        if segment_draws[level] != IDLE:
+            total += segment_noise[level]
+            count += segment_draws[level]
     for row in range(sums.size):
-        at = time + row
-        begin = levels if at == 0 else min(trailing_zeros(at) + 1, levels)
+        tick = time + row
+        begin = levels if tick == 0 else min(trailing_zeros(tick) + 1, levels)
         for level in range(begin):
-            kept[level] = starts[used]
-            kept_draws[level] = 1
+            segment_noise[level] = starts[used]
+            segment_draws[level] = 1
             total += starts[used]
             count += 1
             used += 1
         sums[row] = total
         draws[row] = count
-        for level in range(min(trailing_zeros(at + 1) + 1, levels)):
-            total -= kept[level]
-            count -= kept_draws[level]
-            kept[level] = 0
-            kept_draws[level] = IDLE
+        for level in range(min(trailing_zeros(tick + 1) + 1, levels)):
+            total -= segment_noise[level]
+            count -= segment_draws[level]
+            segment_noise[level] = 0
+            segment_draws[level] = IDLE
 
 
 @njit(cache=True, nogil=True)
 def window_node(level: int, offset: int, window: int) -> int:
     """Return where the node of ``level`` that holds ``offset`` is stored within its block."""
-    before = 0
+    level_start = 0
     for below in range(level):
-        before += (window + (1 << below) - 1) >> below
-    return before + (offset >> level)
+        level_start += (window + (1 << below) - 1) >> below
+    return level_start + (offset >> level)
 
 
 @njit(cache=True, nogil=True)
@@ -168,9 +168,9 @@ def _cover(
         level = levels - 1
         while start & ((1 << level) - 1) != 0 or min(start + (1 << level), window) > stop:
             level -= 1
-        at = first + window_node(level, start, window)
-        total += closed[at]
-        count += draws[at]
+        node = first + window_node(level, start, window)
+        total += closed[node]
+        count += draws[node]
         start = min(start + (1 << level), window)
     return total, count
 
@@ -199,9 +199,9 @@ def window_slots(
         running += totals[row]
         for level in range(levels):
             if (offset + 1) & ((1 << level) - 1) == 0 or offset + 1 == window:
-                at = current + window_node(level, offset, window)
-                closed[at] = accumulators[level] + running + noise[used]
-                closed_draws[at] = open_draws[level] + 1
+                node = current + window_node(level, offset, window)
+                closed[node] = accumulators[level] + running + noise[used]
+                closed_draws[node] = open_draws[level] + 1
                 used += 1
         following = (offset + 1) % window
         for level in range(levels):
@@ -214,8 +214,8 @@ def window_slots(
                     used += 1
         total, count = _cover(closed, closed_draws, current, 0, offset + 1, window, levels)
         if block > 0:
-            before, more = _cover(closed, closed_draws, previous, offset + 1, window, window, levels)
-            total += before
+            previous_total, more = _cover(closed, closed_draws, previous, offset + 1, window, window, levels)
+            total += previous_total
             count += more
         answers[row] = total
         draws[row] = count
@@ -226,13 +226,13 @@ def window_slots(
 @njit(cache=True, nogil=True)
 def most_window_nodes(window: int, levels: int) -> int:
     """Return how many nodes an answer is made of at most."""
-    most = 0
+    max_nodes = 0
     ones = np.ones(2 * window + levels, np.int64)
     for offset in range(window):
         prefix, _ = _cover(ones, ones, 0, 0, offset + 1, window, levels)
         suffix, _ = _cover(ones, ones, 0, offset + 1, window, window, levels)
-        most = max(most, int(prefix + suffix))
-    return most
+        max_nodes = max(max_nodes, int(prefix + suffix))
+    return max_nodes
 
 
 @njit(cache=True, nogil=True)
@@ -254,10 +254,10 @@ def decayed_slots(
 
 
 @njit(cache=True, nogil=True)
-def ratchet(values: NDArray[np.float64], most: int, last: int, out: NDArray[np.int64]) -> None:
-    """Follow ``values`` with steps from 0 to ``most``."""
+def ratchet(values: NDArray[np.float64], max_step: int, last: int, out: NDArray[np.int64]) -> None:
+    """Follow ``values`` with steps from 0 to ``max_step``."""
     for row in range(values.size):
         step = values[row] - last
         if step > 0:
-            last += most if step > most else int(step)
+            last += max_step if step > max_step else int(step)
         out[row] = last

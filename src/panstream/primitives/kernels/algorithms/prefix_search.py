@@ -41,18 +41,18 @@ def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return density and distribution of noise of scale 1, from -FAR to FAR: to read is faster than exp and erfc."""
     size = int(2 * _FAR * _FINE) + 2
     densities, belows = np.empty(size), np.empty(size)
-    for place in range(size):
-        z = place / _FINE - _FAR
-        densities[place], belows[place] = _density(z, 1.0, laplace), _below(z, 1.0, laplace)
+    for index in range(size):
+        z = index / _FINE - _FAR
+        densities[index], belows[index] = _density(z, 1.0, laplace), _below(z, 1.0, laplace)
     return densities, belows
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _read(table: NDArray[np.float64], z: float) -> float:
     """Return what a table says at ``z``, between its entries in proportion; the last entry beyond it."""
-    at = min((z + _FAR) * _FINE, float(table.size - 2))
-    place = int(at)
-    return float(table[place] + (at - place) * (table[place + 1] - table[place]))
+    position = min((z + _FAR) * _FINE, float(table.size - 2))
+    index = int(position)
+    return float(table[index] + (position - index) * (table[index + 1] - table[index]))
 
 
 @njit(cache=True, nogil=True)
@@ -64,7 +64,7 @@ def grow(
     scale: float,
     shared: float,
     top: float,
-    least: float,
+    min_events: float,
     laplace: bool,
     lowest: float,
     hashes: NDArray[np.uint64],
@@ -83,27 +83,27 @@ def grow(
 
     A node has four numbers: its score, the mean and variance of its number of events, and the number before the last
     fall. The score is a sum of log-likelihood ratios and log priors that is never let above 0 (Fano's metric,
-    reflected). Present: all of the parent's events, a part (log-uniform from ``least``), or those before the fall;
+    reflected). Present: all of the parent's events, a part (log-uniform from ``min_events``), or those before the fall;
     absent: noise. In either case a cell may be ``shared`` with something heavy, and says nothing then. ``unlikely`` is
     exp(-prior): most children are dropped without a logarithm.
     """
-    found = 0
+    count = 0
     shift = np.uint64(64 - power)
     spread = 2.0 * math.log(max(top, 6.0 * scale) / (3.0 * scale))
     noise, clear, cutoff = scale * scale, 1.0 - shared, math.exp(-lowest)
     densities, belows = _tables(laplace)
     reach = int(_TABLE * scale) + 1
     erasures, absents, parts = np.empty(2 * reach + 1), np.empty(2 * reach + 1), np.empty(2 * reach + 1)
-    for place in range(2 * reach + 1):
-        e = float(place - reach)
-        erasures[place] = shared / (max(abs(e), 3.0 * scale) * spread)
-        absents[place] = clear * _density(e, scale, laplace) + erasures[place]
-        parts[place] = _below(e - least, scale, laplace)
+    for index in range(2 * reach + 1):
+        e = float(index - reach)
+        erasures[index] = shared / (max(abs(e), 3.0 * scale) * spread)
+        absents[index] = clear * _density(e, scale, laplace) + erasures[index]
+        parts[index] = _below(e - min_events, scale, laplace)
     for i in range(hashes.size):
-        mass, variance, before, context = nodes[1, i], nodes[2, i], nodes[3, i], contexts[i]
+        mass, variance, earlier_mass, context = nodes[1, i], nodes[2, i], nodes[3, i], contexts[i]
         sd = math.sqrt(variance + noise)
-        most = mass + 2.0 * math.sqrt(variance)
-        width = math.log(max(most / least, 1.5))
+        max_mass = mass + 2.0 * math.sqrt(variance)
+        width = math.log(max(max_mass / min_events, 1.5))
         floor = math.exp(lowest - nodes[0, i])
         for symbol in range(1 << bits):
             if unlikely[context, symbol] > cutoff:
@@ -123,31 +123,31 @@ def grow(
             else:
                 erased = shared / (max(abs(e), 3.0 * scale) * spread)
                 absent = clear * _density(e, scale, laplace) + erased
-                part = _below(e - least, scale, laplace)
-            if e > most - _FAR * scale:
-                part = max(part - _read(belows, (e - most) / scale), 0.0)
+                part = _below(e - min_events, scale, laplace)
+            if e > max_mass - _FAR * scale:
+                part = max(part - _read(belows, (e - max_mass) / scale), 0.0)
             same = _ALL * _read(densities, (e - mass) / sd) / sd if abs(e - mass) < _FAR * sd else 0.0
-            back = _BACK * _read(densities, (e - before) / sd) / sd if abs(e - before) < _FAR * sd else 0.0
-            part *= _PART / (max(e, least) * width)
+            back = _BACK * _read(densities, (e - earlier_mass) / sd) / sd if abs(e - earlier_mass) < _FAR * sd else 0.0
+            part *= _PART / (max(e, min_events) * width)
             present = clear * (same + part + back)
-            if present + erased < absent * floor * unlikely[context, symbol] or found >= out_hashes.size:
+            if present + erased < absent * floor * unlikely[context, symbol] or count >= out_hashes.size:
                 continue
             ratio, letter = (present + erased) / absent, prior[context, symbol]
             score = min(nodes[0, i] + math.log(ratio) + letter, 0.0)
-            out_hashes[found], out_codes[found] = mixed, code
-            out_parents[found], out_symbols[found] = i, symbol
-            out_nodes[0, found] = score
-            out_nodes[1, found], out_nodes[2, found], out_nodes[3, found] = mass, variance, before
+            out_hashes[count], out_codes[count] = mixed, code
+            out_parents[count], out_symbols[count] = i, symbol
+            out_nodes[0, count] = score
+            out_nodes[1, count], out_nodes[2, count], out_nodes[3, count] = mass, variance, earlier_mass
             if present > erased:
                 if back > same and back > part:
-                    out_nodes[1, found], out_nodes[2, found] = before, noise
+                    out_nodes[1, count], out_nodes[2, count] = earlier_mass, noise
                 elif same > part:
                     gain = variance / (variance + noise)
-                    out_nodes[1, found] = mass + gain * (e - mass)
-                    out_nodes[2, found] = variance * (1.0 - gain) + 0.02 * noise
+                    out_nodes[1, count] = mass + gain * (e - mass)
+                    out_nodes[2, count] = variance * (1.0 - gain) + 0.02 * noise
                 else:
-                    out_nodes[1, found], out_nodes[2, found] = max(e, least), noise
+                    out_nodes[1, count], out_nodes[2, count] = max(e, min_events), noise
                     if variance < 0.9 * noise:  # only a mass that was seen twice is worth going back to
-                        out_nodes[3, found] = mass
-            found += 1
-    return found
+                        out_nodes[3, count] = mass
+            count += 1
+    return count

@@ -49,8 +49,8 @@ def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
 
 def room_for(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """Return what ``move_cells`` works in, made by ``array(size, type)``; whoever owns it wipes it."""
-    each = (array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int32))
-    return (*each, array(longest + 2, np.int64), array(longest * _STRIDE, np.uint8))
+    buffers = (array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int32))
+    return (*buffers, array(longest + 2, np.int64), array(longest * _STRIDE, np.uint8))
 
 
 @njit(cache=True, nogil=True)
@@ -81,9 +81,9 @@ def move_cells(
     ``text``, so that each step reads on where the last one did. The last five arrays are those of ``room_for``.
     """
     longest, last_here = starts.size, -1
-    for at in range(longest):
-        if starts[at] >= 0:
-            last_here = at
+    for pos in range(longest):
+        if starts[pos] >= 0:
+            last_here = pos
     if numbers.size:
         last_here = longest - 1  # rows take the hash of the whole name
     row_shift = np.uint64(64 - _log2(rows.shape[1]))
@@ -98,18 +98,18 @@ def move_cells(
         for i in range(start, stop):
             begin = offsets[firsts[i]]
             size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
-            place = ends[longest - size]
+            index = ends[longest - size]
             ends[longest - size] += 1  # in the end, where the names of this length end
-            mixed[place], order[place], weights[place] = seed, firsts[i], counts[i]
-            for at in range(size):
-                text[at * _STRIDE + place] = data[begin + at]
-        for at in range(last_here + 1):
-            if ends[longest - at - 1]:
-                some = mixed[: ends[longest - at - 1]]
-                if starts[at] >= 0:
-                    _move_byte(text, weights, levels[starts[at] : starts[at] + 8 // bits], bits, at, some)
+            mixed[index], order[index], weights[index] = seed, firsts[i], counts[i]
+            for pos in range(size):
+                text[pos * _STRIDE + index] = data[begin + pos]
+        for pos in range(last_here + 1):
+            if ends[longest - pos - 1]:
+                some = mixed[: ends[longest - pos - 1]]
+                if starts[pos] >= 0:
+                    _move_byte(text, weights, levels[starts[pos] : starts[pos] + 8 // bits], bits, pos, some)
                 else:
-                    _pass_byte(text, bits, at, some)
+                    _pass_byte(text, bits, pos, some)
         for i in range(stop - start if numbers.size else 0):
             begin, end = offsets[order[i]], offsets[order[i] + 1]
             last, weight = mixed[i], weights[i]
@@ -121,11 +121,11 @@ def move_cells(
 
 
 @njit(cache=True, nogil=True)
-def _pass_byte(text: NDArray[np.uint8], bits: int, at: int, mixed: NDArray[np.uint64]) -> None:
+def _pass_byte(text: NDArray[np.uint8], bits: int, pos: int, mixed: NDArray[np.uint64]) -> None:
     """Carry the hashes on over a byte whose levels are elsewhere."""
     mask = np.uint64((1 << bits) - 1)
     for i in range(mixed.size):
-        byte = np.uint64(text[at * _STRIDE + i])
+        byte = np.uint64(text[pos * _STRIDE + i])
         for part in range(8 // bits):
             mixed[i] = longer(mixed[i], (byte >> np.uint64(8 - bits * (part + 1))) & mask)
 
@@ -136,28 +136,28 @@ def _move_byte(
     weights: NDArray[np.int32],
     levels: NDArray[np.int32],
     bits: int,
-    at: int,
+    pos: int,
     mixed: NDArray[np.uint64],
 ) -> None:
-    """Move the cells of the prefixes that end in the byte at ``at``; ``levels`` are those of this byte."""
+    """Move the cells of the prefixes that end in the byte at ``pos``; ``levels`` are those of this byte."""
     per = 8 // bits
     power = _log2(levels.shape[1])
     shift, mask = np.uint64(64 - power), np.uint64((1 << bits) - 1)
-    direct = power // bits - at * per  # levels of this byte that have room for all prefixes
+    direct = power // bits - pos * per  # levels of this byte that have room for all prefixes
     if per == 2 and direct <= 0:
-        letters = text[at * _STRIDE : at * _STRIDE + mixed.size]
+        letters = text[pos * _STRIDE : pos * _STRIDE + mixed.size]
         _move_halves(letters, weights, levels[0], levels[1], shift, mixed)
         return
     for part in range(per):
         table, down = levels[part], np.uint64(8 - bits * (part + 1))
         for i in range(mixed.size):
-            byte, weight = np.uint64(text[at * _STRIDE + i]), weights[i]
+            byte, weight = np.uint64(text[pos * _STRIDE + i]), weights[i]
             now = longer(mixed[i], (byte >> down) & mask)
             mixed[i] = now
             if part < direct:
                 code = np.uint64(0)
-                for before in range(at):
-                    code = (code << np.uint64(8)) | np.uint64(text[before * _STRIDE + i])
+                for earlier_pos in range(pos):
+                    code = (code << np.uint64(8)) | np.uint64(text[earlier_pos * _STRIDE + i])
                 table[(code << np.uint64(bits * (part + 1))) | (byte >> down)] += weight
             else:
                 word = now * _B
@@ -202,19 +202,19 @@ def hash_names(
     for i in range(out.size):
         stop = cut_at(data, offsets[i], offsets[i + 1], longest)
         mixed = seed
-        for at in range(offsets[i], stop):
+        for pos in range(offsets[i], stop):
             for part in range(8 // bits):
-                mixed = longer(mixed, (np.uint64(data[at]) >> np.uint64(8 - bits * (part + 1))) & mask)
+                mixed = longer(mixed, (np.uint64(data[pos]) >> np.uint64(8 - bits * (part + 1))) & mask)
         out[i] = longer(mixed, np.uint64(256)) if stop < offsets[i + 1] else mixed
 
 
 @njit(cache=True, nogil=True)
 def longer_all(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the hashes of names that begin so and were cut."""
-    found = np.empty_like(hashes)
+    out = np.empty_like(hashes)
     for i in range(hashes.size):
-        found[i] = longer(hashes[i], np.uint64(256))
-    return found
+        out[i] = longer(hashes[i], np.uint64(256))
+    return out
 
 
 @njit(cache=True, nogil=True)
@@ -232,22 +232,22 @@ def look_up(
     """
     count = rows.shape[0]
     shift = np.uint64(64 - _log2(rows.shape[1]))
-    found = np.empty(count, np.float64)
+    ordered = np.empty(count, np.float64)
     for i in range(hashes.size):
         for row in range(count):
             word = in_row(hashes[i], np.uint64(row + count * salt))
             cell = float(rows[row, word >> shift])
             value = cell if word & _ONE else -cell
-            place = row
-            while place > 0 and found[place - 1] > value:
-                found[place] = found[place - 1]
-                place -= 1
-            found[place] = value
-        middle = 0.5 * (found[(count - 1) // 2] + found[count // 2])
+            index = row
+            while index > 0 and ordered[index - 1] > value:
+                ordered[index] = ordered[index - 1]
+                index -= 1
+            ordered[index] = value
+        middle = 0.5 * (ordered[(count - 1) // 2] + ordered[count // 2])
         total, near = 0.0, 0
         for row in range(count):
-            if abs(found[row] - middle) <= 4.0 * scale:
-                total += found[row]
+            if abs(ordered[row] - middle) <= 4.0 * scale:
+                total += ordered[row]
                 near += 1
         values[i] = total / max(near, 1)
         agreeing[i] = near

@@ -75,12 +75,12 @@ def close_slot(
     digits[0] += 1
     while level < top and digits[level] == radices[level]:
         level += 1
-        own = digits[level] if level < top else 0
+        sibling = digits[level] if level < top else 0
         weight = folds[level]
         for part in range(width):
             below = complete[level - 1, part]
             _add_scaled(complete[level, part], below, (1 << FRACTION) - weight, 0, modulus)
-            _add_scaled(complete[level, part], siblings[level, own, part], weight, FRACTION * (level - 1), modulus)
+            _add_scaled(complete[level, part], siblings[level, sibling, part], weight, FRACTION * (level - 1), modulus)
             below[:] = np.uint64(0)
         digits[level - 1] = 0
         digits[level] += 1
@@ -102,7 +102,7 @@ def answer_wide(
     """Write the running total and the noise of all slots so far, the least-squares estimate from the nodes' noise."""
     top, unit = radices.size - 1, 0
     done, rest, off = np.zeros(2, np.uint64), np.zeros(2, np.uint64), np.zeros(2, np.uint64)
-    kept = np.zeros(2, np.uint64)
+    unscaled = np.zeros(2, np.uint64)
     for part in range(out.shape[0]):
         unit = 0
         done[0], done[1] = complete[0, part, 0], complete[0, part, 1]
@@ -115,13 +115,13 @@ def answer_wide(
             _add_scaled(off, siblings[level, digits[level] if level < top else 0, part], 1, unit, modulus)
             _add_scaled(off, done, -1, 0, modulus)
             _add_scaled(off, rest, -1, 0, modulus)
-            kept[0], kept[1] = done[0], done[1]
+            unscaled[0], unscaled[1] = done[0], done[1]
             done[:] = np.uint64(0)
-            _add_scaled(done, kept, 1, FRACTION, modulus)
+            _add_scaled(done, unscaled, 1, FRACTION, modulus)
             _add_scaled(done, off, done_weights[level], 0, modulus)
-            kept[0], kept[1] = rest[0], rest[1]
+            unscaled[0], unscaled[1] = rest[0], rest[1]
             rest[:] = np.uint64(0)
-            _add_scaled(rest, kept, 1, FRACTION, modulus)
+            _add_scaled(rest, unscaled, 1, FRACTION, modulus)
             _add_scaled(rest, off, rest_weights[level], 0, modulus)
             unit += FRACTION
             _add_scaled(done, complete[level, part], 1, unit - FRACTION * level, modulus)
@@ -133,4 +133,4 @@ def answer_wide(
     done[:] = np.uint64(0)
     rest[:] = np.uint64(0)
     off[:] = np.uint64(0)
-    kept[:] = np.uint64(0)
+    unscaled[:] = np.uint64(0)

@@ -43,24 +43,26 @@ def add_capped(arrivals: Bytes, cells: NDArray[Any], weights: NDArray[Any], cap:
 
 
 @njit(cache=True, nogil=True)
-def complete_words(rho: Bytes, own: NDArray[Any], modulus: np.uint64, out: NDArray[Any]) -> None:
+def complete_words(rho: Bytes, rho_share: NDArray[Any], modulus: np.uint64, out: NDArray[Any]) -> None:
     """Write rho - own for every cell, modulo ``modulus``: own and out are shares of a bit as an integer."""
-    for i in range(own.size):
+    for i in range(rho_share.size):
         bit = np.uint64(rho[i >> 3] >> np.uint8(i & 7)) & np.uint64(1)
-        out[i] = (modulus + bit - np.uint64(own[i])) % modulus
+        out[i] = (modulus + bit - np.uint64(rho_share[i])) % modulus
 
 
 @njit(cache=True, nogil=True)
-def count_masked(opened: Bytes, own: NDArray[Any], width: int, first: bool, modulus: np.uint64, out: Words) -> None:
+def count_masked(
+    opened: Bytes, rho_share: NDArray[Any], width: int, first: bool, modulus: np.uint64, out: Words
+) -> None:
     """Add up, for every row of ``width`` cells, a share of the cells' bits; ``opened`` are the bits masked by rho.
 
-    A bit is m + (1 - 2m)·rho, and ``own`` is a share of rho.
+    A bit is m + (1 - 2m)·rho, and ``rho_share`` is a share of rho.
     """
     one = np.uint64(1 if first else 0)
     for row in range(out.size):
         total = np.uint64(0)
         for i in range(row * width, (row + 1) * width):
-            share = np.uint64(own[i])
+            share = np.uint64(rho_share[i])
             if (opened[i >> 3] >> np.uint8(i & 7)) & np.uint8(1):
                 total += one + modulus - share
             else:
@@ -96,12 +98,12 @@ def move_up(share: NDArray[Any], opened: NDArray[Any], chosen: NDArray[Any], tau
 def pack_columns(rows: NDArray[Any], low: int, high: int, out: Bytes) -> None:
     """Pack the bits from ``low`` to ``high`` of every row, one row after the other."""
     out[:] = np.uint8(0)
-    at = 0
+    bit_pos = 0
     for i in range(rows.size):
         for j in range(low, high):
             bit = (np.uint64(rows[i]) >> np.uint64(j)) & np.uint64(1)
-            out[at >> 3] |= np.uint8(bit << np.uint64(at & 7))
-            at += 1
+            out[bit_pos >> 3] |= np.uint8(bit << np.uint64(bit_pos & 7))
+            bit_pos += 1
 
 
 @njit(cache=True, nogil=True)

@@ -18,9 +18,9 @@ def count_pairs(
 ) -> None:
     """Add every 1 to ``counts[seen bit, 0]``, and to ``counts[seen bit, 1]`` where the counters add up to ``last``."""
     for cell in range(counters.size):
-        at, place = cell >> 3, np.uint8(cell & 7)
-        bit = np.int64((bits[at] >> place) & np.uint8(1))
-        seen = (seen_bits[at] >> place) & np.uint8(1)
+        byte, shift = cell >> 3, np.uint8(cell & 7)
+        bit = np.int64((bits[byte] >> shift) & np.uint8(1))
+        seen = (seen_bits[byte] >> shift) & np.uint8(1)
         counts[seen, 0] += bit
         if counters[cell] + seen_counters[cell] == last:
             counts[seen, 1] += bit

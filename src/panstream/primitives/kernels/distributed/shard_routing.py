@@ -49,14 +49,14 @@ def sort_rows(
     owners: NDArray[np.int32],
     shards: int,
     starts: NDArray[np.int64],
-    places: NDArray[Any],
+    local_cells: NDArray[Any],
     rows: NDArray[np.int64],
 ) -> None:
     """Write every owner's local places and row numbers one behind the other, in order; ``starts`` moves along."""
     for i in range(cells.size):
         owner = owners[i]
         if owner >= 0:
-            at = starts[owner]
-            places[at] = cells[i] // shards
-            rows[at] = i
-            starts[owner] = at + 1
+            index = starts[owner]
+            local_cells[index] = cells[i] // shards
+            rows[index] = i
+            starts[owner] = index + 1

@@ -15,13 +15,13 @@ def build(hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArra
     """
     mask = np.uint64(slots.size - 1)
     for i in range(hashes.size):
-        place = hashes[i] & mask
-        while numbers[place] >= 0:
-            if slots[place] == hashes[i]:
+        slot = hashes[i] & mask
+        while numbers[slot] >= 0:
+            if slots[slot] == hashes[i]:
                 return i
-            place = (place + np.uint64(1)) & mask
-        slots[place] = hashes[i]
-        numbers[place] = i
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = hashes[i]
+        numbers[slot] = i
     return -1
 
 
@@ -32,12 +32,12 @@ def look_up(
     """Write the number of every hash; return the first row that is not in the table, or -1."""
     mask = np.uint64(slots.size - 1)
     for i in range(hashes.size):
-        place = hashes[i] & mask
-        while numbers[place] >= 0 and slots[place] != hashes[i]:
-            place = (place + np.uint64(1)) & mask
-        if numbers[place] < 0:
+        slot = hashes[i] & mask
+        while numbers[slot] >= 0 and slots[slot] != hashes[i]:
+            slot = (slot + np.uint64(1)) & mask
+        if numbers[slot] < 0:
             return i
-        out[i] = numbers[place]
+        out[i] = numbers[slot]
     return -1
 
 
@@ -48,7 +48,7 @@ def find_strangers(
     """Mark the hashes that are not in the table."""
     mask = np.uint64(slots.size - 1)
     for i in range(hashes.size):
-        place = hashes[i] & mask
-        while numbers[place] >= 0 and slots[place] != hashes[i]:
-            place = (place + np.uint64(1)) & mask
-        out[i] = numbers[place] < 0
+        slot = hashes[i] & mask
+        while numbers[slot] >= 0 and slots[slot] != hashes[i]:
+            slot = (slot + np.uint64(1)) & mask
+        out[i] = numbers[slot] < 0

@@ -99,8 +99,8 @@ def _hash_equal(
         for i in range(0, done, lanes.LANES):
             lanes.fold_lanes(data, start + i * length, length, keep, few, out, i)
     for i in range(done, out.size):
-        at = start + i * length
-        first, second = load_word(data, at) & keep[0], load_word(data, at + 8) & keep[1]
+        pos = start + i * length
+        first, second = load_word(data, pos) & keep[0], load_word(data, pos + 8) & keep[1]
         low, high = _add(size, _NOTHING, first + few[0], second + few[1])
         out[i] = _fold(low, high, few[2], few[3])
 
@@ -156,10 +156,10 @@ def short_length(offsets: NDArray[Any], size: int) -> Any:
 @njit(cache=True, nogil=True)
 def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
     """Return how many strings of this length begin at least 16 bytes before the end: all but the last few, if any."""
-    count, room = offsets.size - 1, size - _PAIR - np.int64(offsets[0])
-    if length < 0 or room < 0:
+    count, headroom = offsets.size - 1, size - _PAIR - np.int64(offsets[0])
+    if length < 0 or headroom < 0:
         return 0
-    return min(count, room // length + 1) if length else count
+    return min(count, headroom // length + 1) if length else count
 
 
 @njit(cache=True, nogil=True)

@@ -64,14 +64,14 @@ def _empty(ring: Words, rows: int, marks: Words) -> None:
 def mark(cells: NDArray[Any], marks: Words) -> None:
     """Mark every cell."""
     fetched = max(cells.size - RING, 0)
-    ahead, left = cells[RING:], cells[fetched:]
+    ahead, remaining = cells[RING:], cells[fetched:]
     for i in range(min(cells.size, RING)):
         prefetch(marks, np.uint64(cells[i]) >> _6)
     for i in range(fetched):
         prefetch(marks, np.uint64(ahead[i]) >> _6)
         _set(marks, np.uint64(cells[i]))
-    for i in range(left.size):
-        _set(marks, np.uint64(left[i]))
+    for i in range(remaining.size):
+        _set(marks, np.uint64(remaining[i]))
 
 
 @njit(cache=True, nogil=True)
@@ -79,13 +79,13 @@ def mark_integers(
     values: Words, key0: np.uint64, key1: np.uint64, buckets: np.uint64, guard: np.uint64, ring: Words, marks: Words
 ) -> None:
     """Mark the cell of every integer; ``ring`` (RING) is working memory."""
-    whole = values.size // lanes.LANES * lanes.LANES
-    for row in range(0, whole, lanes.LANES):
+    full = values.size // lanes.LANES * lanes.LANES
+    for row in range(0, full, lanes.LANES):
         prefetch(values, np.uint64(row + lanes.AHEAD // values.itemsize))
         lanes.mixed_cells(values, row, (key0, key1), (buckets, guard), ring, _place(row))
         _pass_on(ring, row, marks)
-    _empty(ring, whole, marks)
-    for i in range(whole, values.size):
+    _empty(ring, full, marks)
+    for i in range(full, values.size):
         _set(marks, np.uint64(cell_of(mix(values[i], key0, key1), buckets, guard)))
 
 

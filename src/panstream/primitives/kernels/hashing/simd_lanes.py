@@ -24,8 +24,8 @@ _WORD, _PLACE = ir.IntType(64), ir.IntType(32)
 _PAIR, _WORDS = ir.VectorType(_WORD, 2), ir.VectorType(_WORD, LANES)
 
 
-def _places(places: range) -> ir.Constant:
-    return ir.Constant(ir.VectorType(_PLACE, len(places)), list(places))
+def _places(indices: range) -> ir.Constant:
+    return ir.Constant(ir.VectorType(_PLACE, len(indices)), list(indices))
 
 
 def _all(value: int) -> ir.Constant:
@@ -43,8 +43,8 @@ def _pairs(builder: Any, address: Any, length: Any) -> Any:
     """Return the first and the second words of strings that follow one another; all 16 bytes must be readable."""
     parts = []
     for lane in range(LANES):
-        place = builder.gep(address, [builder.mul(length, _WORD(lane))])
-        parts.append(builder.load(builder.bitcast(place, _PAIR.as_pointer())))
+        pointer = builder.gep(address, [builder.mul(length, _WORD(lane))])
+        parts.append(builder.load(builder.bitcast(pointer, _PAIR.as_pointer())))
         parts[-1].align = 1
     while len(parts) > 1:
         both = _places(range(2 * parts[0].type.count))
@@ -108,9 +108,9 @@ def _cells(builder: Any, hashes: Any, table: Any) -> Any:
     return builder.add(builder.mul(builder.and_(level, _all(0xFFFFFFFF)), narrow), bucket)
 
 
-def _store(context: Any, builder: Any, words: Any, kind: Any, out: Any, at: Any) -> Any:
-    place = place_in(context, builder, kind, out, at, _WORD(LANES))
-    builder.store(words, builder.bitcast(place, _WORDS.as_pointer())).align = 8
+def _store(context: Any, builder: Any, words: Any, kind: Any, out: Any, index: Any) -> Any:
+    pointer = place_in(context, builder, kind, out, index, _WORD(LANES))
+    builder.store(words, builder.bitcast(pointer, _WORDS.as_pointer())).align = 8
     return context.get_dummy_value()
 
 
@@ -118,8 +118,8 @@ _TWO: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
 _FOUR: Any = types.UniTuple(types.uint64, 4)  # type: ignore[no-untyped-call]
 
 
-def _fold_lanes(typingctx: Any, data: Any, start: Any, length: Any, keep: Any, keys: Any, out: Any, at: Any) -> Any:
-    """Write the hashes of ``LANES`` strings of ``length`` bytes, at most 16, from ``data[start]`` to ``out[at]``.
+def _fold_lanes(typingctx: Any, data: Any, start: Any, length: Any, keep: Any, keys: Any, out: Any, index: Any) -> Any:
+    """Write the hashes of ``LANES`` strings of ``length`` bytes, at most 16, from ``data[start]`` to ``out[index]``.
 
     ``keep`` masks the two words of a string; ``keys`` are two of the product and two of the fold.
     """
@@ -132,7 +132,7 @@ def _fold_lanes(typingctx: Any, data: Any, start: Any, length: Any, keep: Any, k
 
 
 def _folded_cells(
-    typingctx: Any, data: Any, start: Any, length: Any, keep: Any, keys: Any, table: Any, out: Any, at: Any
+    typingctx: Any, data: Any, start: Any, length: Any, keep: Any, keys: Any, table: Any, out: Any, index: Any
 ) -> Any:
     """Write the cells of as many strings in a ``table`` of (buckets, guard)."""
 
@@ -143,12 +143,12 @@ def _folded_cells(
     return types.void(data, types.int64, types.int64, _TWO, _FOUR, _TWO, out, types.int64), codegen
 
 
-def _mixed_cells(typingctx: Any, values: Any, row: Any, keys: Any, table: Any, out: Any, at: Any) -> Any:
+def _mixed_cells(typingctx: Any, values: Any, row: Any, keys: Any, table: Any, out: Any, index: Any) -> Any:
     """Write the cells of the integers from ``values[row]`` on, under two keys."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = place_in(context, builder, signature.args[0], args[0], args[1], _WORD(LANES))
-        words = builder.load(builder.bitcast(place, _WORDS.as_pointer()))
+        pointer = place_in(context, builder, signature.args[0], args[0], args[1], _WORD(LANES))
+        words = builder.load(builder.bitcast(pointer, _WORDS.as_pointer()))
         words.align = 1
         cells = _cells(builder, _mixed(builder, words, args[2]), args[3])
         return _store(context, builder, cells, signature.args[4], *args[4:])

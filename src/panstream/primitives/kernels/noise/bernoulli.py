@@ -65,10 +65,10 @@ def finish_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _decide(word: np.uint64, digit: np.uint64, left: np.uint64, coins: np.uint64) -> Any:
+def _decide(word: np.uint64, digit: np.uint64, undecided: np.uint64, coins: np.uint64) -> Any:
     """Compare a digit of 64 numbers with the threshold's; return which are undecided still, and the coins so far."""
     differs = word ^ digit
-    return left & ~differs, coins | (left & differs & digit)
+    return undecided & ~differs, coins | (undecided & differs & digit)
 
 
 @njit(cache=True, nogil=True)
@@ -82,19 +82,19 @@ def toss_words(threshold: NDArray[np.uint64], words: NDArray[np.uint64], coins: 
     number that is not fixed would bias the others.
     """
     used = np.uint64(0)
-    for at in range(tossed, coins.size):
+    for index in range(tossed, coins.size):
         if np.int64(used) + DIGITS > words.size:
-            return at
-        left, tosses = _ALL_ONES, np.uint64(0)
+            return index
+        undecided, tosses = _ALL_ONES, np.uint64(0)
         for digit in range(_AT_ONCE):
-            left, tosses = _decide(words[used], threshold[digit], left, tosses)
+            undecided, tosses = _decide(words[used], threshold[digit], undecided, tosses)
             used += _1
         for digit in range(_AT_ONCE, DIGITS):
-            if not left:
+            if not undecided:
                 break
-            left, tosses = _decide(words[used], threshold[digit], left, tosses)
+            undecided, tosses = _decide(words[used], threshold[digit], undecided, tosses)
             used += _1
-        coins[at] = tosses
+        coins[index] = tosses
     return coins.size
 
 
@@ -105,14 +105,14 @@ def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins
     Return how many words of bits are complete: all, or those before the first for which the coins might not suffice.
     """
     used, last = np.uint64(0), 64 * (coins.size - 1)
-    for at in range(done, marks.size):
-        mark = marks[at]
+    for index in range(done, marks.size):
+        mark = marks[index]
         if mark:
             if np.int64(used) >= last:
-                return at
-            word, place = used >> _6, used & _63
-            fresh = (coins[word] >> place) | (coins[word + _1] << _1 << (_63 - place))
-            bits[at] = (bits[at] & ~mark) | spread(fresh, mark)
+                return index
+            word, shift = used >> _6, used & _63
+            fresh = (coins[word] >> shift) | (coins[word + _1] << _1 << (_63 - shift))
+            bits[index] = (bits[index] & ~mark) | spread(fresh, mark)
             used += ones(mark)
     return marks.size
 
@@ -136,7 +136,7 @@ def uniform_below(out: NDArray[np.int64], done: int, bound: np.uint64, words: ND
 
 
 @njit(cache=True, nogil=True)
-def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64], at: int) -> tuple[int, int]:
+def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[int, int]:
     """Draw Bernoulli(exp(-gamma / 2**bits)) for gamma <= 2**bits; return (outcome, next word) or (-1, at).
 
     Canonne, Kamath, Steinke (2020), Algorithm 1: the first k with a failed Bernoulli(gamma / k) is odd. The factor 1/k
@@ -150,30 +150,30 @@ def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64],
             while mask < k:
                 mask = (mask << np.uint64(1)) | np.uint64(1)
             while True:
-                if at >= words.size:
-                    return -1, at
-                pick = words[at] & mask
-                at += 1
+                if pos >= words.size:
+                    return -1, pos
+                pick = words[pos] & mask
+                pos += 1
                 if pick < k:
                     break
             if pick != np.uint64(0):
-                return int(k & np.uint64(1)), at
-        if at >= words.size:
-            return -1, at
-        success = (words[at] >> shift) < gamma
-        at += 1
+                return int(k & np.uint64(1)), pos
+        if pos >= words.size:
+            return -1, pos
+        success = (words[pos] >> shift) < gamma
+        pos += 1
         if not success:
-            return int(k & np.uint64(1)), at
+            return int(k & np.uint64(1)), pos
         k += np.uint64(1)
 
 
 @njit(cache=True, nogil=True)
-def bernoulli_exp_any(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64], at: int) -> tuple[int, int]:
+def bernoulli_exp_any(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[int, int]:
     """Draw Bernoulli(exp(-gamma / 2**bits)) for any gamma; return (outcome, next word) or (-1, at)."""
     one = np.uint64(1) << bits
     while gamma > one:
-        going, at = _bernoulli_exp(one, bits, words, at)
+        going, pos = _bernoulli_exp(one, bits, words, pos)
         if going != 1:
-            return going, at
+            return going, pos
         gamma -= one
-    return _bernoulli_exp(gamma, bits, words, at)
+    return _bernoulli_exp(gamma, bits, words, pos)

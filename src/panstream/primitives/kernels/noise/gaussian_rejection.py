@@ -30,8 +30,8 @@ def _inverse_factorials() -> NDArray[np.uint64]:
     chances, factorial = [], 1
     for k in range(_TERMS + 1):
         factorial *= max(k, 1)
-        whole = min((1 << 128) // factorial, (1 << 128) - 1)
-        chances.append((whole >> 64, whole & ((1 << 64) - 1)))
+        inverse = min((1 << 128) // factorial, (1 << 128) - 1)
+        chances.append((inverse >> 64, inverse & ((1 << 64) - 1)))
     return np.array(chances, np.uint64)
 
 
@@ -79,7 +79,7 @@ def add_from_candidates(
     high: NDArray[np.uint64],
     low: NDArray[np.uint64],
     curvature: np.uint64,
-    places: np.uint64,
+    block_bits: np.uint64,
     candidates: int,
     open_draws: NDArray[np.int64],
 ) -> int:
@@ -88,12 +88,12 @@ def add_from_candidates(
     Block j begins at ``starts[j]``, below 2^63, and the chances of its first number are those of the block before with
     ``high[j]``, ``low[j]`` added: so all of them are read, whichever block it is.
     """
-    found, at = 0, 0
-    inside = (_ONE << places) - _ONE
+    open_count, pos = 0, 0
+    inside = (_ONE << block_bits) - _ONE
     for i in range(values.size):
         noise, done, unclear = np.int64(0), False, False
         for _ in range(candidates):
-            word, rest = words[at] >> _ONE, words[at + 1]
+            word, rest = words[pos] >> _ONE, words[pos + 1]
             block, first, second = np.uint64(0), np.uint64(0), np.uint64(0)
             for j in range(starts.size):
                 # Both are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
@@ -103,28 +103,28 @@ def add_from_candidates(
                 second += mask & low[j]
             block -= _ONE
             step = rest & inside
-            size = (block << places) + step
-            if places:  # the same for all draws of a law
-                above, below = _exponential(curvature * step * ((block << (places + _ONE)) + step))
+            size = (block << block_bits) + step
+            if block_bits:  # the same for all draws of a law
+                above, below = _exponential(curvature * step * ((block << (block_bits + _ONE)) + step))
                 first, second = _times(first, second, above, below)
                 half = np.uint64(size == np.uint64(0))  # 0 has two signs
                 second = (second >> half) | ((first & half) << np.uint64(63))
                 first >>= half
-            above = words[at + 2] - first - np.uint64(words[at + 3] < second)
-            below = words[at + 3] - second
-            refused = (words[at + 2] > first) | ((words[at + 2] == first) & (words[at + 3] >= second))
+            above = words[pos + 2] - first - np.uint64(words[pos + 3] < second)
+            below = words[pos + 3] - second
+            refused = (words[pos + 2] > first) | ((words[pos + 2] == first) & (words[pos + 3] >= second))
             unclear |= ((above == np.uint64(0)) & (below < _NEAR)) | ((above == _ALL) & (below > _ALL - _NEAR))
             tail = (rest >> np.uint64(TAIL_SHIFT)) & np.uint64((1 << TAIL_BITS) - 1)
             unclear |= (word == _LAST) & (tail == np.uint64((1 << TAIL_BITS) - 1))
             taken = np.int64(not (refused | done))
-            sign = np.int64(1) - np.int64((words[at] & _ONE) << _ONE)
+            sign = np.int64(1) - np.int64((words[pos] & _ONE) << _ONE)
             noise += taken * sign * np.int64(size)
             done |= not refused
-            at += WORDS
+            pos += WORDS
         if unclear or not done:
-            if found < open_draws.size:
-                open_draws[found] = i
-            found += 1
+            if open_count < open_draws.size:
+                open_draws[open_count] = i
+            open_count += 1
             continue
         values[i] += noise
-    return found
+    return open_count

@@ -35,20 +35,20 @@ def add_from_table(
 
     A size is the first whose bound is not below the word: among ``reach`` of them from the one that the guide names.
     """
-    found = 0
+    open_count = 0
     for i in range(values.size):
         start = words[i] >> np.uint64(1)
         size = np.int64(guide[guide_entry(start, digits)])
-        left = reach
-        while left > 1:
-            half = left >> 1
+        remaining = reach
+        while remaining > 1:
+            half = remaining >> 1
             # All are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
             size += half & -np.int64((bounds[size + half - 1] - start) >> np.uint64(63))
-            left -= half
+            remaining -= half
         if start == bounds[size]:
-            if found < open_draws.size:
-                open_draws[found] = i
-            found += 1
+            if open_count < open_draws.size:
+                open_draws[open_count] = i
+            open_count += 1
             continue
         values[i] += size * (np.int64(1) - np.int64((words[i] & np.uint64(1)) << np.uint64(1)))
-    return found
+    return open_count

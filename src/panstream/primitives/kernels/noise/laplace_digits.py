@@ -22,21 +22,21 @@ def add_from_digits(
 
     Digit i of a number is 1 if two words are below ``high[i]``, ``low[i]``; a draw is open if a pair is equal to them.
     """
-    found, at = 0, 0
+    open_count, pos = 0, 0
     for i in range(values.size):
         noise, tied = np.int64(0), False
         for sign in (np.int64(1), np.int64(-1)):
             for digit in range(high.size):
-                first, second = words[at], words[at + 1]
+                first, second = words[pos], words[pos + 1]
                 same = first == high[digit]
                 one = (first < high[digit]) | (same & (second < low[digit]))
                 tied |= same & (second == low[digit])
                 noise += sign * (np.int64(one) << digit)
-                at += 2
+                pos += 2
         if tied:
-            if found < open_draws.size:
-                open_draws[found] = i
-            found += 1
+            if open_count < open_draws.size:
+                open_draws[open_count] = i
+            open_count += 1
             continue
         values[i] += noise
-    return found
+    return open_count

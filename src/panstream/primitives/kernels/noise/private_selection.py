@@ -13,17 +13,17 @@ from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any
 
 
 @njit(cache=True, nogil=True)
-def _below(bound: np.uint64, words: NDArray[np.uint64], at: int) -> tuple[np.int64, int]:
+def _below(bound: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[np.int64, int]:
     """Draw a uniform integer below ``bound``; return (-1, at) when the words run out."""
     mask = np.uint64(1)
     while mask < bound:
         mask = (mask << np.uint64(1)) | np.uint64(1)
-    while at < words.size:
-        candidate = words[at] & mask
-        at += 1
+    while pos < words.size:
+        candidate = words[pos] & mask
+        pos += 1
         if candidate < bound:
-            return np.int64(candidate), at
-    return np.int64(-1), at
+            return np.int64(candidate), pos
+    return np.int64(-1), pos
 
 
 @njit(cache=True, nogil=True)
@@ -37,17 +37,17 @@ def accept_uniform(
     never = np.uint64(1) << (bits + np.uint64(11))
     start = 0
     while True:
-        pick, at = _below(np.uint64(exponents.size), words, start)
+        pick, pos = _below(np.uint64(exponents.size), words, start)
         if pick < 0:
             return 0, start
         if exponents[pick] < never:
-            accepted, at = bernoulli_exp_any(exponents[pick], bits, words, at)
+            accepted, pos = bernoulli_exp_any(exponents[pick], bits, words, pos)
             if accepted < 0:
                 return 0, start
             if accepted == 1:
                 choice[0] = pick
-                return 1, at
-        start = at
+                return 1, pos
+        start = pos
 
 
 @njit(cache=True, nogil=True)
@@ -67,18 +67,18 @@ def permute_and_flip(
     start = 0
     while True:
         visited = state[1]
-        offset, at = _below(np.uint64(exponents.size - visited), words, start)
+        offset, pos = _below(np.uint64(exponents.size - visited), words, start)
         if offset < 0:
             return 0, start
         pick = order[visited + offset]
         if exponents[pick] < never:
-            accepted, at = bernoulli_exp_any(exponents[pick], bits, words, at)
+            accepted, pos = bernoulli_exp_any(exponents[pick], bits, words, pos)
             if accepted < 0:
                 return 0, start
             if accepted == 1:
                 state[0] = pick
-                return 1, at
+                return 1, pos
         order[visited + offset] = order[visited]
         order[visited] = pick
         state[1] = visited + 1
-        start = at
+        start = pos

@@ -24,18 +24,18 @@ Spots = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def _until(data: Bytes, at: int, end: int, sign: int) -> Any:
-    while at < end and data[at] != sign:
-        at += 1
-    return at
+def _until(data: Bytes, pos: int, end: int, sign: int) -> Any:
+    while pos < end and data[pos] != sign:
+        pos += 1
+    return pos
 
 
 @njit(cache=True, nogil=True)
-def _closing(data: Bytes, at: int, end: int) -> Any:
+def _closing(data: Bytes, pos: int, end: int) -> Any:
     """Return where the quote is that ends a text; a backslash hides the one behind it."""
-    while at < end and data[at] != _QUOTE:
-        at += 2 if data[at] == 0x5C else 1
-    return min(at, end)
+    while pos < end and data[pos] != _QUOTE:
+        pos += 2 if data[pos] == 0x5C else 1
+    return min(pos, end)
 
 
 @njit(cache=True, nogil=True)
@@ -46,30 +46,30 @@ def _note(data: Bytes, field: int, row: int, start: int, stop: int, starts: Spot
 
 
 @njit(cache=True, nogil=True)
-def _rewrite_time(data: Bytes, at: int) -> Any:
+def _rewrite_time(data: Bytes, pos: int) -> Any:
     """Write 10/Oct/2000:13:55:36 -0700 as 2000-10-10T13:55:36-07:00 in its place; return whether it was one."""
-    if data[at + 2] != 0x2F or data[at + 6] != 0x2F or data[at + 11] != 0x3A or data[at + 20] != _SPACE:
+    if data[pos + 2] != 0x2F or data[pos + 6] != 0x2F or data[pos + 11] != 0x3A or data[pos + 20] != _SPACE:
         return False
     month = 0
     while month < 12 and (
-        data[at + 3] != _MONTHS[month, 0] or data[at + 4] != _MONTHS[month, 1] or data[at + 5] != _MONTHS[month, 2]
+        data[pos + 3] != _MONTHS[month, 0] or data[pos + 4] != _MONTHS[month, 1] or data[pos + 5] != _MONTHS[month, 2]
     ):
         month += 1
     if month == 12:
         return False
-    day, more = data[at], data[at + 1]
+    day, more = data[pos], data[pos + 1]
     for i in range(4):
-        data[at + i] = data[at + 7 + i]
-    data[at + 4] = data[at + 7] = _DASH
-    data[at + 5], data[at + 6] = _ZERO + (month + 1) // 10, _ZERO + (month + 1) % 10
-    data[at + 8], data[at + 9] = day, more
-    data[at + 10] = 0x54
+        data[pos + i] = data[pos + 7 + i]
+    data[pos + 4] = data[pos + 7] = _DASH
+    data[pos + 5], data[pos + 6] = _ZERO + (month + 1) // 10, _ZERO + (month + 1) % 10
+    data[pos + 8], data[pos + 9] = day, more
+    data[pos + 10] = 0x54
     for i in range(8):
-        data[at + 11 + i] = data[at + 12 + i]
+        data[pos + 11 + i] = data[pos + 12 + i]
     for i in range(3):
-        data[at + 19 + i] = data[at + 21 + i]
-    data[at + 22] = 0x3A
-    data[at + 23], data[at + 24] = data[at + 24], data[at + 25]
+        data[pos + 19 + i] = data[pos + 21 + i]
+    data[pos + 22] = 0x3A
+    data[pos + 23], data[pos + 24] = data[pos + 24], data[pos + 25]
     return True
 
 
@@ -92,42 +92,42 @@ def _request(data: Bytes, row: int, start: int, stop: int, starts: Spots, stops:
 
 
 @njit(cache=True, nogil=True)
-def _fields(data: Bytes, at: int, end: int, row: int, starts: Spots, stops: Spots) -> Any:
+def _fields(data: Bytes, pos: int, end: int, row: int, starts: Spots, stops: Spots) -> Any:
     """Note the fields of one line; return whether it is one of an access log."""
     for field in (_HOST, -1, _USER):
-        stop = _until(data, at, end, _SPACE)
-        if stop == at or stop >= end:
+        stop = _until(data, pos, end, _SPACE)
+        if stop == pos or stop >= end:
             return False
         if field >= 0:
-            _note(data, field, row, at, stop, starts, stops)
-        at = stop + 1
-    if at + _TIME_SIZE + 3 >= end or data[at] != 0x5B or data[at + 1 + _TIME_SIZE] != 0x5D:
+            _note(data, field, row, pos, stop, starts, stops)
+        pos = stop + 1
+    if pos + _TIME_SIZE + 3 >= end or data[pos] != 0x5B or data[pos + 1 + _TIME_SIZE] != 0x5D:
         return False
-    at += 1
-    size = _TIME_SIZE - 1 if _rewrite_time(data, at) else _TIME_SIZE
-    starts[_TIME, row], stops[_TIME, row] = at, at + size
-    at += _TIME_SIZE + 1
-    if data[at] != _SPACE or data[at + 1] != _QUOTE:
+    pos += 1
+    size = _TIME_SIZE - 1 if _rewrite_time(data, pos) else _TIME_SIZE
+    starts[_TIME, row], stops[_TIME, row] = pos, pos + size
+    pos += _TIME_SIZE + 1
+    if data[pos] != _SPACE or data[pos + 1] != _QUOTE:
         return False
-    stop = _closing(data, at + 2, end)
+    stop = _closing(data, pos + 2, end)
     if stop + 1 >= end or data[stop + 1] != _SPACE:
         return False
-    _request(data, row, at + 2, stop, starts, stops)
-    at = stop + 2
+    _request(data, row, pos + 2, stop, starts, stops)
+    pos = stop + 2
     for field in (_STATUS, _BYTES):
-        stop = _until(data, at, end, _SPACE)
-        if stop == at:
+        stop = _until(data, pos, end, _SPACE)
+        if stop == pos:
             return False
-        _note(data, field, row, at, stop, starts, stops)
-        at = stop + 1
+        _note(data, field, row, pos, stop, starts, stops)
+        pos = stop + 1
     for field in (_REFERRER, _AGENT):
-        if at >= end or data[at] != _QUOTE:
+        if pos >= end or data[pos] != _QUOTE:
             return True  # the common format ends here
-        stop = _closing(data, at + 1, end)
+        stop = _closing(data, pos + 1, end)
         if stop >= end:
             return False
-        _note(data, field, row, at + 1, stop, starts, stops)
-        at = stop + 2
+        _note(data, field, row, pos + 1, stop, starts, stops)
+        pos = stop + 2
     return True
 
 
@@ -138,11 +138,11 @@ def split_log(data: Bytes, end: int, starts: Spots, stops: Spots, broken: Bytes)
     ``starts`` and ``stops`` have a row for each of ``FIELDS``; what is not there has no length. Blank lines are no
     rows.
     """
-    at = row = 0
-    while at < end:
-        line = at
-        at = _until(data, at, end, _LF) + 1
-        stop = at - 1
+    pos = row = 0
+    while pos < end:
+        line = pos
+        pos = _until(data, pos, end, _LF) + 1
+        stop = pos - 1
         if stop > line and data[stop - 1] == _CR:
             stop -= 1
         if stop == line:

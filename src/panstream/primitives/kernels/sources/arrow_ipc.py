@@ -19,11 +19,11 @@ Bytes = NDArray[np.uint8]
 
 
 @njit(cache=True, nogil=True)
-def _number(data: Bytes, at: int, width: int) -> Any:
+def _number(data: Bytes, pos: int, width: int) -> Any:
     """Return the little-endian number at a place that is known to lie within the data."""
     value = np.uint64(0)
     for i in range(width):
-        value |= np.uint64(data[at + i]) << np.uint64(8 * i)
+        value |= np.uint64(data[pos + i]) << np.uint64(8 * i)
     if width == 4 and value >= np.uint64(1 << 31):
         return np.int64(value) - (np.int64(1) << 32)
     return np.int64(value)
@@ -37,23 +37,23 @@ def _field(data: Bytes, table: int, number: int) -> Any:
     entries = table - _number(data, table, 4)
     if entries < 0 or entries > data.size - 4:
         return _OUTSIDE
-    place = entries + 4 + 2 * number
+    entry = entries + 4 + 2 * number
     if 4 + 2 * number + 2 > _number(data, entries, 2):
         return _NOWHERE
-    if place > data.size - 2:
+    if entry > data.size - 2:
         return _OUTSIDE
-    offset = _number(data, place, 2)
+    offset = _number(data, entry, 2)
     if offset == 0:
         return _NOWHERE
     return table + offset if table + offset < data.size else _OUTSIDE
 
 
 @njit(cache=True, nogil=True)
-def _followed(data: Bytes, at: int) -> Any:
+def _followed(data: Bytes, pos: int) -> Any:
     """Return where the offset at a place points to."""
-    if at < 0 or at > data.size - 4:
+    if pos < 0 or pos > data.size - 4:
         return _OUTSIDE
-    target = at + (_number(data, at, 4) & np.int64(0xFFFFFFFF))
+    target = pos + (_number(data, pos, 4) & np.int64(0xFFFFFFFF))
     return target if target <= data.size - 4 else _OUTSIDE
 
 
@@ -102,16 +102,16 @@ def look_at(metadata: Bytes) -> tuple[Any, Any]:
 @njit(cache=True, nogil=True)
 def _vector(data: Bytes, table: int, number: int, width: int) -> tuple[Any, Any]:
     """Return where the items of a vector lie, and how many there are: -1 if it does not lie within the data."""
-    place = _field(data, table, number)
-    if place == _NOWHERE:
+    field_pos = _field(data, table, number)
+    if field_pos == _NOWHERE:
         return np.int64(0), np.int64(0)
-    at = _followed(data, place)
-    if at < 0:
+    pos = _followed(data, field_pos)
+    if pos < 0:
         return np.int64(0), np.int64(-1)
-    count = _number(data, at, 4)
-    if count < 0 or count * width > data.size - at - 4:
+    count = _number(data, pos, 4)
+    if count < 0 or count * width > data.size - pos - 4:
         return np.int64(0), np.int64(-1)
-    return at + 4, count
+    return pos + 4, count
 
 
 @njit(cache=True, nogil=True)
@@ -120,11 +120,11 @@ def buffer_places(metadata: Bytes) -> Any:
     damaged.
     """
     table, _ = _records(metadata)
-    at, count = _vector(metadata, table, _BUFFERS, 16)
-    places = np.full((max(count, 1) if count != 0 else 0, 2), -1, np.int64)
+    pos, count = _vector(metadata, table, _BUFFERS, 16)
+    spans = np.full((max(count, 1) if count != 0 else 0, 2), -1, np.int64)
     for i in range(count):
-        places[i, 0], places[i, 1] = _number(metadata, at + 16 * i, 8), _number(metadata, at + 16 * i + 8, 8)
-    return places
+        spans[i, 0], spans[i, 1] = _number(metadata, pos + 16 * i, 8), _number(metadata, pos + 16 * i + 8, 8)
+    return spans
 
 
 @njit(cache=True, nogil=True)
@@ -135,37 +135,37 @@ def block_places(footer: Bytes) -> Any:
     batches, more = _vector(footer, root, 3, _BLOCK)
     if many < 0 or more < 0:
         return np.full(1, -1, np.int64)
-    places = np.empty(many + more, np.int64)
+    offsets = np.empty(many + more, np.int64)
     for i in range(many):
-        places[i] = _number(footer, dictionaries + _BLOCK * i, 8)
+        offsets[i] = _number(footer, dictionaries + _BLOCK * i, 8)
     for i in range(more):
-        places[many + i] = _number(footer, batches + _BLOCK * i, 8)
-    return places
+        offsets[many + i] = _number(footer, batches + _BLOCK * i, 8)
+    return offsets
 
 
 @njit(cache=True, nogil=True)
 def walk_messages(data: Bytes) -> Any:
     """Return what a stream is: whole, damaged or cut short, with compressed buffers, or with parts of dictionaries."""
-    at: Any = np.int64(0)
-    while at < data.size:
-        if at > data.size - 4:
+    pos: Any = np.int64(0)
+    while pos < data.size:
+        if pos > data.size - 4:
             return DAMAGED
-        size = _number(data, at, 4)
-        at += 4
+        size = _number(data, pos, 4)
+        pos += 4
         if size == -1:
-            if at > data.size - 4:
+            if pos > data.size - 4:
                 return DAMAGED
-            size = _number(data, at, 4)
-            at += 4
+            size = _number(data, pos, 4)
+            pos += 4
         if size == 0:
             return WHOLE
-        if size < 0 or size > data.size - at:
+        if size < 0 or size > data.size - pos:
             return DAMAGED
-        body, found = look_at(data[at : at + size])
-        if found != WHOLE:
-            return found
-        at += size
-        if body > data.size - at:
+        body, status = look_at(data[pos : pos + size])
+        if status != WHOLE:
+            return status
+        pos += size
+        if body > data.size - pos:
             return DAMAGED
-        at += body
+        pos += body
     return WHOLE

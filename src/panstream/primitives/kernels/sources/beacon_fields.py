@@ -20,18 +20,18 @@ def scan_texts(
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, broken: Bytes,
 ) -> None:  # fmt: skip
     """Find the values of keys in texts that should each be a JSON object, as ``scan_lines`` does in lines."""
-    stack, room, seen, known = workspace(names, edges)
+    stack, buffer, seen, last_keys = workspace(names, edges)
     for row in range(begins.size):
-        at = skip_blanks(data, begins[row], ends[row])
+        pos = skip_blanks(data, begins[row], ends[row])
         broken[row] = not scan_object(
-            data, at, ends[row], row, names, edges, stack, room, seen, known, starts, stops, kinds
+            data, pos, ends[row], row, names, edges, stack, buffer, seen, last_keys, starts, stops, kinds
         )
-    room[:] = 0
+    buffer[:] = 0
 
 
 @njit(cache=True, nogil=True)
 def find_words(
-    data: Bytes, starts: Spots, stops: Spots, letters: Bytes, table: NDArray[np.uint16], ends: Bytes, found: Bytes
+    data: Bytes, starts: Spots, stops: Spots, letters: Bytes, table: NDArray[np.uint16], ends: Bytes, matched: Bytes
 ) -> None:
     """Mark the texts in which a word occurs.
 
@@ -40,21 +40,21 @@ def find_words(
     """
     for row in range(starts.size):
         state = np.int64(0)
-        for at in range(starts[row], stops[row]):
-            state = np.int64(table[state, letters[data[at]]])
+        for pos in range(starts[row], stops[row]):
+            state = np.int64(table[state, letters[data[pos]]])
             if ends[state]:
-                found[row] = 1
+                matched[row] = 1
                 break
 
 
 @njit(cache=True, nogil=True)
 def cut_lines(data: Bytes, end: int, starts: Any, stops: Any) -> Any:
     """Note where each of the lines of ``data[:end]`` begins and ends, as many to a row as ``starts`` has rows."""
-    parts, at, line = starts.shape[0], 0, 0
-    for place in range(end):
-        if data[place] == 0x0A:
-            starts[line % parts, line // parts] = at
-            stops[line % parts, line // parts] = place
-            at = place + 1
+    parts, start, line = starts.shape[0], 0, 0
+    for pos in range(end):
+        if data[pos] == 0x0A:
+            starts[line % parts, line // parts] = start
+            stops[line % parts, line // parts] = pos
+            start = pos + 1
             line += 1
     return line // parts

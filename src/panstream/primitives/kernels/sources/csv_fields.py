@@ -23,79 +23,79 @@ Spots = NDArray[np.int64]
 
 
 @part
-def _end_of_plain(data: Bytes, at: int, end: int, delimiter: int) -> Any:
-    while at < end and data[at] != delimiter and data[at] != _LF and data[at] != _CR:
-        at += 1
-    return at
+def _end_of_plain(data: Bytes, pos: int, end: int, delimiter: int) -> Any:
+    while pos < end and data[pos] != delimiter and data[pos] != _LF and data[pos] != _CR:
+        pos += 1
+    return pos
 
 
 @njit(cache=True, nogil=True)
 def split_any_records(
-    data: Bytes, at: int, end: int, delimiter: int, quote: int, spots: Spots, row: int,
+    data: Bytes, pos: int, end: int, delimiter: int, quote: int, spots: Spots, row: int,
     starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Find the fields of complete records in ``data[at:end]``, the first of which is number ``row``; return how many
+    """Find the fields of complete records in ``data[pos:end]``, the first of which is number ``row``; return how many
     records there are with those before, and where they end.
 
     ``spots`` has the column of every field of a record, -1 where nobody wants it; ``starts``, ``stops`` and ``forms``
     have a row for each column. Blank lines are no records. Without a ``quote`` (-1) there is no quoting.
     """
-    done = at
-    while at < end:
-        if data[at] == _LF:
-            at += 1
-            done = at
+    done = pos
+    while pos < end:
+        if data[pos] == _LF:
+            pos += 1
+            done = pos
             continue
-        if data[at] == _CR:
-            if at + 1 >= end:
+        if data[pos] == _CR:
+            if pos + 1 >= end:
                 break
-            at += 2 if data[at + 1] == _LF else 1
-            done = at
+            pos += 2 if data[pos + 1] == _LF else 1
+            done = pos
             continue
         for column in range(forms.shape[0]):
             forms[column, row] = ABSENT
             starts[column, row] = stops[column, row] = 0
         field = 0
         while True:
-            start, form = at, PLAIN
-            if at < end and data[at] == quote:
+            start, form = pos, PLAIN
+            if pos < end and data[pos] == quote:
                 form = QUOTED
-                at += 1
-                while at < end:
-                    if data[at] == quote:
-                        if at + 1 >= end or data[at + 1] != quote:
+                pos += 1
+                while pos < end:
+                    if data[pos] == quote:
+                        if pos + 1 >= end or data[pos + 1] != quote:
                             break
                         form = WOVEN
-                        at += 1
-                    at += 1
-                if at >= end:
+                        pos += 1
+                    pos += 1
+                if pos >= end:
                     return row, done
-                stop = at
-                at = _end_of_plain(data, at + 1, end, delimiter)
-                if at > stop + 1:
+                stop = pos
+                pos = _end_of_plain(data, pos + 1, end, delimiter)
+                if pos > stop + 1:
                     form = WOVEN
                 if form == QUOTED:
                     start += 1
                 else:
-                    stop = at
+                    stop = pos
             else:
-                at = _end_of_plain(data, at, end, delimiter)
-                stop = at
-            if at >= end or (data[at] == _CR and at + 1 >= end):
+                pos = _end_of_plain(data, pos, end, delimiter)
+                stop = pos
+            if pos >= end or (data[pos] == _CR and pos + 1 >= end):
                 return row, done
             if field < spots.size and spots[field] >= 0:
                 column = spots[field]
                 starts[column, row], stops[column, row] = start, stop
                 forms[column, row] = ABSENT if form == PLAIN and start == stop else form
             field += 1
-            if data[at] == delimiter:
-                at += 1
+            if data[pos] == delimiter:
+                pos += 1
                 continue
-            at += 2 if data[at] == _CR and data[at + 1] == _LF else 1
+            pos += 2 if data[pos] == _CR and data[pos + 1] == _LF else 1
             break
         ragged[row] = field != spots.size
         row += 1
-        done = at
+        done = pos
     return row, done
 
 
@@ -124,21 +124,21 @@ def gather_fields(
     to = np.int64(0)
     offsets[0] = 0
     for row in range(starts.size):
-        at, stop = starts[row], stops[row]
+        pos, stop = starts[row], stops[row]
         if forms[row] == WOVEN:
-            at += 1
+            pos += 1
             inside = True
-            while at < stop:
-                if inside and data[at] == quote:
-                    inside = at + 1 < stop and data[at + 1] == quote
-                    at += 1
+            while pos < stop:
+                if inside and data[pos] == quote:
+                    inside = pos + 1 < stop and data[pos + 1] == quote
+                    pos += 1
                     if not inside:
                         continue
-                out[to] = data[at]
+                out[to] = data[pos]
                 to += 1
-                at += 1
+                pos += 1
         else:
-            copy_short(data, at, stop - at, out, to)
-            to += stop - at
+            copy_short(data, pos, stop - pos, out, to)
+            to += stop - pos
         offsets[row + 1] = to
     out[to:] = 0

@@ -60,11 +60,11 @@ def split_plain_records(
     doubled = False
     inside = closed_before = returned = _NONE
     edge = _ONE  # a field begins at the next byte
-    for at in range(0, min(end, data.size - 63), 64):
-        live = _ALL if end - at >= 64 else (_ONE << np.uint64(end - at)) - _ONE
-        newlines, delimiters = equal_64(data, at, _LF) & live, equal_64(data, at, delimiter) & live
-        returns = equal_64(data, at, _CR) & live
-        quotes = equal_64(data, at, quote) & live if quote >= 0 else _NONE
+    for pos in range(0, min(end, data.size - 63), 64):
+        live = _ALL if end - pos >= 64 else (_ONE << np.uint64(end - pos)) - _ONE
+        newlines, delimiters = equal_64(data, pos, _LF) & live, equal_64(data, pos, delimiter) & live
+        returns = equal_64(data, pos, _CR) & live
+        quotes = equal_64(data, pos, quote) & live if quote >= 0 else _NONE
         if quotes | inside | closed_before:
             within = _parities(quotes) ^ inside
             newlines, delimiters, returns = newlines & ~within, delimiters & ~within, returns & ~within
@@ -82,20 +82,20 @@ def split_plain_records(
         ends = newlines | delimiters
         edge = ends >> _TOP
         while ends:
-            place = trailing_zeros(ends)
+            bit = trailing_zeros(ends)
             ends &= ends - _ONE
-            is_last = (newlines >> place) & _ONE
-            stop = at + np.int64(place)
-            after = stop + 1
+            is_last = (newlines >> bit) & _ONE
+            stop = pos + np.int64(bit)
+            next_begin = stop + 1
             if is_last:
                 stop -= stop > begin and data[stop - 1] == _CR
                 if field == 0 and stop == begin:  # a blank line
-                    begin = done = after
+                    begin = done = next_begin
                     continue
             if field < spots.size and spots[field] >= 0:
                 _note(data, spots[field], row, begin, stop, quote, doubled, starts, stops, forms)
             field += 1
-            begin = after
+            begin = next_begin
             if is_last:
                 for missing in range(field, spots.size):
                     if spots[missing] >= 0:

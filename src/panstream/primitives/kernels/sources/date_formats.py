@@ -27,10 +27,10 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 
 @part
-def _number(data: Bytes, pos: int, stop: int, fewest: int, most: int) -> tuple[Any, Any, Any]:
+def _number(data: Bytes, pos: int, stop: int, fewest: int, max_digits: int) -> tuple[Any, Any, Any]:
     """Return a number of so many digits, where it ends, and how many it has; -1 where there are fewer."""
     value, count = np.int64(0), 0
-    while count < most and pos < stop and 0x30 <= data[pos] <= 0x39:
+    while count < max_digits and pos < stop and 0x30 <= data[pos] <= 0x39:
         value = 10 * value + np.int64(data[pos]) - 0x30
         pos += 1
         count += 1

@@ -27,81 +27,81 @@ Spots = NDArray[np.int64]
 
 
 @part
-def skip_blanks(data: Bytes, at: int, end: int) -> Any:
+def skip_blanks(data: Bytes, pos: int, end: int) -> Any:
     """Return the position of the first byte that is no blank."""
-    while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
-        at += 1
-    return at
+    while pos < end and (data[pos] == 0x20 or data[pos] == 0x09 or data[pos] == 0x0D):
+        pos += 1
+    return pos
 
 
 @rare_part
-def _word(data: Bytes, at: int, end: int, word: int) -> Any:
-    """Return where a word ends that stands at ``at``, or -1."""
+def _word(data: Bytes, pos: int, end: int, word: int) -> Any:
+    """Return where a word ends that stands at ``pos``, or -1."""
     size = _SIZES[word]
-    if at + size > end:
+    if pos + size > end:
         return _BAD
     for i in range(size):
-        if data[at + i] != _WORDS[word, i]:
+        if data[pos + i] != _WORDS[word, i]:
             return _BAD
-    return at + size
+    return pos + size
 
 
 @part
-def _number(data: Bytes, at: int, end: int) -> Any:
+def _number(data: Bytes, pos: int, end: int) -> Any:
     """Return where a number ends, or -1; infinity and NaN are among them, as pyarrow has it."""
-    if at < end and data[at] == 0x2D:
-        at += 1
-    if at >= end:
+    if pos < end and data[pos] == 0x2D:
+        pos += 1
+    if pos >= end:
         return _BAD
-    if data[at] == 0x49 or data[at] == 0x4E:
+    if data[pos] == 0x49 or data[pos] == 0x4E:
         for word in (_NAN, _INFINITY, _INF):
-            named = _word(data, at, end, word)
+            named = _word(data, pos, end, word)
             if named >= 0:
                 return named
-    stop = end_of_digits(data, at, end)
-    if stop == at or (data[at] == 0x30 and stop > at + 1):
+    stop = end_of_digits(data, pos, end)
+    if stop == pos or (data[pos] == 0x30 and stop > pos + 1):
         return _BAD
-    at = stop
-    if at < end and data[at] == 0x2E:
-        stop = end_of_digits(data, at + 1, end)
-        if stop == at + 1:
+    pos = stop
+    if pos < end and data[pos] == 0x2E:
+        stop = end_of_digits(data, pos + 1, end)
+        if stop == pos + 1:
             return _BAD
-        at = stop
-    if at < end and (data[at] == 0x65 or data[at] == 0x45):
-        at += 1
-        if at < end and (data[at] == 0x2B or data[at] == 0x2D):
-            at += 1
-        stop = end_of_digits(data, at, end)
-        if stop == at:
+        pos = stop
+    if pos < end and (data[pos] == 0x65 or data[pos] == 0x45):
+        pos += 1
+        if pos < end and (data[pos] == 0x2B or data[pos] == 0x2D):
+            pos += 1
+        stop = end_of_digits(data, pos, end)
+        if stop == pos:
             return _BAD
-        at = stop
-    return at
+        pos = stop
+    return pos
 
 
 @part
-def _scalar(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
-    """Return where the simple value at ``at`` ends (a string behind its quote), or -1; and what it is."""
-    c = data[at]
+def _scalar(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
+    """Return where the simple value at ``pos`` ends (a string behind its quote), or -1; and what it is."""
+    c = data[pos]
     if c == 0x22:
-        close, escaped = end_of_string(data, at + 1, end)
+        close, escaped = end_of_string(data, pos + 1, end)
         return (_BAD if close < 0 else close + 1), (ESCAPED if escaped else STRING)
     if c == 0x74:
-        return _word(data, at, end, _TRUE), TRUE
+        return _word(data, pos, end, _TRUE), TRUE
     if c == 0x66:
-        return _word(data, at, end, _FALSE), FALSE
+        return _word(data, pos, end, _FALSE), FALSE
     if c == 0x6E:
-        return _word(data, at, end, _NULL), ABSENT
-    return _number(data, at, end), NUMBER
+        return _word(data, pos, end, _NULL), ABSENT
+    return _number(data, pos, end), NUMBER
 
 
 @rare_part
-def _key(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
-    """Return where the value begins behind a key whose quote is at ``at``, or -1; and where the key's closing quote
+def _key(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
+    """Return where the value begins behind a key whose quote is at ``pos``, or -1; and where the key's closing quote
     is.
     """
-    if at >= end or data[at] != 0x22:
+    if pos >= end or data[pos] != 0x22:
         return _BAD, _BAD
-    close, _ = end_of_string(data, at + 1, end)
+    close, _ = end_of_string(data, pos + 1, end)
     if close < 0:
         return _BAD, _BAD
     colon = skip_blanks(data, close + 1, end)
@@ -112,61 +112,61 @@ def _key(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
 
 
 @rare_part
-def _nested(data: Bytes, at: int, end: int, stack: Bytes) -> Any:
-    """Return where the object or array that begins at ``at`` ends, or -1."""
+def _nested(data: Bytes, pos: int, end: int, stack: Bytes) -> Any:
+    """Return where the object or array that begins at ``pos`` ends, or -1."""
     depth = 0
     while True:
         # At a value.
-        if data[at] == 0x7B or data[at] == 0x5B:
+        if data[pos] == 0x7B or data[pos] == 0x5B:
             if depth == stack.size:
                 return _BAD
-            opened = data[at]
+            opened = data[pos]
             stack[depth] = opened
             depth += 1
-            at = skip_blanks(data, at + 1, end)
-            if at >= end:
+            pos = skip_blanks(data, pos + 1, end)
+            if pos >= end:
                 return _BAD
-            if data[at] != opened + 2:  # not empty
+            if data[pos] != opened + 2:  # not empty
                 if opened == 0x7B:
-                    at, _ = _key(data, at, end)
-                    if at < 0:
+                    pos, _ = _key(data, pos, end)
+                    if pos < 0:
                         return _BAD
                 continue
-            at += 1
+            pos += 1
             depth -= 1
         else:
-            at, _ = _scalar(data, at, end)
-            if at < 0:
+            pos, _ = _scalar(data, pos, end)
+            if pos < 0:
                 return _BAD
         # Behind a value: close what ends here.
         while depth:
-            at = skip_blanks(data, at, end)
-            if at >= end:
+            pos = skip_blanks(data, pos, end)
+            if pos >= end:
                 return _BAD
-            if data[at] != stack[depth - 1] + 2:
+            if data[pos] != stack[depth - 1] + 2:
                 break
-            at += 1
+            pos += 1
             depth -= 1
         if not depth:
-            return at
-        if data[at] != 0x2C:
+            return pos
+        if data[pos] != 0x2C:
             return _BAD
-        at = skip_blanks(data, at + 1, end)
+        pos = skip_blanks(data, pos + 1, end)
         if stack[depth - 1] == 0x7B:
-            at, _ = _key(data, at, end)
-            if at < 0:
+            pos, _ = _key(data, pos, end)
+            if pos < 0:
                 return _BAD
-        elif at >= end:
+        elif pos >= end:
             return _BAD
 
 
 @rare_part
-def _named(data: Bytes, at: int, size: int, names: Bytes, edges: Spots) -> Any:
-    """Return which name stands at ``at``, or -1."""
+def _named(data: Bytes, pos: int, size: int, names: Bytes, edges: Spots) -> Any:
+    """Return which name stands at ``pos``, or -1."""
     for name in range(edges.size - 1):
         if edges[name + 1] - edges[name] == size:
             i = 0
-            while i < size and names[edges[name] + i] == data[at + i]:
+            while i < size and names[edges[name] + i] == data[pos + i]:
                 i += 1
             if i == size:
                 return name
@@ -174,14 +174,14 @@ def _named(data: Bytes, at: int, size: int, names: Bytes, edges: Spots) -> Any:
 
 
 @rare_part
-def _column(data: Bytes, at: int, stop: int, names: Bytes, edges: Spots, room: Bytes) -> Any:
-    """Return which declared name the key ``data[at:stop]`` is, or -1."""
-    for i in range(at, stop):
+def _column(data: Bytes, pos: int, stop: int, names: Bytes, edges: Spots, buffer: Bytes) -> Any:
+    """Return which declared name the key ``data[pos:stop]`` is, or -1."""
+    for i in range(pos, stop):
         if data[i] == 0x5C:
-            if stop - at > room.size:  # six bytes a letter at most: a longer one is no name
+            if stop - pos > buffer.size:  # six bytes a letter at most: a longer one is no name
                 return _BAD
-            return _named(room, np.int64(0), write_letters(data, at, stop, room, np.int64(0)), names, edges)
-    return _named(data, at, stop - at, names, edges)
+            return _named(buffer, np.int64(0), write_letters(data, pos, stop, buffer, np.int64(0)), names, edges)
+    return _named(data, pos, stop - pos, names, edges)
 
 
 @njit(cache=True, nogil=True)
@@ -189,72 +189,72 @@ def workspace(names: Bytes, edges: Spots) -> tuple[Any, Any, Any, Any]:
     """Return what ``scan_object`` works with: what is open, a key without escapes, which names were met, and the keys
     of the last object: where each begins, how far it is to the value, and which name it is.
     """
-    stack, room = np.empty(_DEPTH, np.uint8), np.empty(6 * names.size, np.uint8)
-    return stack, room, np.empty(edges.size - 1, np.uint8), np.zeros((3, _KEYS), np.int64)
+    stack, buffer = np.empty(_DEPTH, np.uint8), np.empty(6 * names.size, np.uint8)
+    return stack, buffer, np.empty(edges.size - 1, np.uint8), np.zeros((3, _KEYS), np.int64)
 
 
 @part
 def _members(
-    data: Bytes, at: int, end: int, row: int, names: Bytes, edges: Spots, stack: Bytes, room: Bytes, seen: Bytes,
-    known: Spots, starts: Spots, stops: Spots, kinds: Bytes,
+    data: Bytes, pos: int, end: int, row: int, names: Bytes, edges: Spots, stack: Bytes, buffer: Bytes, seen: Bytes,
+    last_keys: Spots, starts: Spots, stops: Spots, kinds: Bytes,
 ) -> Any:  # fmt: skip
-    """Note the values of the object at ``at``; return whether the text is one object and nothing else."""
-    if at >= end or data[at] != 0x7B:
+    """Note the values of the object at ``pos``; return whether the text is one object and nothing else."""
+    if pos >= end or data[pos] != 0x7B:
         return False
-    at = skip_blanks(data, at + 1, end)
-    if at < end and data[at] == 0x7D:
-        return skip_blanks(data, at + 1, end) == end
+    pos = skip_blanks(data, pos + 1, end)
+    if pos < end and data[pos] == 0x7D:
+        return skip_blanks(data, pos + 1, end) == end
     key = 0
     while True:
-        quote, last, size = at, known[0, min(key, _KEYS - 1)], known[1, min(key, _KEYS - 1)]
+        quote, last, size = pos, last_keys[0, min(key, _KEYS - 1)], last_keys[1, min(key, _KEYS - 1)]
         # Objects mostly have the keys of the one before.
         if key < _KEYS and 0 < size < end - quote and is_repeated(data, quote, last, size):
-            column, at = known[2, key], skip_blanks(data, quote + size, end)
-            if at >= end:
+            column, pos = last_keys[2, key], skip_blanks(data, quote + size, end)
+            if pos >= end:
                 return False
         else:
-            at, close = _key(data, at, end)
-            if at < 0:
+            pos, close = _key(data, pos, end)
+            if pos < 0:
                 return False
-            column = _column(data, quote + 1, close, names, edges, room)
+            column = _column(data, quote + 1, close, names, edges, buffer)
             if key < _KEYS:
-                known[0, key], known[1, key], known[2, key] = quote, at - quote, column
+                last_keys[0, key], last_keys[1, key], last_keys[2, key] = quote, pos - quote, column
         key += 1
-        begin = at
-        if data[at] == 0x7B or data[at] == 0x5B:
-            at, kind = _nested(data, at, end, stack), NESTED
+        begin = pos
+        if data[pos] == 0x7B or data[pos] == 0x5B:
+            pos, kind = _nested(data, pos, end, stack), NESTED
         else:
-            at, kind = _scalar(data, at, end)
-        if at < 0:
+            pos, kind = _scalar(data, pos, end)
+        if pos < 0:
             return False
         if column >= 0:
             inner = kind in (STRING, ESCAPED)
             kinds[column, row] = TWICE if seen[column] else kind
-            starts[column, row], stops[column, row] = (begin + 1, at - 1) if inner else (begin, at)
+            starts[column, row], stops[column, row] = (begin + 1, pos - 1) if inner else (begin, pos)
             seen[column] = 1
-        at = skip_blanks(data, at, end)
-        if at >= end:
+        pos = skip_blanks(data, pos, end)
+        if pos >= end:
             return False
-        if data[at] == 0x7D:
-            return skip_blanks(data, at + 1, end) == end
-        if data[at] != 0x2C:
+        if data[pos] == 0x7D:
+            return skip_blanks(data, pos + 1, end) == end
+        if data[pos] != 0x2C:
             return False
-        at = skip_blanks(data, at + 1, end)
+        pos = skip_blanks(data, pos + 1, end)
 
 
 @part
 def scan_object(
-    data: Bytes, at: int, end: int, row: int, names: Bytes, edges: Spots, stack: Bytes, room: Bytes, seen: Bytes,
-    known: Spots, starts: Spots, stops: Spots, kinds: Bytes,
+    data: Bytes, pos: int, end: int, row: int, names: Bytes, edges: Spots, stack: Bytes, buffer: Bytes, seen: Bytes,
+    last_keys: Spots, starts: Spots, stops: Spots, kinds: Bytes,
 ) -> Any:  # fmt: skip
-    """Note where the values of names are in ``data[at:end]``, nothing if that is not one object; return whether it is.
+    """Note where the values of names are in ``data[pos:end]``, nothing if that is not one object; return whether it is.
 
     ``names[edges[i]:edges[i + 1]]`` is a name. ``starts``, ``stops`` and ``kinds`` have a row for each name, and
     what is between is their ``workspace``.
     """
     for name in range(seen.size):
         seen[name] = 0
-    good = _members(data, at, end, row, names, edges, stack, room, seen, known, starts, stops, kinds)
+    good = _members(data, pos, end, row, names, edges, stack, buffer, seen, last_keys, starts, stops, kinds)
     for name in range(seen.size):
         if not good or not seen[name]:
             kinds[name, row] = ABSENT
@@ -270,18 +270,18 @@ def scan_lines(
 
     Blank lines are no rows; of a line that is ``broken`` nothing is noted.
     """
-    stack, room, seen, known = workspace(names, edges)
-    at = row = np.int64(0)
-    while at < end:
-        stop = find_byte(data, at, end, 0x0A)
-        begin = skip_blanks(data, at, stop)
+    stack, buffer, seen, last_keys = workspace(names, edges)
+    pos = row = np.int64(0)
+    while pos < end:
+        stop = find_byte(data, pos, end, 0x0A)
+        begin = skip_blanks(data, pos, stop)
         if begin < stop:
             broken[row] = not scan_object(
-                data, begin, stop, row, names, edges, stack, room, seen, known, starts, stops, kinds
+                data, begin, stop, row, names, edges, stack, buffer, seen, last_keys, starts, stops, kinds
             )
             row += 1
-        at = stop + 1
-    room[:] = 0
+        pos = stop + 1
+    buffer[:] = 0
     return row
 
 

@@ -25,23 +25,23 @@ def scan_within(
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes,
 ) -> None:  # fmt: skip
     """Find the values of keys in the objects that a scan found under one name, as ``scan_lines`` does in lines."""
-    stack, room, seen, known = workspace(names, edges)
+    stack, buffer, seen, last_keys = workspace(names, edges)
     for row in range(outer[0].size):
         begin, stop = outer[0][row], outer[1][row] if outer[2][row] == NESTED else outer[0][row]
-        scan_object(data, begin, stop, row, names, edges, stack, room, seen, known, starts, stops, kinds)
-    room[:] = 0
+        scan_object(data, begin, stop, row, names, edges, stack, buffer, seen, last_keys, starts, stops, kinds)
+    buffer[:] = 0
 
 
 @njit(cache=True, nogil=True)
 def take_first(data: Bytes, starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes) -> None:
     """Put the first string of a list in the list's place; what is no such list is not there."""
     for row in range(starts.size):
-        at, stop = skip_blanks(data, starts[row] + 1, stops[row]), stops[row]
-        listed = kinds[row] == NESTED and data[starts[row]] == 0x5B and data[at] == 0x22
+        pos, stop = skip_blanks(data, starts[row] + 1, stops[row]), stops[row]
+        listed = kinds[row] == NESTED and data[starts[row]] == 0x5B and data[pos] == 0x22
         kinds[row], starts[row], stops[row] = ABSENT, 0, 0
         if listed:
-            close, escaped = end_of_string(data, at + 1, stop)
-            kinds[row], starts[row], stops[row] = ESCAPED if escaped else STRING, at + 1, close
+            close, escaped = end_of_string(data, pos + 1, stop)
+            kinds[row], starts[row], stops[row] = ESCAPED if escaped else STRING, pos + 1, close
 
 
 @njit(cache=True, nogil=True)
@@ -53,9 +53,9 @@ def split_texts(
     for row in range(starts.size):
         rest_kinds[row], rest_starts[row], rest_stops[row] = ABSENT, 0, 0
         if kinds[row] == STRING or kinds[row] == ESCAPED:
-            at = starts[row]
-            while at < stops[row] and data[at] != sign:
-                at += 1
-            if at < stops[row]:
-                rest_kinds[row], rest_starts[row], rest_stops[row] = kinds[row], at + 1, stops[row]
-                stops[row] = at
+            pos = starts[row]
+            while pos < stops[row] and data[pos] != sign:
+                pos += 1
+            if pos < stops[row]:
+                rest_kinds[row], rest_starts[row], rest_stops[row] = kinds[row], pos + 1, stops[row]
+                stops[row] = pos

@@ -16,12 +16,12 @@ Bytes = NDArray[np.uint8]
 
 
 @rare_part
-def _hex(data: Bytes, at: int, end: int) -> Any:
+def _hex(data: Bytes, pos: int, end: int) -> Any:
     """Return the number of four hexadecimal digits, or -1."""
-    if at + 4 > end:
+    if pos + 4 > end:
         return _BAD
     value: Any = 0
-    for i in range(at, at + 4):
+    for i in range(pos, pos + 4):
         c = data[i]
         if 0x30 <= c <= 0x39:
             digit = c - 0x30
@@ -36,50 +36,50 @@ def _hex(data: Bytes, at: int, end: int) -> Any:
 
 
 @part
-def end_of_string(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
-    """Return where the string whose first letter is at ``at`` has its closing quote, or -1; and whether it has
+def end_of_string(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
+    """Return where the string whose first letter is at ``pos`` has its closing quote, or -1; and whether it has
     escapes.
     """
     escaped = False
     while True:
-        at = end_of_letters(data, at, end)
-        if at >= end or data[at] < 0x20:
+        pos = end_of_letters(data, pos, end)
+        if pos >= end or data[pos] < 0x20:
             return _BAD, escaped
-        if data[at] == 0x22:
-            return at, escaped
+        if data[pos] == 0x22:
+            return pos, escaped
         escaped = True
-        if at + 1 >= end:
+        if pos + 1 >= end:
             return _BAD, escaped
-        c = data[at + 1]
-        at += 2
+        c = data[pos + 1]
+        pos += 2
         if c == 0x75:
-            code = _hex(data, at, end)
-            at += 4
+            code = _hex(data, pos, end)
+            pos += 4
             if code < 0 or 0xDC00 <= code < 0xE000:
                 return _BAD, escaped
             if 0xD800 <= code < 0xDC00:
-                if at + 2 > end or data[at] != 0x5C or data[at + 1] != 0x75:
+                if pos + 2 > end or data[pos] != 0x5C or data[pos + 1] != 0x75:
                     return _BAD, escaped
-                low = _hex(data, at + 2, end)
+                low = _hex(data, pos + 2, end)
                 if not 0xDC00 <= low < 0xE000:
                     return _BAD, escaped
-                at += 6
+                pos += 6
         elif c not in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74):
             return _BAD, escaped
 
 
 @rare_part
-def write_letters(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> Any:
+def write_letters(data: Bytes, pos: int, stop: int, out: Bytes, to: int) -> Any:
     """Write a checked string without its escapes; return where the copy ends."""
-    while at < stop:
-        c = data[at]
+    while pos < stop:
+        c = data[pos]
         if c != 0x5C:
             out[to] = c
             to += 1
-            at += 1
+            pos += 1
             continue
-        c = data[at + 1]
-        at += 2
+        c = data[pos + 1]
+        pos += 2
         if c != 0x75:
             out[to] = (
                 0x08
@@ -96,11 +96,11 @@ def write_letters(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> Any:
             )
             to += 1
             continue
-        code = _hex(data, at, stop)
-        at += 4
+        code = _hex(data, pos, stop)
+        pos += 4
         if 0xD800 <= code < 0xDC00:
-            code = 0x10000 + ((code - 0xD800) << 10) + (_hex(data, at + 2, stop) - 0xDC00)
-            at += 6
+            code = 0x10000 + ((code - 0xD800) << 10) + (_hex(data, pos + 2, stop) - 0xDC00)
+            pos += 6
         if code < 0x80:
             out[to] = code
             to += 1

@@ -17,21 +17,21 @@ def keep_numbers(numbers: NDArray[Any], keep: NDArray[np.bool_], out: NDArray[An
 
     Every number is written, kept or not, since a processor guesses wrong which are.
     """
-    kept = 0
+    count = 0
     for i in range(numbers.size):
-        out[kept] = numbers[i]
-        kept += keep[i]
-    out[kept] = 0
+        out[count] = numbers[i]
+        count += keep[i]
+    out[count] = 0
 
 
 @njit(cache=True, nogil=True)
-def keep_words(page: NDArray[np.uint8], at: int, keep: NDArray[np.bool_], out: NDArray[np.int64]) -> int:
-    """Copy those to be kept of the whole numbers that begin at ``at``, as many as ``keep`` is long; return how many.
+def keep_words(page: NDArray[np.uint8], pos: int, keep: NDArray[np.bool_], out: NDArray[np.int64]) -> int:
+    """Copy those to be kept of the whole numbers that begin at ``pos``, as many as ``keep`` is long; return how many.
 
     ``out`` has room for one more.
     """
-    kept = 0
+    count = 0
     for i in range(keep.size):
-        out[kept] = load_word(page, at + 8 * i)
-        kept += keep[i]
-    return kept
+        out[count] = load_word(page, pos + 8 * i)
+        count += keep[i]
+    return count

@@ -34,13 +34,13 @@ _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 @part
-def trim_blanks(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+def trim_blanks(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     """Return where a text begins and ends without the blanks around it."""
-    while at < stop and (data[at] == 0x20 or data[at] == 0x09):
-        at += 1
-    while stop > at and (data[stop - 1] == 0x20 or data[stop - 1] == 0x09):
+    while pos < stop and (data[pos] == 0x20 or data[pos] == 0x09):
+        pos += 1
+    while stop > pos and (data[stop - 1] == 0x20 or data[stop - 1] == 0x09):
         stop -= 1
-    return at, stop
+    return pos, stop
 
 
 @part
@@ -55,27 +55,27 @@ def _digits(word: Any, count: int) -> tuple[Any, Any]:
 
 
 @part
-def _short_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+def _short_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     """Return the number of at most sixteen digits, and whether there is nothing else."""
-    count = stop - at
-    if count < 1 or count > 16 or at + 8 > data.size:
+    count = stop - pos
+    if count < 1 or count > 16 or pos + 8 > data.size:
         return np.int64(0), False
     if count <= 8:
-        value, good = _digits(load_word(data, at), count)
+        value, good = _digits(load_word(data, pos), count)
         return np.int64(value), good
-    high, good = _digits(load_word(data, at), count - 8)
+    high, good = _digits(load_word(data, pos), count - 8)
     low, also = _digits(load_word(data, stop - 8), np.int64(8))
     return np.int64(high * np.uint64(100_000_000) + low), good and also
 
 
 @rare_part
-def _any_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+def _any_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     """Return the number and whether there is one."""
     value = np.uint64(0)
-    if stop - at > 2 and data[at] == 0x30 and (data[at + 1] == 0x78 or data[at + 1] == 0x58):
-        if stop - at > 18:
+    if stop - pos > 2 and data[pos] == 0x30 and (data[pos + 1] == 0x78 or data[pos + 1] == 0x58):
+        if stop - pos > 18:
             return np.int64(0), False
-        for i in range(at + 2, stop):
+        for i in range(pos + 2, stop):
             c = data[i]
             if 0x30 <= c <= 0x39:
                 digit = c - 0x30
@@ -87,16 +87,16 @@ def _any_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
                 return np.int64(0), False
             value = (value << np.uint64(4)) | np.uint64(digit)
         return np.int64(value), True
-    minus = at < stop and data[at] == 0x2D
+    minus = pos < stop and data[pos] == 0x2D
     if minus:
-        at += 1
-    if at == stop:
+        pos += 1
+    if pos == stop:
         return np.int64(0), False
-    while at < stop and data[at] == 0x30:
-        at += 1
-    if stop - at > 19:
+    while pos < stop and data[pos] == 0x30:
+        pos += 1
+    if stop - pos > 19:
         return np.int64(0), False
-    for i in range(at, stop):
+    for i in range(pos, stop):
         c = data[i]
         if c < 0x30 or c > 0x39:
             return np.int64(0), False
@@ -112,10 +112,10 @@ def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: 
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            at, stop = trim_blanks(data, starts[i], stops[i])
-            value, good = _short_int(data, at, stop)
+            pos, stop = trim_blanks(data, starts[i], stops[i])
+            value, good = _short_int(data, pos, stop)
             if not good:
-                value, good = _any_int(data, at, stop)
+                value, good = _any_int(data, pos, stop)
             values[i], bad[i] = value, not good
 
 
@@ -137,13 +137,13 @@ def parse_doubles(
         values[i], bad[i], rest[i] = 0.0, False, False
         if not present[i]:
             continue
-        at, stop = trim_blanks(data, starts[i], stops[i])
-        minus = at < stop and data[at] == 0x2D
-        if minus or (at < stop and data[at] == 0x2B):
-            at += 1
+        pos, stop = trim_blanks(data, starts[i], stops[i])
+        minus = pos < stop and data[pos] == 0x2D
+        if minus or (pos < stop and data[pos] == 0x2B):
+            pos += 1
         mantissa, digits, scale, exact, point = np.uint64(0), 0, 0, True, False
-        while at < stop:
-            c = data[at]
+        while pos < stop:
+            c = data[pos]
             if c == decimal and not point:
                 point = True
             elif 0x30 <= c <= 0x39:
@@ -155,27 +155,27 @@ def parse_doubles(
                     exact = False
             else:
                 break
-            at += 1
+            pos += 1
         if digits == 0:
             bad[i] = True
             continue
-        if at < stop:
-            if data[at] != 0x65 and data[at] != 0x45:
+        if pos < stop:
+            if data[pos] != 0x65 and data[pos] != 0x45:
                 bad[i] = True
                 continue
-            at += 1
-            down = at < stop and data[at] == 0x2D
-            if down or (at < stop and data[at] == 0x2B):
-                at += 1
+            pos += 1
+            down = pos < stop and data[pos] == 0x2D
+            if down or (pos < stop and data[pos] == 0x2B):
+                pos += 1
             power: Any = 0
-            bad[i] = at == stop
-            while at < stop:
-                c = data[at]
+            bad[i] = pos == stop
+            while pos < stop:
+                c = data[pos]
                 if c < 0x30 or c > 0x39:
                     bad[i] = True
                     break
                 power = min(10 * power + np.int64(c - 0x30), _EXTREME * 1000)
-                at += 1
+                pos += 1
             if bad[i]:
                 continue
             scale += -power if down else power
@@ -188,9 +188,9 @@ def parse_doubles(
 
 
 @part
-def _two(data: Bytes, at: int) -> Any:
+def _two(data: Bytes, pos: int) -> Any:
     """Return the number of two digits, or -1."""
-    tens, ones = np.int64(data[at]) - 0x30, np.int64(data[at + 1]) - 0x30
+    tens, ones = np.int64(data[pos]) - 0x30, np.int64(data[pos + 1]) - 0x30
     return 10 * tens + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else -1
 
 
@@ -200,18 +200,18 @@ def days_from_civil(year: Any, month: Any, day: Any) -> tuple[Any, Any]:
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or day < 1 or day > _MONTHS[month - 1] + (month == 2 and leap):
         return np.int64(0), False
-    before = year if month > 2 else year - 1  # years begin in March, so that a leap day ends one
-    era = before // 400
-    of_era = before - 400 * era
+    march_year = year if month > 2 else year - 1  # years begin in March, so that a leap day ends one
+    era = march_year // 400
+    of_era = march_year - 400 * era
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return np.int64(146097 * era + 365 * of_era + of_era // 4 - of_era // 100 + of_year - 719468), True
 
 
 @part
-def _day(data: Bytes, at: int) -> tuple[Any, Any]:
+def _day(data: Bytes, pos: int) -> tuple[Any, Any]:
     """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
-    high, low, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
-    if high < 0 or low < 0 or not 1 <= month <= 12 or day < 1 or data[at + 4] != 0x2D or data[at + 7] != 0x2D:
+    high, low, month, day = _two(data, pos), _two(data, pos + 2), _two(data, pos + 5), _two(data, pos + 8)
+    if high < 0 or low < 0 or not 1 <= month <= 12 or day < 1 or data[pos + 4] != 0x2D or data[pos + 7] != 0x2D:
         return np.int64(0), False
     days, exists = days_from_civil(100 * high + low, month, day)
     return days, exists
@@ -223,20 +223,20 @@ def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values:
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            at, stop = trim_blanks(data, starts[i], stops[i])
-            bad[i] = stop - at != 10
+            pos, stop = trim_blanks(data, starts[i], stops[i])
+            bad[i] = stop - pos != 10
             if not bad[i]:
-                day, good = _day(data, at)
+                day, good = _day(data, pos)
                 values[i], bad[i] = day, not good
 
 
 @part
-def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+def _zone(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     """Return where the time ends before its zone, and the seconds to be added to have UTC; -1 if it is no zone."""
     if data[stop - 1] == 0x5A:
         return stop - 1, 0
     for size in (3, 5, 6):
-        sign = data[stop - size] if stop - size > at else 0
+        sign = data[stop - size] if stop - size > pos else 0
         if (sign == 0x2B or sign == 0x2D) and (size != 6 or data[stop - 3] == 0x3A):
             hours = _two(data, stop - size + 1)
             minutes = 0 if size == 3 else _two(data, stop - 2)
@@ -248,36 +248,36 @@ def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
 
 
 @part
-def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+def _moment(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     """Return the microseconds from 1970 to YYYY-MM-DD[ T]hh[:mm[:ss[.f]]][zone], and whether there is such a time."""
-    if stop - at < 10:
+    if stop - pos < 10:
         return np.int64(0), False
-    days, good = _day(data, at)
+    days, good = _day(data, pos)
     seconds = 86400 * days
-    if not good or stop - at == 10:
+    if not good or stop - pos == 10:
         return 1_000_000 * seconds, good
-    if data[at + 10] != 0x20 and data[at + 10] != 0x54:
+    if data[pos + 10] != 0x20 and data[pos + 10] != 0x54:
         return np.int64(0), False
-    end, shift = _zone(data, at + 10, stop)
-    size = end - at
+    end, shift = _zone(data, pos + 10, stop)
+    size = end - pos
     if end < 0 or not (size == 13 or size == 16 or size == 19 or 21 <= size <= 29):
         return np.int64(0), False
-    hour = _two(data, at + 11)
-    minute = _two(data, at + 14) if size >= 16 else 0
-    second = _two(data, at + 17) if size >= 19 else 0
+    hour = _two(data, pos + 11)
+    minute = _two(data, pos + 14) if size >= 16 else 0
+    second = _two(data, pos + 17) if size >= 19 else 0
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
         return np.int64(0), False
     if (
-        (size >= 16 and data[at + 13] != 0x3A)
-        or (size >= 19 and data[at + 16] != 0x3A)
-        or (size > 19 and data[at + 19] != 0x2E)
+        (size >= 16 and data[pos + 13] != 0x3A)
+        or (size >= 19 and data[pos + 16] != 0x3A)
+        or (size > 19 and data[pos + 19] != 0x2E)
     ):
         return np.int64(0), False
     seconds += 3600 * hour + 60 * minute + second + shift
     if size <= 19:
         return 1_000_000 * seconds, True
     fraction: Any = 0
-    for i in range(at + 20, at + 29):
+    for i in range(pos + 20, pos + 29):
         c = 0x30 if i >= end else data[i]
         if c < 0x30 or c > 0x39:
             return np.int64(0), False
@@ -287,8 +287,8 @@ def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     # More than six digits: nanoseconds of 64 bits must hold it, and it is cut towards 1970.
     if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and fraction > _MOST - 1_000_000_000 * _SECONDS):
         return np.int64(0), False
-    whole = 1_000_000_000 * seconds + fraction
-    return (-(-whole // 1000) if whole < 0 else whole // 1000), True
+    nanoseconds = 1_000_000_000 * seconds + fraction
+    return (-(-nanoseconds // 1000) if nanoseconds < 0 else nanoseconds // 1000), True
 
 
 @njit(cache=True, nogil=True)
@@ -310,42 +310,42 @@ def parse_truths(data: Bytes, starts: Spots, stops: Spots, present: Mask, values
         values[i], bad[i] = False, False
         if present[i]:
             word = np.uint64(1)  # marks where the first letter is
-            for at in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
-                word = (word << np.uint64(8)) | np.uint64(data[at])
-            found = 0
-            while found < _WORDS.size and _WORDS[found] != word:
-                found += 1
-            values[i], bad[i] = found < _TRUE_WORDS, found == _WORDS.size
+            for pos in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
+                word = (word << np.uint64(8)) | np.uint64(data[pos])
+            index = 0
+            while index < _WORDS.size and _WORDS[index] != word:
+                index += 1
+            values[i], bad[i] = index < _TRUE_WORDS, index == _WORDS.size
 
 
 @part
-def _follows(data: Bytes, at: int, stop: int, count: int) -> Any:
+def _follows(data: Bytes, pos: int, stop: int, count: int) -> Any:
     """Return whether ``count`` bytes that go on with a letter come next."""
-    found = 0
-    for i in range(at, min(at + count, stop)):
-        found += data[i] & 0xC0 == 0x80
-    return found == count
+    continuations = 0
+    for i in range(pos, min(pos + count, stop)):
+        continuations += data[i] & 0xC0 == 0x80
+    return continuations == count
 
 
 @rare_part
-def is_utf8(data: Bytes, at: int, stop: int) -> Any:
+def is_utf8(data: Bytes, pos: int, stop: int) -> Any:
     """Return whether the bytes up to ``stop`` are letters of UTF-8."""
-    while at < stop:
-        c = data[at]
-        at += 1
+    while pos < stop:
+        c = data[pos]
+        pos += 1
         if c < 0x80:
             continue
         if c < 0xC2 or c > 0xF4:
             return False
         more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
-        if not _follows(data, at, stop, more):
+        if not _follows(data, pos, stop, more):
             return False
-        second = data[at]
+        second = data[pos]
         if (c == 0xE0 and second < 0xA0) or (c == 0xED and second > 0x9F):
             return False
         if (c == 0xF0 and second < 0x90) or (c == 0xF4 and second > 0x8F):
             return False
-        at += more
+        pos += more
     return True
 
 

@@ -73,10 +73,10 @@ def _bits(spread: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def _load(words: NDArray[np.uint64], at: int) -> np.uint64:
-    """Return the eight bytes from byte ``at`` on, the first one lowest."""
-    turn = np.uint64((at & 7) << 3)
-    return np.uint64((words[at >> 3] >> turn) | ((words[(at >> 3) + 1] << _ONE) << (np.uint64(63) - turn)))
+def _load(words: NDArray[np.uint64], pos: int) -> np.uint64:
+    """Return the eight bytes from byte ``pos`` on, the first one lowest."""
+    turn = np.uint64((pos & 7) << 3)
+    return np.uint64((words[pos >> 3] >> turn) | ((words[(pos >> 3) + 1] << _ONE) << (np.uint64(63) - turn)))
 
 
 @njit(cache=True, nogil=True)
@@ -91,10 +91,10 @@ def _has_pair(pairs: NDArray[np.uint8], bit: np.uint64) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _fold(words: NDArray[np.uint64], at: int, size: int, before: np.uint64) -> np.uint64:
-    """Return ``before`` mixed with the ``size`` bytes from ``at`` on, 8 or 16."""
-    mixed = _spread(before ^ _load(words, at))
-    return mixed if size == 8 else _spread(mixed ^ _load(words, at + 8))
+def _fold(words: NDArray[np.uint64], pos: int, size: int, seed: np.uint64) -> np.uint64:
+    """Return ``seed`` mixed with the ``size`` bytes from ``pos`` on, 8 or 16."""
+    mixed = _spread(seed ^ _load(words, pos))
+    return mixed if size == 8 else _spread(mixed ^ _load(words, pos + 8))
 
 
 @njit(cache=True, nogil=True)
@@ -111,12 +111,12 @@ def _passes(table: NDArray[np.uint64], spread: np.uint64) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _zeros(blob: NDArray[np.uint8], at: int, end: int) -> int:
-    """Return how many zeros follow from ``at`` on, without bound if they reach the pattern's end."""
-    run = at
+def _zeros(blob: NDArray[np.uint8], pos: int, end: int) -> int:
+    """Return how many zeros follow from ``pos`` on, without bound if they reach the pattern's end."""
+    run = pos
     while run < end and blob[run] == 0:
         run += 1
-    return run - at if run < end else _ENDLESS
+    return run - pos if run < end else _ENDLESS
 
 
 @njit(cache=True, nogil=True)
@@ -147,9 +147,9 @@ def build_index(index: NeedleIndex) -> None:
         running = _START
         for i in range(length):
             running = np.uint64((running ^ np.uint64(blob[begin + i])) * _STEP)
-        whole = _spread(running ^ np.uint64(length))
-        index.hashes[pattern] = whole
-        slot = np.int64(whole & np.uint64(slots.size - 1))
+        digest = _spread(running ^ np.uint64(length))
+        index.hashes[pattern] = digest
+        slot = np.int64(digest & np.uint64(slots.size - 1))
         while slots[slot] != 0:
             slot = (slot + 1) & (slots.size - 1)
         slots[slot] = pattern + 1
@@ -160,48 +160,48 @@ def _matches_at(
     buffer: NDArray[np.uint8],
     words: NDArray[np.uint64],
     size: int,
-    at: int,
+    pos: int,
     index: NeedleIndex,
     positions: NDArray[np.int64],
     patterns: NDArray[np.int32],
-    found: int,
+    match_count: int,
 ) -> int:
-    """Add the patterns that begin at ``at`` to the matches; return their new number, or -1 if there is no room."""
+    """Add the patterns that begin at ``pos`` to the matches; return their new number, or -1 if there is no room."""
     blob, starts, slots = index.blob, index.starts, index.slots
     running = _START
     folded = _START
     done, passed = 0, 0
     for length in index.lengths:
-        if at + length > size:
+        if pos + length > size:
             break
         while passed < 32 and length >= passed + 16:
-            folded = _fold(words, at + passed, 16, folded)
+            folded = _fold(words, pos + passed, 16, folded)
             if not _passes(index.gate, folded):
-                return found
+                return match_count
             passed += 16
         while done < length:
-            running = np.uint64((running ^ np.uint64(buffer[at + done])) * _STEP)
+            running = np.uint64((running ^ np.uint64(buffer[pos + done])) * _STEP)
             done += 1
-        whole = _spread(running ^ np.uint64(length))
-        slot = np.int64(whole & np.uint64(slots.size - 1))
+        digest = _spread(running ^ np.uint64(length))
+        slot = np.int64(digest & np.uint64(slots.size - 1))
         while slots[slot] != 0:
             pattern = slots[slot] - 1
             slot = (slot + 1) & (slots.size - 1)
             begin = starts[pattern]
-            if index.hashes[pattern] != whole or starts[pattern + 1] - begin != length:
+            if index.hashes[pattern] != digest or starts[pattern + 1] - begin != length:
                 continue
             same = True
             for i in range(length):
-                if blob[begin + i] != buffer[at + i]:
+                if blob[begin + i] != buffer[pos + i]:
                     same = False
                     break
             if same:
-                if found == positions.size:
+                if match_count == positions.size:
                     return -1
-                positions[found] = at
-                patterns[found] = pattern
-                found += 1
-    return found
+                positions[match_count] = pos
+                patterns[match_count] = pattern
+                match_count += 1
+    return match_count
 
 
 @njit(cache=True, nogil=True)
@@ -223,27 +223,27 @@ def search(
     stride, keep = index.stride, ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
     longest = index.zeros[0]
     words = buffer.view(np.uint64)
-    found = measured = 0
-    at = begin
-    while at < end + stride - 1:
-        if at >= measured and words[at >> 3] | words[(at >> 3) + 1] == np.uint64(0):
-            word = (at >> 3) + 2
+    match_count = measured = 0
+    pos = begin
+    while pos < end + stride - 1:
+        if pos >= measured and words[pos >> 3] | words[(pos >> 3) + 1] == np.uint64(0):
+            word = (pos >> 3) + 2
             while word < words.size and words[word] == np.uint64(0):
                 word += 1
             measured = word << 3
-            if measured - at > longest:  # go on at the grid's first position with no more zeros than a pattern has
-                at += (measured - longest - at + stride - 1) // stride * stride
+            if measured - pos > longest:  # go on at the grid's first position with no more zeros than a pattern has
+                pos += (measured - longest - pos + stride - 1) // stride * stride
                 continue
-        here = _load(words, at) & keep
+        here = _load(words, pos) & keep
         likely = _has_pair(pairs, _pair(here, 0)) and _has_pair(pairs, _pair(here, 1))
         if likely and _passes(sieve, _spread(here)):
-            for start in range(max(begin, at - stride + 1), min(end, at + 1)):
+            for start in range(max(begin, pos - stride + 1), min(end, pos + 1)):
                 # Checked here, since the call below is dear: it hands over every table.
                 if first and not _passes(gate, _fold(words, start, first, _START)):
                     continue
-                more = _matches_at(buffer, words, size, start, index, positions, patterns, found)
+                more = _matches_at(buffer, words, size, start, index, positions, patterns, match_count)
                 if more < 0:
-                    return start, found
-                found = more
-        at += stride
-    return end, found
+                    return start, match_count
+                match_count = more
+        pos += stride
+    return end, match_count
