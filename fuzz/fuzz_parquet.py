@@ -16,19 +16,17 @@ _COLUMNS = {"user": "string", "n": "int"}
 
 def test_one_input(data: bytes) -> None:
     _FILE.write_bytes(data)
-    for user in (None, *_COLUMNS):  # whose ids are left in their pages
+    for user in (None, *_COLUMNS):
         _read(RowSchema(columns=_COLUMNS, user=user))
 
 
 def _read(schema: RowSchema) -> None:
     try:
-        file = ParquetFile(_FILE, schema, rows=1_000, ahead=False, stored_ids=True)
+        file = ParquetFile(_FILE, schema, rows=1_000)
     except PanstreamError:
         return
     try:
         for rows in file.pieces():
-            if rows.ids is not None:
-                rows.ids.all()
             rows.wipe()
     except PanstreamError:
         pass

@@ -23,7 +23,6 @@ if os.environ.get("PANSTREAM_FULL") == "1":
 
 
 def results() -> Iterator[tuple[str, np.ndarray]]:
-    import pyarrow as pa
 
     from panstream.primitives.hashing import (
         cells_of_integers,
@@ -38,9 +37,7 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     from panstream.primitives.kernels.algorithms import packed_bits as bits
     from panstream.primitives.kernels.noise import bernoulli as draws
     from panstream.primitives.kernels.sources import csv_simd as csv_records
-    from panstream.primitives.kernels.sources import json_fields, snappy, text_values
-    from panstream.primitives.kernels.sources import parquet_pages as pages
-    from panstream.primitives.kernels.sources import parquet_uniform_pages as alike_pages
+    from panstream.primitives.kernels.sources import json_fields, text_values
     from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
@@ -98,23 +95,6 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         noise = np.zeros(1_000, np.int64)
         source.add_discrete_laplace(noise, DiscreteLaplace.at_most(0.01))
         yield "Laplace noise", noise
-    packed = np.frombuffer(pa.compress(numbers % 1_000_000, "snappy", asbytes=True), np.uint8).copy()  # as it comes
-    out = np.empty(8 * rows, np.uint8)
-    assert snappy.unpack_snappy(packed, out)
-    yield "snappy", out
-    for width in (1, 2, 7, 8, 9, 23):
-        runs = np.concatenate([[0x83, 0x01], rng.integers(0, 256, 65 * width), [80], [0] * 4]).astype(np.uint8)
-        codes = np.empty(560, np.int32)
-        assert pages.decode_runs(runs, 0, width, codes) > 0
-        yield f"runs of {width} bits", codes
-        narrow, page = np.zeros(560, np.int8), np.array([0, 0, 560, 0, 0, 1, 0, 0, 0])
-        body = np.concatenate([[width], runs]).astype(np.uint8)
-        assert alike_pages.decode_page(body, page, False, out[:0], narrow) == (width < 8)
-        yield f"narrow runs of {width} bits", narrow
-    lines = np.array([[0, 8 * rows, rows, 0, 0, 1, 0, 0, packed.size]] * 2)
-    twice = np.zeros(16 * rows, np.uint8)
-    assert alike_pages.decode_pages(packed, lines, True, False, out, twice, codes[:0])
-    yield "pages read together", twice
     lines = [b'{"a":%d,"b c":"%s"}' % (number, b"x" * (number % 80)) for number in range(-500, 500)]
     text = np.frombuffer(b"\n".join(lines) + b"\n" + b'{"a":[],"b c":"\\n"}\n{"a":\n', np.uint8).copy()
     starts, stops, forms = (

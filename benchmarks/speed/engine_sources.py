@@ -2,7 +2,7 @@
 
 python -m benchmarks.speed.engine_sources [CSV rows in millions] [Parquet rows in millions] [directory for the data]
 
-Figures are millions of rows per second of CPU time (of all threads: Parquet is decoded by a second one), medians of
+Figures are millions of rows per second of CPU time (of all threads: a second one decodes files), medians of
 rounds in turns; a ratio is shown with its lowest and highest round. Ours reads, applies WHERE and selects ids: all that
 the engine does before an algorithm sees them. The databases count distinct ids with the same WHERE. The last lines are
 the highest memory of a process that does nothing else.
@@ -102,12 +102,11 @@ def read(path: Path, columns: list[str], where: bool) -> int:
     schema = RowSchema(columns={name: KINDS[name] for name in columns}, user=columns[0])
     evaluator = Evaluator([Expression(sql=WHERE)], KINDS, user=columns[0]) if where else None
     rows = 0
-    for batch in FileFeed([str(path)], schema, stored_ids=True, batch_rows=ROWS_OF_FILES).batches():
+    for batch in FileFeed([str(path)], schema, batch_rows=ROWS_OF_FILES).batches():
         if batch is None:
             continue
         if evaluator is not None:
-            if batch.ids is None:
-                batch.ids = batch.columns.column(columns[0])
+            batch.ids = batch.columns.column(columns[0])
             mask = evaluator.evaluate(batch.columns)[0]
             assert isinstance(mask, np.ndarray)
             wipe_array(batch.some_ids(mask)[0])

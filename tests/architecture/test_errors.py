@@ -10,7 +10,7 @@ from panstream.errors import InvalidParameter, PanstreamError, translated
 
 SOURCE = Path(__file__).parents[2] / "src" / "panstream"
 # What the server and the reader of pages turn into answers and errors.
-INSIDE = {"Refusal", "Damaged", "CutOff"}
+INSIDE = {"Refusal", "CorruptParquet"}
 
 
 @pytest.mark.slow

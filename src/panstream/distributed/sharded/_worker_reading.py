@@ -23,8 +23,10 @@ from panstream.engine.rows.row_batch import Rows, RowSchema
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.coalescer import Coalescer
+from panstream.engine.sources.error_guard import guarded
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
 from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.formats.parquet.footer import read_footer
 from panstream.engine.sources.input_files import InputFile, expand
 from panstream.errors import BadRowError
 from panstream.primitives.memory.scratch import wipe
@@ -64,13 +66,12 @@ class Partition:
             size = file.path.stat().st_size // _TEXT_BYTES
             yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
             return
-        from pyarrow import parquet
-
-        metadata = parquet.read_metadata(file.path)
+        path = file.path
+        footer = guarded(lambda: read_footer(path), place=file.name, what="a Parquet file")
         rows_before = size = start = 0
-        for group in range(metadata.num_row_groups):
-            size += metadata.row_group(group).num_rows
-            if size >= rows or group == metadata.num_row_groups - 1:
+        for group, group_rows in enumerate(footer.rows):
+            size += group_rows
+            if size >= rows or group == len(footer.rows) - 1:
                 name = f"{file.name}#{start}-{group}"
                 yield cls(name=name, path=where, format="parquet", before=rows_before, rows=size)
                 rows_before, size, start = rows_before + size, 0, group + 1
@@ -214,7 +215,7 @@ class _Reader:
         """Yield the rows of some row groups."""
         assert partition.path is not None
         remaining = partition.rows
-        file = ParquetFile(Path(partition.path), self.schema, rows=size, ahead=False)
+        file = ParquetFile(Path(partition.path), self.schema, rows=size)
         try:
             file.skip(partition.before)
             for piece in file.pieces():

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.undecoded_ids import StoredIds
 from panstream.engine.rows.wiping import NONE_LENT, Lent, shares, wipe_array
 from panstream.errors import InvalidParameter
 from panstream.primitives.inputs.argument import read_only
@@ -183,10 +182,9 @@ class Rows:
     """Some rows of one producer; bad ones are among them, since their times count.
 
     A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it.
-    ``ids`` is the user column where that is still in the pages of a file and not in ``columns``; ``lent`` is memory of
-    the columns that belongs to the caller. The selector adds ``times`` (seconds of event time, NaN where unknown, None
-    where the time of arrival counts) and ``queries``; ``ids`` is then there for sure, as a NumPy or Arrow array or in
-    pages, if a query needs it.
+    ``lent`` is memory of the columns that belongs to the caller. The selector adds ``times`` (seconds of event time,
+    NaN where unknown, None where the time of arrival counts), ``queries``, and ``ids`` as a NumPy or Arrow array if a
+    query needs them.
 
     Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them
     (rows read so far for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on
@@ -258,21 +256,18 @@ class Rows:
         """Return the ids of some rows, and whether they are a copy that the caller has to wipe."""
         ids = self.ids
         if keep.all():
-            return ids.all() if isinstance(ids, StoredIds) else ids, False
-        if isinstance(ids, StoredIds):
-            return ids.chosen(keep), True
+            return ids, False
         if not isinstance(ids, np.ndarray) and ids.type == pa.int64() and not ids.null_count:
             ids = numbers_of(ids)
         if isinstance(ids, np.ndarray):
             return _kept(ids, keep), True
         taken = ids.filter(arrow_mask(keep))
-        return taken, not shares(taken, ids)
+        return taken, not shares(getattr(taken, "indices", taken), ids)  # a dictionary is shared
 
     def split(self, rows: int) -> tuple[Rows, Rows]:
         """Return the first rows and the others, as they were read; these must not be used any more."""
-        ids = (None, None) if self.ids is None else self.ids.split(rows)
-        early = replace(self, columns=self.columns.slice(0, rows), codes=self.codes[:rows], ids=ids[0])
-        return early, replace(self, columns=self.columns.slice(rows), codes=self.codes[rows:], ids=ids[1])
+        early = replace(self, columns=self.columns.slice(0, rows), codes=self.codes[:rows])
+        return early, replace(self, columns=self.columns.slice(rows), codes=self.codes[rows:])
 
     def part(self, start: int, stop: int) -> Rows:
         """Return consecutive rows as the queries see them."""
@@ -291,6 +286,4 @@ class Rows:
         """Overwrite the columns, but for memory that was lent; the rows must not be used afterwards."""
         for column in self.columns.columns:
             wipe_array(column, self.lent)
-        if isinstance(self.ids, StoredIds):
-            self.ids.wipe()
         clear_registers()

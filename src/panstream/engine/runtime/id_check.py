@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, numbers_of, truth_of
 from panstream.engine.planner.query_plan import QueryPlan
-from panstream.engine.rows.undecoded_ids import StoredIds
 from panstream.primitives.hashing import derive
 from panstream.primitives.hashing.items import hash_items
 from panstream.primitives.inputs import items
@@ -48,10 +47,6 @@ class IdCheck:
     def unusable(self, ids: Any, count: int) -> Mask:
         """Return where ids cannot be used."""
         bad = np.zeros(count, bool)
-        if isinstance(ids, StoredIds):
-            if self.universe is None and self.slots is None:
-                return bad
-            ids = ids.all()
         if not isinstance(ids, np.ndarray) and ids.null_count:
             bad = truth_of(ids.is_null())
         if self.universe is not None:

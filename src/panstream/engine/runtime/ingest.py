@@ -68,9 +68,7 @@ def feed_of(
     rows = config.batch_rows or (ROWS_OF_FILES if is_finite_input else None)
     if rows is not None:
         settings["batch_rows"] = rows
-    if is_finite_input:
-        settings["stored_ids"] = True
-    else:
+    if not is_finite_input:
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format

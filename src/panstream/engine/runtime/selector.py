@@ -183,7 +183,6 @@ class Selector:
             refused = self._culprit() or str(error)
         if refused is not None:
             raise ConfigError(refused)
-        self._looks_at_ids = self._stream.user in {*self._evaluator.columns, self._stream.time, self._stream.weight}
 
     def _compiled(
         self, queries: Sequence[QueryConfig]
@@ -229,8 +228,6 @@ class Selector:
 
     def __call__(self, rows: Rows) -> Rows:
         """Return the rows as the engine takes them."""
-        if rows.ids is not None and self._looks_at_ids:
-            rows = replace(rows, columns=_with_ids(rows, str(self._stream.user)), ids=None)
         evaluated = self._evaluator.evaluate(self._joins.beside(rows.columns))
         results = dict(zip(self._expressions, evaluated, strict=True))
         return replace(
@@ -307,9 +304,7 @@ class Selector:
 
     def _ids(self, rows: Rows) -> Any:
         name = self._stream.user
-        if rows.ids is not None or name is None or name not in rows.columns.schema.names:
-            return rows.ids
-        return rows.columns.column(name)
+        return rows.columns.column(name) if name in rows.columns.schema.names else None
 
     def _own(self, array: NDArray[Any]) -> NDArray[Any]:
         self._made.append(array)
@@ -321,12 +316,6 @@ def load_checked(path: Path) -> Config:
     config = load_config(path)
     with Selector(config):
         return config
-
-
-def _with_ids(rows: Rows, user: str) -> Any:
-    """Return the columns with the user's, which stays the rows' to wipe."""
-    columns = rows.columns
-    return pa.RecordBatch.from_arrays([*columns.columns, rows.ids.all()], names=[*columns.schema.names, user])
 
 
 def _expressions(parsed: ParsedQuery) -> list[Expression]:

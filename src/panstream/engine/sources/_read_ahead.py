@@ -24,14 +24,12 @@ T = TypeVar("T", bound=_Wipeable)
 _JOIN_TIMEOUT = 3.0  # seconds that a caller who leaves waits for the thread, which may be blocked by its input
 
 
-def read_ahead(
-    batches: Generator[T | None, None, None], *, waiting: threading.Event | None = None
-) -> Generator[T, None, None]:
+def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, None]:
     """Yield ``batches`` as they are, read by a thread that keeps one ready and works on the next.
 
     So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read. A
     thread that is blocked by its input, such as a FIFO that nobody writes to, is left behind, so that a signal ends the
-    command; it overwrites what it has when it goes on. ``waiting`` is set while the thread is waited for.
+    command; it overwrites what it has when it goes on.
     """
     ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=1)
     abandoned = threading.Event()
@@ -61,7 +59,7 @@ def read_ahead(
     thread = threading.Thread(target=read, name="panstream reader", daemon=True)
     thread.start()
     try:
-        while (next_batch := _next(ready, waiting)) is not None:
+        while (next_batch := ready.get()) is not None:
             if isinstance(next_batch, BaseException):
                 raise next_batch
             yield next_batch
@@ -72,16 +70,6 @@ def read_ahead(
             _drop(ready)
             thread.join(0.001)
         _drop(ready)
-
-
-def _next(ready: queue.Queue[T | BaseException | None], waiting: threading.Event | None) -> T | BaseException | None:
-    if waiting is None or not ready.empty():
-        return ready.get()
-    waiting.set()
-    try:
-        return ready.get()
-    finally:
-        waiting.clear()
 
 
 def _drop(ready: queue.Queue[T | BaseException | None]) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from panstream.engine.arrow import pa
 from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
-from panstream.engine.rows.undecoded_ids import StoredIds
 from panstream.engine.rows.wiping import NONE_LENT, wipe_unused
 from panstream.errors import BadRowError
 
@@ -112,34 +111,17 @@ def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
     """Return the rows of all, which must not be used any more: what was only theirs is overwritten."""
     if len(parts) == 1:
         return parts[0]
-    if 0 < sum(part.ids is not None for part in parts) < len(parts):
-        parts = [_with_ids(part, schema) for part in parts]
     batches = _one_encoding([_wide(part.columns) for part in parts])
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
     for part, batch in zip(parts, batches, strict=True):
         wipe_unused(part.columns.columns, columns.columns, part.lent)
         wipe_unused(batch.columns, columns.columns, part.lent)
-    stored = [part.ids for part in parts if part.ids is not None]
     return Rows(
         columns=columns,
         codes=np.concatenate([part.codes for part in parts]),
-        ids=StoredIds.joined(stored) if stored else None,
         lent=reduce(or_, (part.lent for part in parts), NONE_LENT),
     )
-
-
-def _with_ids(part: Rows, schema: RowSchema) -> Rows:
-    """Return the same rows with the user column among the columns; those given must not be used any more."""
-    if part.ids is None:
-        return part
-    try:
-        ids = part.ids.chosen(np.ones(len(part), bool))
-    finally:
-        part.ids.wipe()
-    arrays = [ids if name == schema.user else part.columns.column(name) for name in schema.columns]
-    columns = pa.RecordBatch.from_arrays(arrays, names=list(schema.columns))
-    return replace(part, columns=columns, ids=None)
 
 
 def _wide(batch: Any) -> Any:

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from panstream.engine.arrow import pa
-from panstream.engine.sources.formats.parquet.pages import Damaged
 from panstream.errors import FeedError
 
 T = TypeVar("T")
+
+
+class CorruptParquet(ValueError):
+    """This is not what a Parquet file has here."""
 
 
 def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
@@ -28,6 +31,6 @@ def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
         reason = "is a directory"
     except MemoryError:
         reason = f"could not be read: a part of it claims to be larger than memory, so it is damaged or not {what}"
-    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, Damaged):
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, CorruptParquet):
         reason = f"could not be read: it is cut off, damaged or not {what}"
     raise FeedError(f"{place} {reason}")

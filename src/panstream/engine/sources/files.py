@@ -17,7 +17,6 @@ import contextlib
 import io
 import os
 import re
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,9 +103,8 @@ class _Paths(Feed):
 class FileFeed(_Paths):
     """Files that are there as a whole, and standard input.
 
-    With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
-    is standard input where somebody has looked at its beginning.
-    ``settings`` are those of every feed, ``format``, ``dialect`` and, for logs, the ``site``.
+    ``pipe`` is standard input where somebody has looked at its beginning. ``settings`` are those of every feed,
+    ``format``, ``dialect`` and, for logs, the ``site``.
     """
 
     def __init__(
@@ -114,15 +112,13 @@ class FileFeed(_Paths):
         inputs: Sequence[str],
         schema: RowSchema,
         *,
-        stored_ids: bool = False,
         fd: int = 0,
         pipe: PipeBytes | None = None,
         **settings: Unpack[_Settings],
     ) -> None:
         super().__init__(inputs, schema, **settings)
         self._files = expand(inputs, format=self._format)
-        self._stored_ids, self._fd, self._looked_at = stored_ids, fd, pipe
-        self._waiting = threading.Event()  # for the thread that reads ahead
+        self._fd, self._looked_at = fd, pipe
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
@@ -132,7 +128,7 @@ class FileFeed(_Paths):
         for file, size in zip(self._files, self._sizes, strict=True):
             file_batches = self._found(file, size)
             # Not a pipe: reading ahead passes no None on, and the clock must be looked at while a pipe is quiet.
-            ahead = file_batches if file.path is None else read_ahead(file_batches, waiting=self._waiting)
+            ahead = file_batches if file.path is None else read_ahead(file_batches)
             with contextlib.closing(ahead) as batches:
                 yield from batches
             self._position = lambda: 0.0
@@ -167,8 +163,7 @@ class FileFeed(_Paths):
     def _parquet(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         if file.path is None:
             raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
-        hurry = self._waiting.is_set
-        reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids, hurry=hurry)
+        reader = ParquetFile(file.path, self._schema, rows=self._rows)
         total = max(1, reader.total_rows)
         coalescer = self._coalescer(file, file.name, live=False, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total

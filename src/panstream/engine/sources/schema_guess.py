@@ -31,6 +31,7 @@ from panstream.engine.sources.first_rows import (
 )
 from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.sources.formats.csv import Dialect
+from panstream.engine.sources.formats.parquet.footer import read_footer
 from panstream.engine.sources.input_files import Format, InputFile, expand
 from panstream.engine.sources.tables import opened_table
 from panstream.errors import FeedError
@@ -208,6 +209,7 @@ def _schema(file: InputFile, sample: bytearray) -> Any:
             raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
         from pyarrow import parquet
 
+        read_footer(file.path)  # pyarrow must not see one that is damaged
         return parquet.read_schema(file.path)
     if file.path is not None and sample.startswith(b"ARROW1"):
         with pa.OSFile(str(file.path)) as opened:

@@ -66,10 +66,10 @@ def test_repetitive_strings_stay_a_dictionary(tmp_path: Path) -> None:
     pq.write_table(table(), path, row_group_size=500)
     (batch,) = batches(path)
     assert pa.types.is_dictionary(batch.columns.column("symptom").type)
-    assert batch.columns.column("ip").type == pa.string()  # the user column never, and it would not pay either
+    assert batch.columns.column("ip").type == pa.string()  # which are not
     pq.write_table(table().select(["n", "ip", "ip", "symptom"]).rename_columns(["n", "symptom", "x", "ip"]), path)
     (batch,) = batches(path, RowSchema(columns={"ip": "string"}, user="ip"))
-    assert batch.columns.column("ip").type == pa.string()
+    assert pa.types.is_dictionary(batch.columns.column("ip").type)
 
 
 @pytest.mark.parametrize("size", [1000, 130, 7])
@@ -99,7 +99,6 @@ def test_a_dictionary_that_was_given_up_halfway(tmp_path: Path) -> None:
     for rows in (10_000, 700):
         found = batches(path, schema, batch_rows=rows)
         assert [word for batch in found for word in batch.columns.column("kind").to_pylist()] == words
-    assert batches(path, schema)[0].columns.column("kind").type == pa.string()
 
 
 def test_a_code_outside_its_dictionary_is_refused(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_a_code_outside_its_dictionary_is_refused(tmp_path: Path) -> None:
     stop = place.dictionary_page_offset + place.total_compressed_size
     data[stop - 9 : stop] = b"\xff" * 9  # two bits of every code: 3, of three words
     path.write_bytes(data)
-    with pytest.raises(FeedError, match="damaged"):
+    with pytest.raises(FeedError, match=r"f.parquet \(row group 0\) could not be read: column 'kind' points outside"):
         batches(path, RowSchema(columns={"kind": "string"}))
 
 
@@ -124,7 +123,7 @@ def test_other_columns_are_not_read(tmp_path: Path) -> None:
     data[start : start + place.total_compressed_size] = os.urandom(place.total_compressed_size)
     path.write_bytes(data)
     assert rows_of(batches(path)) == expected()
-    with pytest.raises(FeedError, match=r"visits.parquet could not be read: it is cut off, damaged"):
+    with pytest.raises(FeedError, match=r"visits.parquet \(row group 0\) could not be read: it is cut off, damaged"):
         batches(path, RowSchema(columns={"secret": "string"}))
 
 

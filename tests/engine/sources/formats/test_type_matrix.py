@@ -114,7 +114,7 @@ def in_file(ending: str, write: Callable[[pa.Table, Path], None]) -> Callable[[p
     def way(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
         path = folder / f"rows.{ending}"
         write(rows, path)
-        return open_feed([str(path)], schema, batch_rows=29, stored_ids=True)
+        return open_feed([str(path)], schema, batch_rows=29)
 
     return way
 

@@ -7,7 +7,7 @@ outside then have all their offsets, views and codes checked, here and in this p
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows.row_batch import Codes, Rows, RowSchema, arrow_type
-from panstream.engine.rows.undecoded_ids import StoredIds
 from panstream.engine.rows.wiping import NONE_LENT, Lent, wipe_unused
 from panstream.engine.sources.formats.text_columns import checked_letters, parse, plain_bytes
 from panstream.errors import FeedError
@@ -112,44 +111,30 @@ def from_arrow(
     batch: Any,
     schema: RowSchema,
     *,
-    ids: StoredIds | None = None,
     owned: bool = True,
     place: str = "the input",
-    sound: Container[str] = (),
 ) -> Rows:
-    """Return the declared columns of an Arrow record batch, converted to their declared types; without the user's if
-    ``ids`` are given.
+    """Return the declared columns of an Arrow record batch, converted to their declared types.
 
     What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
-    Columns that are ``sound`` were put together by decoders of ours, which check what they read.
     """
-    kinds = {name: kind for name, kind in schema.columns.items() if ids is None or name != schema.user}
-    arrays = {name: batch.column(name) for name in kinds}
+    arrays = {name: batch.column(name) for name in schema.columns}
     lent = NONE_LENT if owned else Lent.of(arrays.values())
     codes = np.zeros(batch.num_rows, np.uint16)
-    columns = _converted(arrays, kinds, schema, codes, place, sound)
+    columns = _converted(arrays, schema, codes, place)
     piece = Rows.checked(columns, schema, codes, lent=lent)
-    piece.ids = ids
     wipe_unused(arrays.values(), piece.columns.columns, lent)
     return piece
 
 
-def _converted(
-    arrays: Mapping[str, Any],
-    kinds: Mapping[str, str],
-    schema: RowSchema,
-    codes: Codes,
-    label: str,
-    sound: Container[str],
-) -> dict[str, Any]:
+def _converted(arrays: Mapping[str, Any], schema: RowSchema, codes: Codes, label: str) -> dict[str, Any]:
     """Check and convert arrays, wherever they come from: anyone may have made them."""
     columns = {}
     name = ""
     try:
         for name, array in arrays.items():
-            if name not in sound:
-                check_layout(array)
-            columns[name], bad = _convert(array, kinds[name], is_user=name == schema.user)
+            check_layout(array)
+            columns[name], bad = _convert(array, schema.columns[name], is_user=name == schema.user)
             schema.mark(codes, bad, schema.misfit(name))
         return columns
     except pa.ArrowException:  # whose message may quote a value
@@ -160,20 +145,19 @@ def _converted(
 def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
     """Return a column of a declared kind, null where a value does not fit, and where that is (None: nowhere).
 
-    Ids may stay unsigned, and are compared and hashed as bytes, so that nobody checks their letters; other strings may
-    stay in a dictionary.
+    Ids may stay unsigned, and are compared and hashed as bytes, so that nobody checks their letters. Strings may stay
+    in a dictionary; one of ids is hashed once for each batch, so that it must not be larger than the batch.
     """
     is_ = pa.types
     array = getattr(array, "storage", array)
     if is_.is_dictionary(array.type):
-        if kind == "string" and not is_user:
-            return _dictionary(array)
+        if kind == "string" and (not is_user or len(array.dictionary) <= len(array)):
+            return _dictionary(array, is_user=is_user)
         array = _decoded(array)
     if is_.is_null(array.type):
         return pa.nulls(len(array), arrow_type(kind)), None
     if kind == "string" and is_user:
-        plain, _ = parse(array, "binary")
-        return pa.Array.from_buffers(pa.string(), len(array), plain.buffers(), offset=plain.offset), None
+        return _unchecked_letters(array), None
     if kind == "string":
         return parse(array, "string")
     if kind == "int":
@@ -273,10 +257,18 @@ def _decoded(array: Any) -> Any:
     return (plain_bytes(words) if views else words).take(array.indices)
 
 
-def _dictionary(array: Any) -> Converted:
+def _unchecked_letters(array: Any) -> Any:
+    plain, _ = parse(array, "binary")
+    return pa.Array.from_buffers(pa.string(), len(array), plain.buffers(), offset=plain.offset)
+
+
+def _dictionary(array: Any, *, is_user: bool) -> Converted:
     words, codes = array.dictionary, array.indices
     plain = words.type == pa.string() and codes.type in (pa.int32(), pa.int8())
-    words, broken = parse(words, "string") if not plain else checked_letters(words)
+    if is_user:
+        words, broken = _unchecked_letters(words), None
+    else:
+        words, broken = checked_letters(words) if plain else parse(words, "string")
     if plain and broken is None and not words.null_count:
         return array, None
     numbers = numbers_of(codes).astype(np.int64)  # checked: within the dictionary, but behind nulls

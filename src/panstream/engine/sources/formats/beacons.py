@@ -152,8 +152,8 @@ def _columns(view: Any, kinds: dict[str, str], codes: Any, field_spans: dict[str
 
 
 def _robots(view: Any, starts: Any, stops: Any) -> Any:
+    from panstream.primitives.kernels.sources.byte_copies import SLACK
     from panstream.primitives.kernels.sources.csv_fields import copy_spans
-    from panstream.primitives.kernels.sources.parquet_pages import SLACK
 
     offsets = np.zeros(len(starts) + 1, np.int32)
     text = np.zeros(int((stops - starts).sum()) + SLACK, np.uint8)

@@ -143,7 +143,7 @@ def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], Non
     """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of
     bytes.
     """
-    from panstream.primitives.kernels.sources.parquet_pages import SLACK
+    from panstream.primitives.kernels.sources.byte_copies import SLACK
 
     size = int(stops.sum() - starts.sum())
     offsets, out = np.empty(starts.size + 1, np.int32), np.empty(size + SLACK, np.uint8)

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.jit import part
-from panstream.primitives.kernels.sources.parquet_pages import copy_short
+from panstream.primitives.kernels.sources.byte_copies import copy_short
 
 # Woven: quotes within, or something behind the closing one. Absent: empty without quotes, or not there at all.
 PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3

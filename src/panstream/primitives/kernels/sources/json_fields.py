@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from panstream.primitives.kernels.jit import part, rare_part
 from panstream.primitives.kernels.simd_byte_search import end_of_digits, find_byte, is_repeated
+from panstream.primitives.kernels.sources.byte_copies import copy_short
 from panstream.primitives.kernels.sources.json_strings import end_of_string, write_letters
-from panstream.primitives.kernels.sources.parquet_pages import copy_short
 
 # What stands for a key: nothing or null, ...; TWICE means that the key is there more than once.
 ABSENT, STRING, ESCAPED, NUMBER, TRUE, FALSE, NESTED, TWICE = 0, 1, 2, 3, 4, 5, 6, 7

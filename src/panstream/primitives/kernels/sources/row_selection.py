@@ -8,8 +8,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.machine_words import load_word
-
 
 @njit(cache=True, nogil=True)
 def keep_numbers(numbers: NDArray[Any], keep: NDArray[np.bool_], out: NDArray[Any]) -> None:
@@ -22,16 +20,3 @@ def keep_numbers(numbers: NDArray[Any], keep: NDArray[np.bool_], out: NDArray[An
         out[count] = numbers[i]
         count += keep[i]
     out[count] = 0
-
-
-@njit(cache=True, nogil=True)
-def keep_words(page: NDArray[np.uint8], pos: int, keep: NDArray[np.bool_], out: NDArray[np.int64]) -> int:
-    """Copy those to be kept of the whole numbers that begin at ``pos``, as many as ``keep`` is long; return how many.
-
-    ``out`` has room for one more.
-    """
-    count = 0
-    for i in range(keep.size):
-        out[count] = load_word(page, pos + 8 * i)
-        count += keep[i]
-    return count

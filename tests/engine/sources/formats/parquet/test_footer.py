@@ -9,14 +9,14 @@ import pytest
 from pyarrow import parquet
 
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.sources.formats.parquet._footer import KINDS, read_footer
+from panstream.engine.sources.error_guard import CorruptParquet
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sources.formats.parquet.pages import Damaged
+from panstream.engine.sources.formats.parquet.footer import read_footer
 from panstream.errors import FeedError
-from panstream.primitives.kernels.sources import parquet_footer as kernel
+from panstream.primitives.kernels.sources import parquet_thrift as kernel
 
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
-ENCODINGS = {"PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "DELTA_BINARY_PACKED": 5, "RLE_DICTIONARY": 8}
+TYPES = {"INT64": 2, "BYTE_ARRAY": 6}
 CONTRADICTION = Path(__file__).parents[5] / "fuzz" / "corpus" / "parquet" / "contradiction"
 
 
@@ -24,15 +24,13 @@ def described(part: Any) -> dict[int, int]:
     """Return what pyarrow says of a column, where the kernel puts it."""
     return {
         kernel.ELSEWHERE: 0,
-        kernel.KIND: KINDS.get(part.physical_type, -7),
-        kernel.ENCODINGS: sum(1 << ENCODINGS[name] for name in set(part.encodings)),
+        kernel.TYPE: TYPES[part.physical_type],
         kernel.CODEC: CODECS[part.compression],
         kernel.VALUES: part.num_values,
         kernel.SIZE: part.total_uncompressed_size,
         kernel.STORED: part.total_compressed_size,
         kernel.DATA: part.data_page_offset,
         kernel.DICTIONARY: part.dictionary_page_offset if part.has_dictionary_page else kernel.ABSENT,
-        kernel.MISSING: part.statistics.null_count if part.is_stats_set else kernel.ABSENT,
     }
 
 
@@ -53,11 +51,12 @@ def test_it_is_read_as_pyarrow_reads_it(tmp_path: Path, codec: str, groups: int,
         column_encoding=encoding,
     )
     metadata = parquet.read_metadata(path)
-    found = read_footer(path, metadata.num_row_groups, metadata.num_columns)
-    assert found.rows.tolist() == [70 // groups] * groups
+    found = read_footer(path)
+    assert found.rows == [70 // groups] * groups
+    assert found.columns.shape[:2] == (groups, metadata.num_columns)
     for group in range(groups):
         for column in range(metadata.num_columns):
-            numbers = found.numbers[group, column].tolist()
+            numbers = found.columns[group, column].tolist()
             part = metadata.row_group(group).column(column)
             assert {place: numbers[place] for place in described(part)} == described(part)
 
@@ -67,43 +66,74 @@ def written(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_footer_that_ends_anywhere_is_refused(tmp_path: Path) -> None:
+def footer_of(file: bytes) -> Any:
+    size = int.from_bytes(file[-8:-4], "little")
+    return np.frombuffer(file[-8 - size : -8], np.uint8).copy()
+
+
+def test_a_nested_schema_is_counted_by_its_leaves(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    whole = written(path)
-    size = int.from_bytes(whole[-8:-4], "little")
-    footer = np.frombuffer(whole[-8 - size : -8], np.uint8).copy()
-    rows, numbers = np.zeros(1, np.int64), np.zeros((1, 2, kernel.PLACES), np.int64)
-    assert kernel.read_footer(footer, rows, numbers) == size
-    for end in range(size):
-        assert kernel.read_footer(footer[:end], rows, numbers) < 0
+    rows = [{"a": 1, "b": [{"c": "x", "d": {"e": 2.0}}], "f": {"g": [[1], [2, 3]]}, "h": None}]
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    assert read_footer(path).columns.shape[1] == parquet.read_metadata(path).num_columns
+
+
+def test_a_footer_that_ends_anywhere_is_refused(tmp_path: Path) -> None:
+    footer = footer_of(written(tmp_path / "rows.parquet"))
+    rows, columns = np.zeros(1, np.int64), np.zeros((1, 2, kernel.COLUMN_FIELDS), np.int64)
+    assert kernel.count_footer(footer) == (1, 2, footer.size)
+    assert kernel.read_footer(footer, rows, columns) == footer.size
+    for end in range(footer.size):
+        assert kernel.count_footer(footer[:end])[2] < 0
+        assert kernel.read_footer(footer[:end], rows, columns) < 0
 
 
 def test_another_number_of_groups_or_columns_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    written(path)
-    for groups, columns in ((0, 2), (2, 2), (1, 1), (1, 3), (1 << 20, 1 << 20)):
-        with pytest.raises(Damaged):
-            read_footer(path, groups, columns)
+    footer = footer_of(written(tmp_path / "rows.parquet"))
+    for groups, columns in ((0, 2), (2, 2), (1, 1), (1, 3)):
+        numbers = np.zeros((groups, columns, kernel.COLUMN_FIELDS), np.int64)
+        assert kernel.read_footer(footer, np.zeros(groups, np.int64), numbers) < 0
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"\xff\xff\xff\x7fPAR1", b"\x00\x00\x00\x00PARE"], ids=range(4))
 def test_a_file_without_a_footer_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "rows.parquet"
     path.write_bytes(data)
-    with pytest.raises(Damaged):
-        read_footer(path, 1, 1)
+    with pytest.raises(CorruptParquet):
+        read_footer(path)
 
 
-def test_bent_footers_never_lead_astray(tmp_path: Path) -> None:
+def test_altered_footers_never_lead_astray(tmp_path: Path) -> None:
     """Every byte, changed in four ways: refused, or read to an end that is in the footer."""
-    whole = written(tmp_path / "rows.parquet")
-    size = int.from_bytes(whole[-8:-4], "little")
-    rows, numbers = np.zeros(1, np.int64), np.zeros((1, 2, kernel.PLACES), np.int64)
-    for at in range(size):
+    whole = footer_of(written(tmp_path / "rows.parquet"))
+    rows, columns = np.zeros(1, np.int64), np.zeros((1, 2, kernel.COLUMN_FIELDS), np.int64)
+    for at in range(whole.size):
         for change in (1, 15, 128, 255):
-            footer = np.frombuffer(whole[-8 - size : -8], np.uint8).copy().copy()
+            footer = whole.copy()
             footer[at] ^= change
-            assert kernel.read_footer(footer, rows, numbers) <= size
+            assert kernel.count_footer(footer)[2] <= footer.size
+            assert kernel.read_footer(footer, rows, columns) <= footer.size
+
+
+def group_element(children: int) -> bytes:
+    return b"\x35\x02\x18\x01g\x15" + bytes([2 * children]) + b"\x00"
+
+
+@pytest.mark.parametrize(("depth", "elements"), [(60, 62), (64, 66), (5000, 5002), (3, 4), (3, 6)])
+def test_deep_and_contradictory_schemas_are_refused(tmp_path: Path, depth: int, elements: int) -> None:
+    """Older releases of pyarrow overflow the stack over 100,000 groups in groups."""
+    leaf = b"\x15\x04\x25\x02\x18\x01x\x00"
+    count = bytes([elements << 4 | 12]) if elements < 15 else bytes([0xFC, elements & 127 | 128, elements >> 7])
+    footer = b"\x15\x02\x19" + count + group_element(1) * (depth + 1) + 3 * leaf + b"\x16\x00\x19\x0c\x00"
+    if depth == 60:
+        footer = footer.replace(3 * leaf, leaf)
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    if depth == 60:
+        assert read_footer(path).rows == []
+        return
+    with pytest.raises(CorruptParquet):
+        read_footer(path)
 
 
 def test_a_footer_that_contradicts_itself_does_not_end_the_process(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The footer of a Parquet file: its row groups, and where their columns lie.
+
+It is checked before pyarrow sees the file. Where a footer contradicts itself, pyarrow's description of a column ends
+the process; a schema that is nested deeply overflows the stack of older releases.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.sources.error_guard import CorruptParquet
+from panstream.primitives.memory.scratch import wipe
+
+_TAIL_BYTES = 8  # the footer's length, and the format's name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footer:
+    """The rows of every row group, and the numbers of its columns as ``parquet_thrift`` names their fields."""
+
+    rows: list[int]
+    columns: NDArray[np.int64]
+
+
+def read_footer(path: Path) -> Footer:
+    """Return what a file says of its row groups and columns.
+
+    Raises:
+        CorruptParquet: This is no footer.
+        OSError: The file cannot be read.
+    """
+    from panstream.primitives.kernels.sources import parquet_thrift as thrift
+
+    with path.open("rb", buffering=0) as file:
+        end = file.seek(0, io.SEEK_END)
+        tail = read_at(file, end - _TAIL_BYTES, _TAIL_BYTES)
+        if tail.size < _TAIL_BYTES or tail[4:].tobytes() != b"PAR1":
+            raise CorruptParquet("the file does not end as a Parquet file does")
+        size = int.from_bytes(tail[:4].tobytes(), "little")
+        if size > end - _TAIL_BYTES:
+            raise CorruptParquet("the footer is longer than the file")
+        data = read_at(file, end - _TAIL_BYTES - size, size)
+    try:
+        groups, columns, end = thrift.count_footer(data)
+        if end < 0 or groups * columns > data.size:  # every column takes a byte at least
+            raise CorruptParquet("the footer is damaged")
+        rows = np.empty(groups, np.int64)
+        numbers = np.empty((groups, columns, thrift.COLUMN_FIELDS), np.int64)
+        if thrift.read_footer(data, rows, numbers) < 0 or (rows < 0).any():
+            raise CorruptParquet("the footer is damaged")
+        return Footer(rows.tolist(), numbers)
+    finally:
+        wipe(data)  # statistics quote values
+
+
+def read_at(file: io.FileIO, start: int, size: int) -> NDArray[np.uint8]:
+    """Return so many bytes of a file, fewer where it ends."""
+    data = np.empty(max(0, size), np.uint8)
+    file.seek(max(0, start))
+    done = 0
+    while done < data.size and (got := file.readinto(data[done:].data)):
+        done += got
+    return data[:done]

@@ -1,0 +1,329 @@
+"""Read the footer and the page headers of a Parquet file, in Thrift's compact protocol: numbers and offsets only.
+
+pyarrow believes what these say: it ends the process over some footers, and asks for as much memory as a page claims to
+need. Statistics are skipped: they quote values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+CUT_OFF, DAMAGED = -1, -2
+ABSENT = -1
+
+# A column's numbers stand where parquet.thrift numbers them in ColumnMetaData; ELSEWHERE marks columns that are
+# encrypted or in another file.
+ELSEWHERE, TYPE, CODEC, VALUES, SIZE, STORED, DATA, DICTIONARY = 0, 1, 4, 5, 6, 7, 9, 11
+COLUMN_FIELDS = 12
+PAGE_TYPE, PAGE_SIZE, PAGE_STORED, PAGE_VALUES, PAGE_ENCODING = range(5)
+PAGE_FIELDS = 5
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_2 = 0, 2, 3
+
+_DEEPEST = 64  # of structures in structures, and of groups in a schema
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_INT32, _INT64 = 5, 6
+_INTEGERS = (4, _INT32, _INT64)
+_LARGEST_FIELD = 1000
+
+
+@njit(cache=True, nogil=True)
+def _read_varint(data: NDArray[np.uint8], at: Any) -> Any:
+    """Return a number and where it ends, or what is wrong with it."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < data.size:
+        byte = np.uint64(data[at])
+        at += 1
+        if shift == np.uint64(63) and byte > np.uint64(1):
+            return value, np.int64(DAMAGED)
+        value |= (byte & np.uint64(127)) << shift
+        if byte < np.uint64(128):
+            return value, at
+        shift += np.uint64(7)
+    return value, np.int64(CUT_OFF)
+
+
+@njit(cache=True, nogil=True)
+def _read_signed(data: NDArray[np.uint8], at: Any) -> Any:
+    """Return a number that may be negative and where it ends, or what is wrong with it."""
+    value, at = _read_varint(data, at)
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+
+
+@njit(cache=True, nogil=True)
+def _read_field(data: NDArray[np.uint8], at: Any, last: Any) -> Any:
+    """Return the kind of the next field, its number, and where its value begins; kind 0 ends a structure."""
+    if at >= data.size:
+        return 0, last, np.int64(CUT_OFF)
+    kind, step = np.int64(data[at] & 15), np.int64(data[at] >> 4)
+    at += 1
+    if kind == 0 or step:
+        return kind, last + step, at
+    number, at = _read_signed(data, at)
+    if at >= 0 and not 0 <= number <= _LARGEST_FIELD:  # Thrift would cut off the higher bits
+        at = np.int64(DAMAGED)
+    return kind, number, at
+
+
+@njit(cache=True, nogil=True)
+def _read_list(data: NDArray[np.uint8], at: Any) -> Any:
+    """Return the kind of a list's elements, how many there are, and where the first begins."""
+    if at >= data.size:
+        return 0, 0, np.int64(CUT_OFF)
+    kind, count = np.int64(data[at] & 15), np.uint64(data[at] >> 4)
+    at += 1
+    if count == np.uint64(15):
+        count, at = _read_varint(data, at)
+        if at < 0:
+            return 0, 0, at
+    if count > np.uint64(data.size - at):  # every element takes a byte at least
+        return 0, 0, np.int64(CUT_OFF)
+    return kind, np.int64(count), at
+
+
+@njit(cache=True, nogil=True)
+def _skip(data: NDArray[np.uint8], at: Any, kind: Any) -> Any:
+    """Return where the value of a field ends, whatever is in it."""
+    left = np.empty(_DEEPEST, np.int64)  # elements of a list that is open; -1: a structure
+    kinds = np.empty(_DEEPEST, np.int64)
+    depth = 0
+    is_element = False
+    while True:
+        if kind in (_TRUE, _FALSE):
+            at += np.int64(is_element)  # a field's truth is in its kind, a list's takes a byte
+        elif kind in _INTEGERS:
+            _, at = _read_varint(data, at)
+        elif kind == _BYTE:
+            at += 1
+        elif kind == _DOUBLE:
+            at += 8
+        elif kind == _BINARY:
+            size, at = _read_varint(data, at)
+            if at >= 0:
+                at = at + np.int64(size) if size <= np.uint64(data.size - at) else np.int64(CUT_OFF)
+        elif kind in (_STRUCT, _LIST, _SET):
+            if depth == _DEEPEST:
+                return np.int64(DAMAGED)
+            left[depth], kinds[depth] = -1, 0
+            if kind != _STRUCT:
+                kinds[depth], left[depth], at = _read_list(data, at)
+            depth += 1
+        else:
+            return np.int64(DAMAGED)
+        if at < 0 or at > data.size:
+            return min(at, np.int64(CUT_OFF))
+        while depth:  # find the next value
+            if left[depth - 1] > 0:
+                left[depth - 1] -= 1
+                kind, is_element = kinds[depth - 1], True
+                break
+            if left[depth - 1] < 0:
+                kind, _, at = _read_field(data, at, 0)
+                is_element = False
+                if at < 0:
+                    return at
+                if kind:
+                    break
+            depth -= 1
+        if not depth:
+            return at
+
+
+@njit(cache=True, nogil=True)
+def _count_columns(data: NDArray[np.uint8], at: Any, elements: Any) -> Any:
+    """Return how many columns a schema has, which lists its tree depth first, and where it ends."""
+    children_left = np.zeros(_DEEPEST, np.int64)  # of every group that is open
+    depth = columns = 0
+    for element in range(elements):
+        children = np.int64(0)
+        last = 0
+        while True:
+            kind, last, at = _read_field(data, at, last)
+            if at < 0 or kind == 0:
+                break
+            if last == 5 and kind == _INT32:
+                children, at = _read_signed(data, at)
+            else:
+                at = _skip(data, at, kind)
+            if at < 0:
+                break
+        if at < 0:
+            return 0, at
+        if (element and not depth) or (children > 0 and depth == _DEEPEST):
+            return 0, np.int64(DAMAGED)
+        if depth:
+            children_left[depth - 1] -= 1
+        if children > 0:
+            children_left[depth] = children
+            depth += 1
+        elif element:
+            columns += 1
+        while depth and not children_left[depth - 1]:
+            depth -= 1
+    return columns, at if not depth else np.int64(DAMAGED)
+
+
+@njit(cache=True, nogil=True)
+def count_footer(data: NDArray[np.uint8]) -> Any:
+    """Return how many row groups and columns a footer describes, and where it ends, or what is wrong with it."""
+    groups = columns = last = 0
+    at = np.int64(0)
+    while True:
+        kind, last, at = _read_field(data, at, last)
+        if at < 0 or kind == 0:
+            return groups, columns, at
+        if last == 2 and kind == _LIST:
+            element, count, at = _read_list(data, at)
+            if at >= 0:
+                columns, at = _count_columns(data, at, count) if element == _STRUCT else (0, np.int64(DAMAGED))
+        else:
+            if last == 4 and kind == _LIST:
+                groups = _read_list(data, at)[1]
+            at = _skip(data, at, kind)
+        if at < 0:
+            return groups, columns, at
+
+
+@njit(cache=True, nogil=True)
+def _read_integers(data: NDArray[np.uint8], at: Any, numbers: NDArray[np.int64], first_wide: int) -> Any:
+    """Write a structure's integers where their fields are numbered, from ``first_wide`` on of 64 bits, else of 32.
+
+    Any other integer is damage: Thrift would skip it, and what it believes must be what is checked.
+    """
+    last = 0
+    while True:
+        kind, last, at = _read_field(data, at, last)
+        if at < 0 or kind == 0:
+            return at
+        if kind in _INTEGERS and 0 < last < numbers.size:
+            if kind != (_INT64 if last >= first_wide else _INT32):
+                return np.int64(DAMAGED)
+            numbers[last], at = _read_signed(data, at)
+        else:
+            at = _skip(data, at, kind)
+        if at < 0:
+            return at
+
+
+@njit(cache=True, nogil=True)
+def _read_chunk(data: NDArray[np.uint8], at: Any, numbers: NDArray[np.int64]) -> Any:
+    """Read a column chunk: its metadata are the third field, another file the first, keys the eighth and ninth."""
+    last = 0
+    while True:
+        kind, last, at = _read_field(data, at, last)
+        if at < 0 or kind == 0:
+            return at
+        if last == 3 and kind == _STRUCT:
+            at = _read_integers(data, at, numbers, VALUES)
+        else:
+            if last == 1 or last >= 8:
+                numbers[ELSEWHERE] = 1
+            at = _skip(data, at, kind)
+        if at < 0:
+            return at
+
+
+@njit(cache=True, nogil=True)
+def _read_group(data: NDArray[np.uint8], at: Any, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Any:
+    """Read a row group: its columns are the first field, its number of rows the third."""
+    last = 0
+    while True:
+        kind, last, at = _read_field(data, at, last)
+        if at < 0 or kind == 0:
+            return at
+        if last == 1 and kind == _LIST:
+            element, count, at = _read_list(data, at)
+            if at >= 0 and (element != _STRUCT or count != columns.shape[0]):
+                return np.int64(DAMAGED)
+            for column in range(count):
+                at = _read_chunk(data, at, columns[column])
+                if at < 0:
+                    return at
+        elif last == 3 and kind == _INT64:
+            rows[0], at = _read_signed(data, at)
+        else:
+            at = _skip(data, at, kind)
+        if at < 0:
+            return at
+
+
+@njit(cache=True, nogil=True)
+def read_footer(data: NDArray[np.uint8], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Any:
+    """Write the rows of every row group, and the numbers of its columns (groups, columns, ``COLUMN_FIELDS``).
+
+    Return where the footer ends, or what is wrong with it; ``count_footer`` says how large the arrays must be.
+    """
+    rows[:] = ABSENT
+    columns[:] = ABSENT
+    columns[:, :, ELSEWHERE] = 0
+    last = 0
+    at = np.int64(0)
+    while True:
+        kind, last, at = _read_field(data, at, last)
+        if at < 0 or kind == 0:
+            return at
+        if last == 4 and kind == _LIST:
+            element, count, at = _read_list(data, at)
+            if at >= 0 and ((count and element != _STRUCT) or count != rows.size):
+                return np.int64(DAMAGED)
+            for group in range(count):
+                at = _read_group(data, at, rows[group : group + 1], columns[group])
+                if at < 0:
+                    return at
+        else:
+            at = _skip(data, at, kind)
+        if at < 0:
+            return at
+
+
+@njit(cache=True, nogil=True)
+def read_page_header(data: NDArray[np.uint8], page: NDArray[np.int64]) -> Any:
+    """Write what the header at the beginning of ``data`` says of its page; return where it ends, or what is wrong."""
+    sizes = np.full(4, ABSENT, np.int64)
+    inner = np.full((9, 5), ABSENT, np.int64)  # of the structures for data pages, dictionaries, data pages 2
+    last = 0
+    at = np.int64(0)
+    while True:
+        kind, last, at = _read_field(data, at, last)
+        if at < 0:
+            return at
+        if kind == 0:
+            break
+        if 0 < last < sizes.size and kind in _INTEGERS:
+            if kind != _INT32:
+                return np.int64(DAMAGED)
+            sizes[last], at = _read_signed(data, at)
+        elif kind == _STRUCT and last in (5, 7, 8):
+            at = _read_integers(data, at, inner[last], inner.shape[1])
+        else:
+            at = _skip(data, at, kind)
+        if at < 0:
+            return at
+    page[PAGE_TYPE : PAGE_STORED + 1] = sizes[1:]
+    page[PAGE_VALUES:] = ABSENT
+    if sizes[1] == DATA_PAGE:
+        page[PAGE_VALUES], page[PAGE_ENCODING] = inner[5, 1], inner[5, 2]
+    elif sizes[1] == DICTIONARY_PAGE:
+        page[PAGE_VALUES], page[PAGE_ENCODING] = inner[7, 1], inner[7, 2]
+    elif sizes[1] == DATA_PAGE_2:
+        page[PAGE_VALUES], page[PAGE_ENCODING] = inner[8, 1], inner[8, 4]
+    return at
+
+
+@njit(cache=True, nogil=True)
+def longest_string(page: NDArray[np.uint8], count: int) -> Any:
+    """Return the length of the longest of ``count`` strings that are stored plainly, or what is wrong with them."""
+    longest = at = np.int64(0)
+    for _ in range(count):
+        if at > page.size - 4:
+            return np.int64(DAMAGED)
+        length = np.int64(page[at]) | np.int64(page[at + 1]) << 8 | np.int64(page[at + 2]) << 16
+        length |= np.int64(page[at + 3]) << 24
+        at += 4 + length
+        if at > page.size:
+            return np.int64(DAMAGED)
+        longest = max(longest, length)
+    return longest
