@@ -169,9 +169,24 @@ def test_rules_come_back_from_their_parameters() -> None:
         ("summed", Summed(width=3, radices=(2, 2), noise=DiscreteLaplace(5), releases=4)),
     ):
         assert find_rule(kind, rule.parameters()) == rule
-    for kind, wrong in (("other", {"noise": 1}), ("moved", {"noise": 1}), ("summed", {})):
+    cells = {"cells": 7, "rows": 1, "noise": 5, "releases": 1}
+    sums = {"width": 1, "radices": [2], "noise": 5, "releases": 2}
+    for kind, wrong in (
+        ("other", {"noise": 1}),
+        ("moved", {"noise": 1}),
+        ("summed", {}),
+        ("summed", []),
+        ("overwritten", {**cells, "noise": -1}),
+        ("overwritten", {**cells, "noise": 0.5}),
+        ("overwritten", {**cells, "cells": -1}),
+        ("overwritten", {**cells, "cells": 1 << 39}),
+        ("overwritten", {**cells, "releases": "1"}),
+        ("summed", {**sums, "radices": [2.0]}),
+        ("summed", {**sums, "radices": 2}),
+        ("summed", {**sums, "width": 1 << 35}),
+    ):
         with pytest.raises(InvalidParameter, match="no rule"):
-            find_rule(kind, wrong)
+            find_rule(kind, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="tau"):
         Moved(cells=1, tau=65, noise=NONE)
     with pytest.raises(InvalidParameter, match="radices"):

@@ -22,6 +22,7 @@ from panstream.primitives.noise import DiscreteLaplace, Source
 _NOTHING = np.empty(0, np.uint8)
 _MOST_BITS = 127
 _ROOM = 50  # bits of a sum before the fractions of its noise
+_MAX_SHARE_BYTES = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +198,27 @@ _RULES: dict[str, type[Rule]] = {"overwritten": Overwritten, "moved": Moved, "su
 
 
 def find_rule(kind: str, parameters: dict[str, Any]) -> Rule:
-    """Return the rule that public parameters describe; raise InvalidParameter where there is none."""
+    """Return the rule that public parameters from outside describe.
+
+    Raises:
+        InvalidParameter: There is no such rule, or its parameters are none that a rule writes.
+    """
     try:
-        rule: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(parameters["noise"])})
-    except (KeyError, TypeError):
+        # Checked before anything is drawn or allocated: a negative decay rate would be drawn from without end.
+        if not all(_is_size(value) for name, value in parameters.items() if name not in ("noise", "radices")):
+            raise TypeError
+        if not all(_is_size(radix) for radix in parameters.get("radices", ())):
+            raise TypeError
+        noise = parameters["noise"]
+        if noise is not None and not (type(noise) is int and 0 < noise < 1 << 62):
+            raise TypeError
+        rule: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(noise)})
+        if rule.size > _MAX_SHARE_BYTES:
+            raise TypeError
+    except (AttributeError, KeyError, TypeError):
         raise InvalidParameter(f"no rule is called {kind!r} with these parameters") from None
     return rule
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 40
