@@ -40,6 +40,7 @@ def test_header_and_body_are_read_where_they_lie(checksum: bool) -> None:
         (written(b'{"a":[-1e999]}'), "cannot be read"),
         (written(b'{"a":1} '[:-2]), "cannot be read"),
         (written(b"\xff{}"), "cannot be read"),
+        (written("{}".encode("utf-16")), "cannot be read"),
     ],
 )
 def test_anything_else_is_refused(data: bytes, words: str) -> None:

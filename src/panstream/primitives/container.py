@@ -77,8 +77,8 @@ def read_container(
     if length > len(content) - _START or (max_header is not None and length > max_header):
         raise InvalidBytes("the header is cut short, or too long")
     try:
-        options: dict[str, Any] = {} if constants else {"parse_constant": _finite, "parse_float": _finite}
-        header = json.loads(bytes(content[_START : _START + length]), object_pairs_hook=_unique, **options)
+        text = str(content[_START : _START + length], "utf-8")
+        header = (_WITH_CONSTANTS if constants else _FINITE).decode(text)
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
@@ -98,3 +98,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) != len(pairs):
         raise ValueError("a key is given twice")
     return unique
+
+
+_WITH_CONSTANTS = json.JSONDecoder(object_pairs_hook=_unique)
+_FINITE = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
