@@ -59,9 +59,8 @@ class NaiveCounter:
     def tick(self, state: CountState, source: Source) -> Estimate:
         noisy = state.count.copy()
         source.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.ticks_planned))
-        return Estimate(
-            value=float(noisy[0]), standard_error=float("nan"), claim=self.claim(), released=(int(noisy[0]),)
-        )
+        shown = int(noisy[0])
+        return Estimate(value=shown, standard_error=np.nan, claim=self.claim(), released=(shown,))
 
     def ticks(self, state: CountState, values: Any, source: Source) -> Any: ...
 
