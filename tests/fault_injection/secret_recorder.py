@@ -160,4 +160,5 @@ def _record_shares(recorder: SecretRecorder) -> None:
 
 def _replace(owner: Any, **functions: Callable[..., Any]) -> None:
     for name, function in functions.items():
+        assert hasattr(owner, name), name  # what was renamed would not be recorded
         setattr(owner, name, function)

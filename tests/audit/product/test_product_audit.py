@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -16,6 +17,7 @@ from panstream.audit.product._neighbouring_inputs import Neighbour, generated, i
 from panstream.audit.product.audit import ROADS, SystemReport, audit_system, bundled
 from panstream.audit.product.fork_server_client import Zygote
 from panstream.engine.config.config import load_config
+from tests.fault_injection import leaks
 from tests.fault_injection.leaks import INJECTED_LEAKS, INSTRUMENT, run_positive_controls
 
 FULL = os.environ.get("PANSTREAM_FULL") == "1"
@@ -160,6 +162,16 @@ def test_a_followed_file_shows_nothing_of_one_row(zygote: Zygote, name: str, for
     assert any("/v1/releases" in name for name in report.names)
     if name == "visitors":
         assert all(run_positive_controls(zygote, only=("commits of followed rows",)).values())
+
+
+def test_every_leak_replaces_something_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets: list[tuple[str, str]] = []
+    monkeypatch.setattr(leaks, "_wrap", lambda owner, name, change: targets.append((owner, name)))
+    monkeypatch.setattr(leaks, "_ending", [])
+    for _, inject in INJECTED_LEAKS.values():
+        inject()
+    assert not [(owner, name) for owner, name in targets if not hasattr(resolve_name(owner), name)]
+    assert len(targets) > 15
 
 
 @pytest.mark.slow
