@@ -14,6 +14,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -129,6 +130,11 @@ def shown(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
+def filled(text: str) -> str:
+    """Wrap a paragraph."""
+    return textwrap.fill(text, 115, break_long_words=False, break_on_hyphens=False)
+
+
 def page(results: dict[str, Any]) -> str:
     """Return the page as Markdown."""
     parts = results["parts"]
@@ -136,20 +142,22 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench`: {sum(targets)} of {len(targets)} targets met. Machines differ, and the one that "
-        "measured this was shared: compare ratios, not speeds.",
+        filled(
+            f"Written by `make bench`: {sum(targets)} of {len(targets)} targets met. Machines differ, and the one that "
+            "measured this was shared: compare ratios, not speeds."
+        ),
         "",
-        "Measured on "
-        + described(results["machine"])
-        + " at the last part, with "
-        + ", ".join(f"{name} {found}" for name, found in results["versions"].items())
-        + ".",
+        filled(
+            f"Measured on {described(results['machine'])} at the last part, with "
+            + ", ".join(f"{name} {found}" for name, found in results["versions"].items())
+            + "."
+        ),
         "",
     ]
     for part in COMPARISONS:
         if part not in parts:
             continue
-        lines += [f"## {TITLES[part]}", "", INTRODUCTIONS[part], ""]
+        lines += [f"## {TITLES[part]}", "", filled(INTRODUCTIONS[part]), ""]
         if (DOCS / "pictures" / f"bench-{part}-light.svg").exists():
             for theme in ("light", "dark"):
                 lines += [f"![{TITLES[part]}](pictures/bench-{part}-{theme}.svg#only-{theme})"]

@@ -35,10 +35,10 @@ def page() -> str:
     lines = [
         "# Errors before any data is seen",
         "",
-        "Half-widths of 95% intervals, computed by the shipped formulas (made by `calculator.py`). epsilon is the "
-        "total loss against a copy of the state *and* the published answer. For your own numbers ask `panstream plan "
-        "density`, `panstream plan distinct`, `panstream plan turnstile`, or `panstream explain` with your "
-        "configuration.",
+        "Half-widths of 95% intervals, computed by the shipped formulas (made by `calculator.py`). epsilon is the",
+        "total loss against a copy of the state *and* the published answer. For your own numbers ask",
+        "`panstream plan density`, `panstream plan distinct`, `panstream plan turnstile`, or `panstream explain` with",
+        "your configuration.",
         "",
         *(f"![Error against epsilon](../pictures/error-epsilon-{theme}.svg#only-{theme})" for theme in INK),
         "",

@@ -1,6 +1,7 @@
 """Write docs/reference/http.md from the description of the HTTP interface."""
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def page() -> str:
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> list[str]:
     scope = operation.get("x-scope")
-    lines = [f"## {method.upper()} {path}", "", operation["summary"], ""]
+    lines = [f"## {method.upper()} {path}", "", _filled(operation["summary"]), ""]
     lines += [f"Scope: `{scope}`." if scope else "Open to all.", ""]
     if operation.get("parameters"):
         lines += ["| parameter | in | meaning |", "| --- | --- | --- |"]
@@ -79,13 +80,18 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> list[str]:
         lines.append("")
     done = operation["responses"]["200"]
     shapes = ", ".join(f"`{kind}`{_shown(each['schema'])}" for kind, each in done["content"].items())
-    lines += [f"200: {shapes}. {'' if done['description'] == 'OK' else _cell(done['description'])}".rstrip(), ""]
+    done_text = "" if done["description"] == "OK" else _cell(done["description"])
+    lines += [_filled(f"200: {shapes}. {done_text}".rstrip()), ""]
     refused = ", ".join(status for status in operation["responses"] if status != "200")
     return [*lines, f"Refused with: {refused}.", ""]
 
 
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 115, break_long_words=False, break_on_hyphens=False)
+
+
 def _shape(name: str, schema: dict[str, Any]) -> list[str]:
-    lines = [f"### {name}", "", *([schema["description"], ""] if "description" in schema else [])]
+    lines = [f"### {name}", "", *([_filled(schema["description"]), ""] if "description" in schema else [])]
     required = schema.get("required", [])
     lines += ["| field | type | meaning |", "| --- | --- | --- |"]
     for field, each in schema["properties"].items():
