@@ -11,6 +11,7 @@ from panstream.audit.claims import runner
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+UNBREAKABLE = re.compile(r"`[^`]*`|\$[^$]*\$|\]\([^)]*\)|<[^>]*>")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -40,6 +41,14 @@ def test_every_exported_name_is_documented() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     missing = [name for name in panstream.__all__ if not re.search(rf"\b{name}\b", text)]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_lines_are_wrapped(page: Path) -> None:
+    """Prose has lines of 120 characters at most; code, tables, formulas and links cannot be broken."""
+    prose = re.sub(r"(?ms)^\s*(```+).*?^\s*\1$|^\$\$.*?\$\$$", "", page.read_text())
+    long = [line for line in prose.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")]
+    assert not [line for line in long if " " in UNBREAKABLE.sub("", line).strip(" -*")]
 
 
 def test_readme_has_exactly_the_two_commands() -> None:
