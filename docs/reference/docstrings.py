@@ -6,7 +6,7 @@ from typing import Any
 
 from griffe import Class, Docstring, DocstringSectionParameters, Extension, Function, Object
 
-PAGES = ("api", "algorithms", "networks", "federated", "cluster")
+PAGES = ("api", "algorithms", "networks", "federated", "cluster", "engine", "privacy", "core")
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 ARGS = re.compile(r"^Args:\n", re.MULTILINE)
 SECTION = re.compile(r"^(?:Returns|Raises|Examples|Merging|Reference)\b", re.MULTILINE)
@@ -36,11 +36,19 @@ class Docstrings(Extension):
         things = [pkg[path.removeprefix("panstream.")] for path in paths.values()]
         for thing in things:
             if isinstance(thing, Class):
+                remove_fixed_fields(thing)
                 inherit_parameters(thing)
         for thing in things:
             for part in (thing, *thing.members.values()):
                 if isinstance(part, Class | Function) and part.docstring:
                     part.docstring.value = markdown(part.docstring.value, paths, thing.name)
+
+
+def remove_fixed_fields(thing: Class) -> None:
+    """Remove parameters of base classes that this one computes itself (``field(init=False)``)."""
+    for name, member in thing.attributes.items():
+        if "init=False" in str(member.value) and name in thing.parameters:
+            del thing.parameters[name]
 
 
 def inherit_parameters(thing: Class) -> None:
