@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from panstream import Claim, Estimate
 from panstream.algorithms import KaryTree
 from panstream.audit import audit, linear_case, register_case
-from panstream.core import DiscreteLaplace, FieldLayout, Source, noised
+from panstream.core import DiscreteLaplace, FieldLayout, NoiseSource, noised
 from panstream.testing.enumeration import tick, update
 
 
@@ -47,22 +47,22 @@ class NaiveCounter:
     def layout(self) -> dict[str, FieldLayout]:
         return {"count": FieldLayout("i8", (1,))}
 
-    def begin(self, source: Source) -> CountState:
+    def initial_state(self, source: NoiseSource) -> CountState:
         return CountState(count=np.zeros(1, np.int64))
 
     def batch(self, values: Any) -> Rows:
         return Rows(np.array(values))
 
-    def update(self, state: CountState, batch: Rows, source: Source) -> None:
+    def update(self, state: CountState, batch: Rows, source: NoiseSource) -> None:
         state.count += batch.rows.sum()
 
-    def tick(self, state: CountState, source: Source) -> Estimate:
+    def tick(self, state: CountState, source: NoiseSource) -> Estimate:
         noisy = state.count.copy()
         source.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.ticks_planned))
         shown = int(noisy[0])
         return Estimate(value=shown, standard_error=np.nan, claim=self.claim(), released=(shown,))
 
-    def ticks(self, state: CountState, values: Any, source: Source) -> Any: ...
+    def tick_many(self, state: CountState, values: Any, source: NoiseSource) -> Any: ...
 
 
 WORLD = [update([0]), tick(), update([0]), tick()]

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from panstream.engine import Engine, answers, feed, load_config
+from panstream.engine import Engine, answers, ingest, load_config
 
 HERE = Path(__file__).parent
 VISITS = HERE / "data" / "clinic.csv.gz"
@@ -46,7 +46,7 @@ def main() -> None:
     bar = Progress(TextColumn("{task.fields[rows]:,} visits"), BarColumn(), TimeRemainingColumn(), transient=True)
     with Engine(load_config(HERE / "clinic.toml")) as engine, bar:
         task = bar.add_task("visits", total=1.0, rows=0)
-        feed(engine, [str(VISITS)], tick=lambda rows, share: bar.update(task, completed=share or 0.0, rows=rows))
+        ingest(engine, [str(VISITS)], on_batch=lambda rows, share: bar.update(task, completed=share or 0.0, rows=rows))
         engine.finish()
         found = list(answers(engine))
         plans = {plan.config.name: plan for plan in engine.plans}

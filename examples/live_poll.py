@@ -11,7 +11,7 @@ from rich.table import Table
 from shared.band_plot import draw, target
 
 from panstream import ContinualMean, ContinualVariance
-from panstream.privacy import sequential
+from panstream.privacy import compose_sequential
 
 EPSILON, MINUTES = 1.0, 180
 
@@ -48,7 +48,7 @@ def main() -> None:
         figures = [f"{mean.value:.2f}", f"{low:.2f} to {high:.2f}", f"{cast[at].mean():.2f}"]
         table.add_row(str(at + 1), f"{cast[at].size:,}", *figures, f"{spread:.2f}", f"{cast[at].std(ddof=1):.2f}")
     console.print(table)
-    console.print(f"both together:\n{sequential([means.claim(), variances.claim()])}")
+    console.print(f"both together:\n{compose_sequential([means.claim(), variances.claim()])}")
 
     x, panels = np.arange(1, MINUTES + 1), []
     for number, (title, exact) in enumerate((("mean", np.mean), ("variance", lambda v: np.var(v, ddof=1)))):

@@ -25,13 +25,13 @@ def main() -> None:
 
     # A window of one slot publishes each point once, with noise for an exchange of the whole point.
     sender = WindowedSum(epsilon=EPSILON, window=1, upper=MOST, unit="slot", one_step_ticks=True)
-    points = sender.start().ticks(ratings.ravel())
+    points = sender.start().tick_many(ratings.ravel())
     shares = np.array_split(points.unclipped.reshape(FILMS, RATINGS), MACHINES, axis=1)  # each machine gets a quarter
     total = sum(share.sum(axis=1) for share in shares)  # what the machines send back, added up
     mean, half = total / RATINGS, 1.96 * points.standard_error[0] / np.sqrt(RATINGS)
 
     kept = ContinualSum(epsilon=EPSILON, horizon=slots, lower=0, upper=MOST, unit="slot", one_step_ticks=True)
-    sums = kept.start().ticks(ratings.ravel().astype(float))
+    sums = kept.start().tick_many(ratings.ravel().astype(float))
     ends = np.arange(1, FILMS + 1) * RATINGS - 1
     home = np.diff(sums.unclipped[ends], prepend=0.0) / RATINGS
 

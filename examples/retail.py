@@ -60,7 +60,7 @@ def main() -> None:
     for (name, monitor), truth in zip(monitors.items(), truths, strict=True):
         estimate = monitor.release()
         low, high = estimate.interval()
-        value = "between" if estimate.only_interval else f"{estimate.value:,.0f}"
+        value = "between" if estimate.has_no_value else f"{estimate.value:,.0f}"
         print(f"{name:42}{value:>11}{f'{low:,.0f} to {high:,.0f}':>25}{truth:>11,.0f}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.site_traffic import last_midnight, traffic
 
 from panstream.engine import Engine, RowSchema, Selector, load_config
-from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
 from panstream.engine.sources.formats.arrow_columns import from_arrow
 
 SHOWN = ("visitors per day", "page views per day", "devices [device=mobile]")
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--visitors", type=int, default=1_000, help="a day")
     given = parser.parse_args()
     if not given.config.exists():
-        given.config.write_text(to_toml(propose(Site(site="example.org", visitors=given.visitors))))
+        given.config.write_text(to_toml(propose_queries(WebsiteSpec(site="example.org", visitors=given.visitors))))
     config = load_config(given.config)
     if config.web is None or config.web.source != "beacon":
         sys.exit("the configuration must have a [web] section whose source is beacon")
@@ -42,7 +42,10 @@ def main() -> None:
             select.wipe()
         now = until
         engine.step()
-        print(f"{given.days} days, {sum(engine.made(plan.config.name) for plan in engine.plans):,} answers published")
+        print(
+            f"{given.days} days, {sum(engine.release_count(plan.config.name) for plan in engine.plans):,} answers "
+            "published"
+        )
         for name in SHOWN:
             for release in engine.log.latest([name], limit=1):
                 low, high = release.record["interval"]

@@ -44,7 +44,7 @@ def neighbourhood(hours: np.ndarray, console: Console) -> tuple[np.ndarray, ...]
     truth, published, variance = np.zeros((3, len(hours)))
     for _ in track(range(METERS), "reading 1,000 meters", console=console, transient=True):
         usage = np.clip(np.roll(hourly, 24 * chance.integers(13)) * chance.uniform(0.3, 1.7), 0, MOST)
-        answers = meter.start().ticks(usage)
+        answers = meter.start().tick_many(usage)
         truth, published = truth + np.cumsum(usage), published + answers.unclipped
         variance += answers.standard_error**2
     return tuple(sums / np.arange(1, len(hours) + 1) for sums in (truth, published, 1.96 * np.sqrt(variance)))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from shared.broker import mosquitto, publish
 
-from panstream.engine import Engine, feed, read_config
+from panstream.engine import Engine, ingest, read_config
 
 HOMES, HOURS = 5, 24
 CONFIG = {
@@ -58,7 +58,7 @@ def main() -> None:
             if rows == len(sent):
                 raise KeyboardInterrupt  # as Ctrl-C ends `panstream run`
 
-        feed(engine, [f"mqtt://127.0.0.1:{port}/meters/+/power"], tick=watch)
+        ingest(engine, [f"mqtt://127.0.0.1:{port}/meters/+/power"], on_batch=watch)
         meters.join()
         published = [release.record for release in engine.log.history("mean power so far")]
     table = Table(title=f"Mean power so far (kW), {len(sent):,} messages", caption="one reading is protected")

@@ -10,7 +10,7 @@ quarter the tables are published, and a network is learned from them. Run it:
 
 import numpy as np
 
-from panstream.core import Source
+from panstream.core import NoiseSource
 from panstream.models.networks import Bins, Domain, Records, StreamingTables, balanced_sample, compare
 
 DOMAIN = Domain(
@@ -55,7 +55,7 @@ def main() -> None:
     # Exact figures: fine here, where the patients are made up.
     arrived = [Records.read(patients(60, seed=day), DOMAIN).codes for day in range(360)]
     truth = Records(DOMAIN, np.concatenate(arrived, axis=1))
-    with Source() as source:
+    with NoiseSource() as source:
         synthetic = balanced_sample(learned.network, learned.records, source)
     print(f"distance of two-way tables from those of all patients: {compare(truth, synthetic).mean_two_way:.3f}")
 

@@ -9,7 +9,7 @@ import csv
 import sys
 from pathlib import Path
 
-from panstream.core import Source
+from panstream.core import NoiseSource
 from panstream.models.networks import Domain, Records, TreeNetwork, balanced_sample, compare
 
 DATA = Path(__file__).parent / "data"
@@ -20,7 +20,7 @@ def main() -> None:
     rows = Records.load(DATA / "adult.csv.gz", domain)
 
     learned = TreeNetwork(epsilon=1.0, delta=1e-9).fit(rows)
-    with Source() as source:
+    with NoiseSource() as source:
         synthetic = balanced_sample(learned.network, learned.records, source)
         columns = synthetic.numeric_columns(source)
     print(learned.claim, end="\n\n")

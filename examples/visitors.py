@@ -54,7 +54,7 @@ def main() -> None:
     console = Console()
     console.print(table)
     console.print("Why this algorithm, for the first log:", style="bold")
-    console.print(DistinctCount(EPSILON, expected=2_000).why())
+    console.print(DistinctCount(EPSILON, expected=2_000).explain())
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ from pyarrow import parquet
 
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.distributed.sharded._cell_messages import CellMessage
-from panstream.distributed.sharded._partitioning import Division
+from panstream.distributed.sharded._partitioning import Partitioning
 from panstream.distributed.sharded._shard import Shard
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.engine.config.config import read_config
-from panstream.engine.runtime.state_backend import label
+from panstream.engine.runtime.state_backend import state_name
 
 SHARDS = (1, 2, 4, 8)
 
@@ -81,12 +81,12 @@ def measure(rows: int) -> dict[str, float]:
             seconds = []
             for directory in (None, Path(folder) / str(shards)):
                 shard = Shard(number=0, shards=shards, algorithms={"n": algorithm}, directory=directory)
-                shard.apply(1, 0, (), [((), (label("n", (0, 0)),), [])])
+                shard.apply(1, 0, (), [((), (state_name("n", (0, 0)),), [])])
                 copies = [replace(work[0], marks=marks[0].copy()) for _ in range(6)]
                 seconds.append(best(partial(_take, shard, count(2), iter(copies)), 6))
-                held = len(shard.gather(label("n", (0, 0))))
+                held = len(shard.gather(state_name("n", (0, 0))))
                 shard.close()
-            own = Division(algorithm, shards).count(0)
+            own = Partitioning(algorithm, shards).count(0)
             take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
             table.append((read, take, store, sent, held / own))
             print(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.distributed.sharded.spark import distinct, fill
+from panstream.distributed.sharded.spark import distinct, update_from_frame
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 LEVEL = 0.95
@@ -40,7 +40,7 @@ def equal_without_noise(frame: Any, users: int) -> bool:
     for spark in (True, False):
         monitor = algorithm.start()
         if spark:
-            fill(frame, "user", monitor)
+            update_from_frame(frame, "user", monitor)
         else:
             monitor.update([f"user-{number}" for number in range(users)])
         states.append((monitor.state.bits.copy(), monitor.release().value))

@@ -54,7 +54,7 @@ def measure(build: Build, slots: int, runs: int, seed: int) -> tuple[float, floa
     for _ in range(runs):
         counter = build(slots)
         warm = slots if isinstance(counter, WindowedSum | DecayedSum) else 0
-        answers = counter.ticks(counter.begin(source), np.zeros(warm + slots, np.int64), source)
+        answers = counter.tick_many(counter.initial_state(source), np.zeros(warm + slots, np.int64), source)
         squared.append(float((answers.unclipped[warm:] ** 2).mean()))
         predicted = float((answers.standard_error[warm:] ** 2).mean())
         source.close()

@@ -54,7 +54,7 @@ def estimates(algorithm: Any, batch: Any, runs: int) -> Iterator[Any]:
     source = SeededSource(7)
     for _ in range(runs):
         with source:
-            state = algorithm.begin(source)
+            state = algorithm.initial_state(source)
             algorithm.update(state, batch, source)
             yield algorithm.release(state, source)
 

@@ -22,7 +22,7 @@ import pandas as pd
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.records import Records
 from panstream.papers.diabetes_table import read_table
-from panstream.papers.figures.networks import PRINTED, SUMMED, Setting, held_out, measure, references
+from panstream.papers.figures.networks import PRINTED, SUMMED, ExperimentSetting, held_out, measure, references
 from panstream.primitives.noise import SeededSource
 
 HOLDERS, BUDGETS, SPLITS = (3, 10, 30), (0.1, 0.5, 1.0, 2.0), 20
@@ -40,7 +40,7 @@ def records(data: str, path: str) -> Records:
 
 
 def split(data: str, path: str, holders: int, number: int) -> list[tuple[str, int, float, str, int, float]]:
-    settings = [Setting(holders=holders, epsilon=epsilon) for epsilon in BUDGETS]
+    settings = [ExperimentSetting(holders=holders, epsilon=epsilon) for epsilon in BUDGETS]
     seed = SeededSource(1000 * number + holders)
     world = held_out(records(data, path), number)
     measured = measure(world, settings, seed, without=LEFT_OUT)

@@ -22,7 +22,7 @@ import numpy as np
 
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
-from panstream.primitives.packed_bits import unpacked
+from panstream.primitives.packed_bits import unpack_bits
 from panstream.testing.reconstruction import (
     accuracy_bound,
     answers_from_counters,
@@ -121,7 +121,7 @@ def our_own(rng: np.random.Generator) -> Iterator[Row]:
             right["LegendreCounter, best"].append(float((best == members).mean()))
             bits = OptBern(universe=OWN_USERS, epsilon=epsilon).start()
             bits.update(np.flatnonzero(members))
-            right["OptBern, best"].append(float((unpacked(bits.state.bits, OWN_USERS) == members).mean()))
+            right["OptBern, best"].append(float((unpack_bits(bits.state.bits, OWN_USERS) == members).mean()))
         for name, found in right.items():
             mean = float(np.mean(found))
             error = math.sqrt(mean * (1 - mean) / (OWN_USERS * OWN_REPEAT))

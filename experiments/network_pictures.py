@@ -12,9 +12,9 @@ from pathlib import Path
 from panstream.models.networks import (
     chow_liu,
     fit_tables,
+    marginal_tables,
     pairwise,
     seven_attributes,
-    tables_from,
     to_svg,
 )
 from panstream.papers.diabetes_table import prepare
@@ -29,7 +29,7 @@ def main() -> None:
         print("seven-attributes.svg written; PANSTREAM_DATA holds no diabetic_data.csv.gz")
         return
     records = prepare(data)
-    tables = tables_from(pairwise(records))
+    tables = marginal_tables(pairwise(records))
     network = fit_tables(records.domain, chow_liu(records.domain, tables), tables)
     (PICTURES / "diabetes-tree.svg").write_text(to_svg(network, title="Diabetes: Chow–Liu tree of 43 attributes"))
     print("seven-attributes.svg and diabetes-tree.svg written")

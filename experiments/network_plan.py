@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.algorithms.planning.tables import aligned
+from panstream.algorithms.planning.tables import format_table
 from panstream.models.networks import BayesianNetwork, Domain, PrivBayes, Records, TreeNetwork, pairwise, sample
 from panstream.models.networks.budget import PureBudget, ZcdpBudget
 from panstream.models.networks.serialization import seven_attributes
@@ -105,7 +105,7 @@ def main() -> None:
         rows.append(line)
         print(*line, sep="  ", flush=True)
     head = ["data, records", "n·epsilon", "noise", "independent", "edges", "PrivBayes", "noise", "independent", "edges"]
-    print(aligned("Distance over that of independent columns", [*head, "tree"], rows, right=set(range(1, 10))))
+    print(format_table("Distance over that of independent columns", [*head, "tree"], rows, right=set(range(1, 10))))
 
 
 if __name__ == "__main__":

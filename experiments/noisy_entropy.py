@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.algorithms.planning.tables import aligned
+from panstream.algorithms.planning.tables import format_table
 from panstream.errors import MissingExtra
 from panstream.models.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
 from panstream.primitives.noise import DiscreteLaplace, SeededSource
@@ -92,7 +92,7 @@ def verdicts(found: list[dict[str, object]]) -> str:
             cells.append(f"{measured / expansion:.3f}")
         body.append([*cells, "" if row["inside"] else "outside"])
     head = ("M", "epsilon", "n", "noise/count", *("bias: leading", "to 4th", "measured", "ratio"))
-    return aligned(
+    return format_table(
         "Entropy of noisy counts, bits; measured over the expansion's prediction",
         (*head, *("mse: leading", "to 4th", "measured", "ratio"), ""),
         body,

@@ -27,9 +27,9 @@ from panstream.engine.config.config import read_config
 from panstream.engine.reporting.export import history
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import TableFeed
+from panstream.engine.sources import TableSource
 
 PROMISED = 0.95
 Truths = Mapping[str, Sequence[float]]
@@ -50,9 +50,9 @@ class Case:
         """Answer all questions once, and note how many intervals hold the truth."""
         config = read_config(self.config)
         schema = RowSchema.of(config.stream, config.needed_columns)
-        source = TableFeed(self.table.combine_chunks(), schema)
+        source = TableSource(self.table.combine_chunks(), schema)
         with Selector(config) as select, Engine(config) as engine:
-            drain(engine, source, select)
+            ingest_all(engine, source, select)
             engine.finish()
             found = history(engine)
         for name, truths in self.truths.items():

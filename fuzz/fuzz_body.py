@@ -4,9 +4,9 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.engine.rows.row_batch import RowSchema
-    from panstream.server.auth import Gate, Limits
-    from panstream.server.errors import Refusal
-    from panstream.server.ingest.request_bodies import Body, parse
+    from panstream.server.auth import Limits, QuotaTracker
+    from panstream.server.errors import HttpError
+    from panstream.server.ingest.request_bodies import RequestBody, parse
 
 _KINDS, _ENCODINGS = ("csv", "json", "arrow"), ("identity", "gzip", "zstd")
 _SCHEMA = RowSchema(
@@ -28,14 +28,14 @@ def test_one_input(data: bytes) -> None:
     """The first byte chooses format and packing."""
     if not data:
         return
-    choice, gate = data[0], Gate(_LIMITS)
-    body = Body(gate, _KINDS[choice % 3], _ENCODINGS[choice // 3 % 3])
+    choice, gate = data[0], QuotaTracker(_LIMITS)
+    body = RequestBody(gate, _KINDS[choice % 3], _ENCODINGS[choice // 3 % 3])
     try:
         body.make_room(len(data) - 1)
         body.data[: len(data) - 1] = data[1:]
         body.size = len(data) - 1
         rows = parse(body, _SCHEMA)
-    except Refusal:
+    except HttpError:
         return
     finally:
         body.wipe()

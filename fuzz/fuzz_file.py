@@ -8,7 +8,7 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.engine.rows.row_batch import RowSchema
-    from panstream.engine.sources.files import FileFeed
+    from panstream.engine.sources.files import FileSource
     from panstream.errors import PanstreamError
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="panstream-fuzz-"))
@@ -23,7 +23,7 @@ def test_one_input(data: bytes) -> None:
     file = _FOLDER / _NAMES[data[0] % len(_NAMES)]
     file.write_bytes(data[1:])
     try:
-        feed = FileFeed([str(file)], _SCHEMA, batch_rows=100)
+        feed = FileSource([str(file)], _SCHEMA, batch_rows=100)
         (given,) = feed._files
         with contextlib.closing(feed._found(given, len(data) - 1)) as found:  # without the thread that reads ahead
             for rows in found:

@@ -6,7 +6,7 @@ from pathlib import Path
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.sql.lookup_tables import Lookup, listed_keys
+    from panstream.engine.sql.lookup_tables import LookupTable, read_group_keys
     from panstream.errors import PanstreamError
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="panstream-fuzz-"))
@@ -16,11 +16,11 @@ def test_one_input(data: bytes) -> None:
     file = _FOLDER / ("table.parquet" if data.startswith(b"PAR1") else "table.csv")
     file.write_bytes(data)
     try:
-        listed_keys(file, "page", "[groups]")
+        read_group_keys(file, "page", "[groups]")
     except PanstreamError:
         pass
     try:
-        found = Lookup.read("pages", file, "page")
+        found = LookupTable.read("pages", file, "page")
     except PanstreamError:
         return
     assert len(found.table.column("page").unique()) == len(found.table)

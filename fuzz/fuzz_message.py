@@ -8,7 +8,7 @@ import numpy as np
 
 with fuzzing.instrumented():
     from panstream.distributed.two_party.messages import unpack
-    from panstream.distributed.two_party.participant import Machine
+    from panstream.distributed.two_party.participant import Participant
     from panstream.errors import InvalidBytes
     from panstream.models.federated import Holder
     from panstream.models.federated._answers import read_answer
@@ -18,7 +18,7 @@ with fuzzing.instrumented():
 
 _DOMAIN = Domain({"sex": ["f", "m"], "ward": ["a", "b", "c"]})
 _HOLDER = Holder("north", Records(_DOMAIN, np.zeros((2, 10), np.uint16)), epsilon=1.0)
-_MACHINE = Machine(tempfile.mkdtemp(prefix="panstream-fuzz-"), first=False, stream="s")
+_MACHINE = Participant(tempfile.mkdtemp(prefix="panstream-fuzz-"), first=False, stream="s")
 
 
 def test_one_input(data: bytes) -> None:

@@ -8,7 +8,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 with fuzzing.instrumented():
     from panstream.engine.rows.row_batch import RowSchema
-    from panstream.engine.sources.mqtt import MqttFeed
+    from panstream.engine.sources.mqtt import MqttSource
     from panstream.errors import PanstreamError
 
 _SCHEMAS = [
@@ -22,7 +22,7 @@ def test_one_input(data: bytes) -> None:
     """The first byte chooses the columns; the rest are a broker's bytes, and lines of topic and payload."""
     if not data or len(data) > 60_000:  # more than a socket takes without a reader
         return
-    feed = MqttFeed("mqtt://localhost/#", _SCHEMAS[data[0] % len(_SCHEMAS)])
+    feed = MqttSource("mqtt://localhost/#", _SCHEMAS[data[0] % len(_SCHEMAS)])
     for line in data[1:].split(b"\n"):
         topic, _, payload = line.partition(b" ")
         feed._messages.add(topic.decode("utf-8", "replace"), payload)
@@ -41,7 +41,7 @@ def test_one_input(data: bytes) -> None:
         client.on_connect, client.on_message = feed._on_connect, feed._on_message
         client.on_subscribe, client.on_unsubscribe = feed._on_subscribe, feed._on_answer
         try:
-            while feed._turn(0.0):
+            while feed._run_loop(0.0):
                 pass
         except PanstreamError:
             pass

@@ -6,7 +6,7 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.errors import PanstreamError
-    from panstream.models.networks.serialization import _digest, from_bif, from_json, read_about, to_bif, to_json
+    from panstream.models.networks.serialization import _digest, from_bif, from_json, read_metadata, to_bif, to_json
 
 
 def test_one_input(data: bytes) -> None:
@@ -20,7 +20,7 @@ def test_one_input(data: bytes) -> None:
         if isinstance(content, dict):
             content.pop("sha256", None)
             whole = json.dumps({**content, "sha256": _digest(content)})
-            read_about(whole)
+            read_metadata(whole)
             network = from_json(whole)
             assert to_json(from_json(to_json(network))) == to_json(network)
         else:

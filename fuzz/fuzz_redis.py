@@ -5,7 +5,7 @@ import socket
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.sources._redis_protocol import Connection
+    from panstream.engine.sources._redis_protocol import RedisConnection
     from panstream.errors import PanstreamError
 
 
@@ -16,7 +16,7 @@ def test_one_input(data: bytes) -> None:
     with ours, theirs:
         theirs.sendall(data)
         theirs.close()
-        connection = Connection("redis://localhost", timeout=5.0)
+        connection = RedisConnection("redis://localhost", timeout=5.0)
         connection._socket = ours
         try:
             while True:

@@ -9,11 +9,11 @@ with fuzzing.instrumented():
 
 def test_one_input(data: bytes) -> None:
     try:
-        monitor = Monitor.from_bytes(data, checked=False)  # a checksum would keep everything out
+        monitor = Monitor.from_bytes(data, verify_checksum=False)  # a checksum would keep everything out
     except PanstreamError:
         return
-    again = monitor.to_bytes(checked=False)
-    assert Monitor.from_bytes(again, checked=False).to_bytes(checked=False) == again
+    again = monitor.to_bytes(checksum=False)
+    assert Monitor.from_bytes(again, verify_checksum=False).to_bytes(checksum=False) == again
     monitor.claim()
 
 

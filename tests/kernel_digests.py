@@ -75,7 +75,7 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
 
     coins = rng.integers(0, 256, rows, np.uint8)
     words = rng.integers(0, 2**64, draws.compare_bytes(coins, np.uint8(178)), np.uint64)
-    draws.finish_coins(coins, np.uint8(178), np.uint64(1 << 55), words)
+    draws.resolve_coins(coins, np.uint8(178), np.uint64(1 << 55), words)
     yield "coins", coins
     table = np.zeros(-(-shape[0] * shape[1] // 8), np.uint8)
     bits.scatter(table, cells, coins)
@@ -119,7 +119,7 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     keep, users = np.empty(rows, np.uint8), rng.integers(0, 900, rows)
     places = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
     firsts, counts = np.empty(1 << 14, np.int64), np.zeros(1 << 14, np.int64)
-    tree.first_rows(users.astype(np.uint64), places, np.full(rows, 8), 2, firsts, counts, keep)
+    tree.keep_first_rows(users.astype(np.uint64), places, np.full(rows, 8), 2, firsts, counts, keep)
     yield "first rows", keep
 
 

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from panstream.testing.memory import Report, make_needles, scan
+from panstream.testing.memory import ScanReport, make_needles, scan
 
 __all__ = ["Scanned"]
 
 BEFORE = """
 import os
-from panstream.testing.memory import permit_scan, plant_control
-permit_scan()
+from panstream.testing.memory import allow_scan, plant_control
+allow_scan()
 def line():
     text = b""
     while not text.endswith(b"\\n"):
@@ -59,7 +59,7 @@ class Scanned:
         assert self.process.stdout
         assert self.process.stdout.readline() == b"ready\n"
 
-    def scan(self, needles: Sequence[Any], **options: Any) -> Report:
+    def scan(self, needles: Sequence[Any], **options: Any) -> ScanReport:
         options = {"decoys": make_needles(100), "control": self.control} | options
         return scan(self.pid, needles, **options)
 

@@ -14,11 +14,11 @@ import sys
 import traceback
 from typing import Any
 
-from panstream.primitives.fast_import import load
+from panstream.primitives.fast_import import import_without_gc
 from panstream.testing.memory import scanner
-from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._launcher import ScanRequest
 
-BEFORE = Scan(
+BEFORE = ScanRequest(
     pid=None,
     needles=[b"a needle in no file"],
     decoys=[b"another one"],
@@ -40,7 +40,7 @@ class WarmScanner:
             number = theirs.fileno()
             self.process = subprocess.Popen([sys.executable, __file__, str(number)], pass_fds=[number])
 
-    def run(self, order: Scan, timeout: float) -> dict[str, Any]:
+    def run(self, order: ScanRequest, timeout: float) -> dict[str, Any]:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -58,7 +58,7 @@ class WarmScanner:
 
 
 def serve(number: int) -> None:
-    load()
+    import_without_gc()
     scanner._answer(BEFORE)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that ended are not waited for
     with socket.socket(fileno=number) as control:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.testing.sources import redraw_one_by_one
 
 
-class ZeroNoiseSource(Source):
+class ZeroNoiseSource(NoiseSource):
     """No noise: coins show their likelier side, uniform draws are 0. For exact twins of noisy code."""
 
     __slots__ = ()

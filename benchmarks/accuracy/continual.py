@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.verdicts import verdict
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
-from panstream.algorithms.continual.noisy_tree import TreeEngine
+from panstream.algorithms.continual.noisy_tree import NoisyTree
 from panstream.algorithms.continual.sums import ContinualCount, KaryTree
 from panstream.algorithms.continual.tree_shape import TreeShape, epoch_of
 from panstream.core.monitor import Monitor
@@ -73,11 +73,13 @@ def measured() -> Iterator[Row]:
     for power, runs in ((10, 4000), (14, 500)):
         zeros = np.zeros(1 << power, np.int64)
         arrays: dict[str, Callable[[], NDArray[np.float64]]] = {
-            "tree": lambda zeros=zeros: Monitor(tree_of(zeros.size), source=source).ticks(zeros).unclipped,
+            "tree": lambda zeros=zeros: Monitor(tree_of(zeros.size), source=source).tick_many(zeros).unclipped,
             "event-level counter": lambda zeros=zeros: (
-                Monitor(counter_of(zeros.size), source=source).ticks(zeros).unclipped
+                Monitor(counter_of(zeros.size), source=source).tick_many(zeros).unclipped
             ),
-            "least squares": lambda zeros=zeros: Monitor(least_of(zeros.size), source=source).ticks(zeros).unclipped,
+            "least squares": lambda zeros=zeros: (
+                Monitor(least_of(zeros.size), source=source).tick_many(zeros).unclipped
+            ),
         }
         error = {name: squares([run() for _ in range(runs)]) for name, run in arrays.items()}
         for name, target in (("tree", ONE_STEP[power]), ("least squares", 1.05 * LEAST_SQUARES[power])):
@@ -104,7 +106,7 @@ def least_of(horizon: int) -> LeastSquaresTree:
 def several_steps(horizon: int, source: SeededSource, runs: int = 400) -> NDArray[np.float64]:
     """Close slot by slot, ``runs`` independent trees at once as the parts of one wide leaf."""
     shape = KaryTree(epsilon=1.0, horizon=horizon).engine.shape(0)
-    engine = TreeEngine(1.0, 1, 1, runs, False, shape)
+    engine = NoisyTree(1.0, 1, 1, runs, False, shape)
     state = engine.begin(source)
     return np.array([engine.close(state, 1, None, source)[0][0] for _ in range(horizon)])
 
@@ -122,9 +124,9 @@ def budgets(runs: int = 4000) -> Iterator[Row]:
         (ContinualVariance, {"count": (1, 1, 1), "sum of y": (-1, 0, 1), "sum of y²": (1, -1, 1)}, 3, 3.0),
     ):
         algorithm = kind(epsilon=1.0, horizon=1024, lower=0.0, upper=1.0)
-        engine = TreeEngine(1.0, 1, 1, runs, False, algorithm.engine.shape(0))
+        engine = NoisyTree(1.0, 1, 1, runs, False, algorithm.engine.shape(0))
         parts = [engine.close(engine.begin(source), 1, None, source)[0][0] for _ in range(algorithm.width)]
-        split = TreeEngine(1.0 / share, 1, 1, runs, False, algorithm.engine.shape(0))
+        split = NoisyTree(1.0 / share, 1, 1, runs, False, algorithm.engine.shape(0))
         apart = split.close(split.begin(source), 1, None, source)[0][0]
         for name, weights in rows.items():
             noise = sum(weight * part for weight, part in zip(weights, parts, strict=True))
@@ -150,7 +152,7 @@ def speed() -> Iterator[Row]:
         for _ in range(SPEED_RUNS + 1):
             monitor = make().start()
             begun = time.process_time()
-            monitor.ticks(values)
+            monitor.tick_many(values)
             times.append(time.process_time() - begun)
         yield at_least(f"{name}, million ticks/s", values.size / statistics.median(times[1:]) / 1e6, target)
     monitor = KaryTree(epsilon=1.0, horizon=1 << 20).start()

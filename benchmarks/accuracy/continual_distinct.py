@@ -49,7 +49,7 @@ def simulations(runs: int) -> None:
     """Print errors and coverage of the last answer."""
     for unit in ("event", "user"):
         algorithm = ContinualDensity(universe=USERS, epsilon=1.0, horizon=100, unit=unit, count=True)  # type: ignore[arg-type]
-        nominal = LEVEL * algorithm.foreseen(100, USERS / 2).standard_error
+        nominal = LEVEL * algorithm.expected_estimate(100, USERS / 2).standard_error
         error, share, width = covered(algorithm, USERS // 2, runs)
         print(
             f"{unit:6} n = 100, last tick, {runs:,} runs: 95% error {error:,.0f}, covers {share:.1%}, half width "

@@ -19,9 +19,9 @@ from panstream import Monitor
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.density.fixed_level import FixedLevel
 from panstream.algorithms.density.presence import Presence
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.papers.figures.beyond import level_for_ids
-from panstream.primitives.noise import DiscreteLaplace, SeededSource, symmetric_pair
+from panstream.primitives.noise import DiscreteLaplace, SeededSource, symmetric_coins
 
 USERS, EPSILON, DENSITY = 100_000, 1.0, 0.25
 ACCURACY_RUNS, COVERAGE_RUNS, SPEED_RUNS = 6_000, 5_000, 21
@@ -35,9 +35,9 @@ class EqualSplit(Presence):
     """OptBern made sound the simple way: half of the budget for the bits, half for the integer output noise."""
 
     @property
-    def law(self) -> BitLaw:
-        absent, present = symmetric_pair(self.epsilon / 2)
-        return BitLaw(
+    def law(self) -> CoinPair:
+        absent, present = symmetric_coins(self.epsilon / 2)
+        return CoinPair(
             absent=absent,
             present=present,
             noise=DiscreteLaplace.at_most(self.epsilon / 2),

@@ -41,7 +41,7 @@ def main():
     """Print a line per method and number of holders, then the targets."""
     from panstream.models.federated import FederatedPairs, FederatedTree, GaussianSums
     from panstream.models.networks import balanced_sample, compare
-    from panstream.primitives.noise import Source
+    from panstream.primitives.noise import NoiseSource
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
@@ -62,7 +62,7 @@ def main():
             found = []
             for _ in range(given.seeds):
                 network = method.run(federation(train, many, given.epsilon)).network
-                with Source() as source:
+                with NoiseSource() as source:
                     drawn = balanced_sample(network, len(train), source)
                 found.append((compare(test, drawn).mean_two_way, network.cross_entropy(test)))
             distance, bits = np.mean(found, axis=0)

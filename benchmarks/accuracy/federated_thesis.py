@@ -38,14 +38,14 @@ def curator(train, epsilon, parents):
 def main():
     """Print a line per method and number of holders."""
     from panstream.models.federated import DistributedParameters, NoisyStatistics
-    from panstream.models.networks import chow_liu, tables_of
+    from panstream.models.networks import chow_liu, exact_tables
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epsilon", type=float, default=1.0)
     given = parser.parse_args()
     train, test, full = adult()
-    parents = chow_liu(train.domain, tables_of(train))  # the structure is given, as Algorithm 3.4 supposes
+    parents = chow_liu(train.domain, exact_tables(train))  # the structure is given, as Algorithm 3.4 supposes
     plain, secure = {"epsilon": given.epsilon}, {"epsilon": given.epsilon, "delta": DELTA, "secure": True}
     print(f"Adult, {len(train):,} rows{'' if full else ' (bundled sample)'}, epsilon {given.epsilon:g}; bits per row")
     print(f"{'holders':>7} {'method':<46} {'bits':>7} {'sd':>6}")

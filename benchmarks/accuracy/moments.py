@@ -59,7 +59,7 @@ def second_moments(runs: int) -> bool:
                 reach = float(np.quantile(errors, 0.95))
                 met &= verdict(f"{what}: error in 95% of runs", f"{reach:.2%}", "<= 2%", reach <= 0.02)
             else:
-                beyond = float(np.mean(np.array(squares) > sketch.error(beta=0.05) / truth))
+                beyond = float(np.mean(np.array(squares) > sketch.error_bound(beta=0.05) / truth))
                 met &= verdict(f"{what}: beyond the 95% error", f"{beyond:.1%}", "<= 7%", beyond <= 0.07)
             met &= verdict(f"{what}: coverage of 95%", f"{covered / runs:.1%}", ">= 93%", covered >= 0.93 * runs)
             print(f"{what}: mean half width {np.mean(widths):.2%}")

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from panstream import Monitor, TopItems
-from panstream.algorithms.heavy_hitters._decoder import Effort, decode
+from panstream.algorithms.heavy_hitters._decoder import SearchOptions, decode
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
 from panstream.primitives.noise import SeededSource
 
 Stream = dict[str, int]
@@ -123,7 +123,7 @@ def speed() -> None:
 
 def settings(runs: int) -> None:
     efforts = [
-        Effort(stages=stages, lowest=lowest, beam=beam)
+        SearchOptions(stages=stages, lowest=lowest, beam=beam)
         for stages, lowest, beam in product(
             [(30.0, 8.0, 3.5, 2.5), (30.0, 5.0, 2.5), (30.0, 8.0, 3.0)], (-10.0, -12.0), (10_000, 20_000)
         )
@@ -142,7 +142,7 @@ def settings(runs: int) -> None:
         held = state(algorithm, stream, run).state
         algorithm._add_noise(held.levels, held.rows, SeededSource(run + 1))
         level, row = (float(np.sqrt(2 * law.variance)) for law in algorithm.laws)
-        tables = Tables(
+        tables = ReleasedTables(
             levels=held.levels, rows=held.rows, bits=4, seed=algorithm._seed, laplace=False, level_sd=level, row_sd=row
         )
         for effort, result in results.items():

@@ -218,14 +218,14 @@ def real_tables():
 
 def figures(records, epsilon, seed, target):
     """Return for tree and rule: two-way, three-way, bits, misclassified, CPU seconds."""
-    from panstream.models.networks import TreeNetwork, balanced_sample, compare, recommended
+    from panstream.models.networks import TreeNetwork, balanced_sample, compare, recommend_learner
     from panstream.primitives.noise import SeededSource
 
     order = np.random.default_rng(1000 + seed).permutation(len(records))
     cut = int(0.8 * len(records))
     train, test = records.take(order[:cut]), records.take(order[cut:])
     found = {}
-    chosen = recommended(epsilon, DELTA, len(train), train.domain)
+    chosen = recommend_learner(epsilon, DELTA, len(train), train.domain)
     for name, learner in (("tree", TreeNetwork(epsilon=epsilon, delta=DELTA)), ("rule", chosen)):
         if learner == found.get("learner"):
             found[name] = found["tree"]

@@ -36,7 +36,7 @@ def streamed(train, epsilon, horizon):
 def measure(seeds):
     """Print distances of stream and kept rows."""
     from panstream.models.networks import PairModel, StreamingTables, balanced_sample, compare
-    from panstream.primitives.noise import Source
+    from panstream.primitives.noise import NoiseSource
 
     train, test, full = adult()
     print(f"Adult, {len(train.domain)} attributes, {len(train):,} records{'' if full else ' (bundled sample)'}")
@@ -50,7 +50,7 @@ def measure(seeds):
             found, begun = [], time.process_time()
             for _ in range(seeds):
                 network = learn().network
-                with Source() as source:
+                with NoiseSource() as source:
                     drawn = balanced_sample(network, len(train), source)
                 found.append((compare(test, drawn).mean_two_way, network.cross_entropy(test)))
             distance, bits = np.mean(found, axis=0)

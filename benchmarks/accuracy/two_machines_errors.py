@@ -15,16 +15,16 @@ import numpy as np
 
 from panstream.algorithms.continual.sums import ContinualCount
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.secret_shared.capped_counts import SharedCropped
-from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum
+from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.algorithms.secret_shared.share_rules import draw_noise
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 
 def noised(counts: np.ndarray, law: object) -> list[int]:
     """Return what is opened: the true numbers and a draw of each machine."""
-    with Source() as source:
+    with NoiseSource() as source:
         return [int(each) for each in counts + sum(draw_noise(counts.size, law, source) for _ in range(2))]  # type: ignore[arg-type]
 
 
@@ -63,24 +63,24 @@ def main(runs: int) -> None:
     density = SharedDensity(universe=100_000, epsilon=1.0, count=True)
     found = [density.estimate(noised(np.array([50_000]), density.law), 1).unbiased - 50_000 for _ in range(10 * runs)]
     row("known population of 100,000, users", math.sqrt(float(np.mean(np.square(found)))), 1.92, "322")
-    cropped = SharedCropped(universe=20_000, epsilon=1.0, crop=16)
+    cropped = SharedCroppedSum(universe=20_000, epsilon=1.0, crop=16)
     found = [cropped.estimate(noised(np.array([90_000]), cropped.law), 1).unbiased - 90_000 for _ in range(10 * runs)]
     row("sum of min(appearances, 16), 20,000 users", math.sqrt(float(np.mean(np.square(found)))), 32.0, "4,956")
     for power, promised, one in ((10, 237.0, "323 / 426"), (14, 576.0, "905 / 1,106"), (16, 840.0, "1,351 / 1,623")):
-        ticks = SharedTicks.of(ContinualCount(epsilon=1.0, horizon=1 << power))
+        ticks = SharedContinual.of(ContinualCount(epsilon=1.0, horizon=1 << power))
         at = np.unique(np.linspace(1, 1 << power, 1 << 12).astype(int))
         planned = float(np.mean([ticks.variance_at(int(each)) for each in at]))
         row(f"count over 2**{power} ticks, mean squared error (planned)", planned, promised, one)
     horizon = 1 << 10
-    ticks = SharedTicks.of(ContinualCount(epsilon=1.0, horizon=horizon))
+    ticks = SharedContinual.of(ContinualCount(epsilon=1.0, horizon=horizon))
     row("count over 2**10 ticks, mean squared error (simulated)", simulated(ticks, max(2, runs // 5)), 237.0, "")
 
 
-def simulated(ticks: SharedTicks, runs: int) -> float:
+def simulated(ticks: SharedContinual, runs: int) -> float:
     """Return the mean squared error of all answers of some runs, with nothing counted."""
     rule, empty, total = ticks.rule, np.empty(0, np.uint8), 0.0
     for _ in range(runs):
-        with Source() as source:
+        with NoiseSource() as source:
             shares = [rule.start(source) for _ in range(2)]
             for tick in range(ticks.horizon):
                 parts = [

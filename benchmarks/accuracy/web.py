@@ -25,13 +25,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from panstream.algorithms.planning.tables import aligned
+from panstream.algorithms.planning.tables import format_table
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.presets.website import Site, propose
-from panstream.engine.reporting.point_queries import counted
+from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.reporting.point_queries import count_names
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.formats._access_log_columns import FILES
 from panstream.engine.sources.formats.arrow_columns import from_arrow
@@ -43,9 +43,9 @@ TOP, DAYS, MONTH = 20, 30, 2_592_000.0
 NASA = "nasa_19950801.tsv.gz"
 
 
-def asked(site: Site, *names: str, **stream: Any) -> Config:
+def asked(site: WebsiteSpec, *names: str, **stream: Any) -> Config:
     """Return some of the questions that are proposed for a site, without a store."""
-    file = propose(site).config()
+    file = propose_queries(site).config()
     file["query"] = [query for query in file["query"] if query["name"] in names]
     file["store"], file["stream"] = {}, {**file["stream"], **stream}
     return read_config(file)
@@ -84,7 +84,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 def real_log(folder: Path, data: Path, runs: int) -> str:
     visitors, sections, pages = as_access_log(data / NASA, folder / "access.log")
     names = ("visitors per day", "sections", "pages")
-    config = asked(Site(site="nasa.gov", visitors=2_000, source="log"), *names)
+    config = asked(WebsiteSpec(site="nasa.gov", visitors=2_000, source="log"), *names)
     truth = {
         ("visitors per day", ""): visitors,
         **{("sections", name): count for name, count in sections.most_common(TOP)},
@@ -93,7 +93,7 @@ def real_log(folder: Path, data: Path, runs: int) -> str:
     inside, first, listed_right = Counter[tuple[str, str]](), {}, 0
     for _ in range(runs):
         with Engine(config) as engine:
-            feed(engine, [str(folder / "access.log")])
+            ingest(engine, [str(folder / "access.log")])
             engine.finish()
             found: dict[tuple[str, str], tuple[float, float, float]] = {}
             right = True
@@ -101,7 +101,7 @@ def real_log(folder: Path, data: Path, runs: int) -> str:
                 release = engine.log.last(query)
                 assert release is not None
                 looked = [name for about, name in truth if about == query]
-                for each in counted(release, engine.log.table(query, release.number), looked):
+                for each in count_names(release, engine.log.table(query, release.number), looked):
                     found[query, each["name"]] = (each["value"], *each["interval"])
                 right &= all(
                     item["interval"][0] <= counts[item["name"]] <= item["interval"][1]
@@ -120,7 +120,7 @@ def real_log(folder: Path, data: Path, runs: int) -> str:
         for hits in [inside[query, name]]
     ]
     head = ("question", "name", "truth", "first run", "95% interval", f"inside, of {runs}")
-    text = aligned("NASA, 1 August 1995, 13 hours", head, rows, right=(2, 3, 5))
+    text = format_table("NASA, 1 August 1995, 13 hours", head, rows, right=(2, 3, 5))
     least = min(inside[key] for key in truth)
     return (
         f"{text}\n\nleast often inside: {least} of {runs}; all names that were listed inside together: "
@@ -144,7 +144,7 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
     ]
     people = [set(pc.unique(day.filter(pc.equal(day["event"], "view"))["visitor"]).to_pylist()) for day in days]
     names = ("visitors per day", "visitors per week", "visitors per month")
-    config = asked(Site(site="example.org", visitors=visitors), *names)
+    config = asked(WebsiteSpec(site="example.org", visitors=visitors), *names)
     schema = RowSchema.of(config.stream, config.needed_columns)
     rows = [from_arrow(day, schema, place="the simulation") for day in days]
     lengths = {"visitors per day": 1, "visitors per week": 7, "visitors per month": 30}
@@ -186,7 +186,7 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
             (query, str(len(entries)), f"{truth:,.0f}", f"{value:,.0f}", f"{100 * inside:.0f}%", f"{salted:,.0f}", off)
         )
     head = ("question", "windows", "truth, mean", "answer, mean", "inside", "daily salt", "its error")
-    return aligned(f"{DAYS} simulated days with returning visitors, {runs} runs", head, lines, right=range(1, 7))
+    return format_table(f"{DAYS} simulated days with returning visitors, {runs} runs", head, lines, right=range(1, 7))
 
 
 def main() -> None:

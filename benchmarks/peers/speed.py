@@ -179,7 +179,7 @@ def others(rng: np.random.Generator) -> list[Row]:
                   (lambda: counter.update(users, weights), users.size),
                   (lambda: database.execute(query).fetchall(), users.size)),
         speed_row(GROUP, "continual count, ticks", "OpenDP, a noisy count a slot",
-                  (lambda: ContinualCount(horizon=TICKS, epsilon=1.0).start().ticks(bits), TICKS),
+                  (lambda: ContinualCount(horizon=TICKS, epsilon=1.0).start().tick_many(bits), TICKS),
                   (lambda: [measure(slot) for slot in slots], len(slots))),
     ]  # fmt: skip
 

@@ -247,18 +247,18 @@ def evaluator(kind: str) -> Any:
 def check(body: memoryview, kind: str) -> str:
     """Read a body as the server does; return what became of it."""
     from panstream.engine.rows.row_batch import RowSchema
-    from panstream.errors import FeedError
+    from panstream.errors import SourceError
     from panstream.primitives.hashing import derive
     from panstream.primitives.hashing.items import hash_items
     from panstream.primitives.inputs import items
-    from panstream.server.errors import Refusal
+    from panstream.server.errors import HttpError
     from panstream.server.ingest.request_bodies import _read_arrow
 
     schema = RowSchema(columns={"u": "string", "x": kind}, user="u")
     copy = bytes(body)
     try:
         piece = _read_arrow(body, schema, rows=100_000)
-    except (FeedError, Refusal):
+    except (SourceError, HttpError):
         return "refused"
     except Exception as error:  # a server would answer 500
         print(f"{type(error).__name__} for a body of kind {kind}")

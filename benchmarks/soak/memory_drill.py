@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.verdicts import verdict
-from panstream.algorithms.planning.tables import aligned
+from panstream.algorithms.planning.tables import format_table
 from panstream.audit.memory.drill import CELLS, HASHES, DrillReport, drill
 from panstream.testing.memory import make_needles, scan
 
@@ -30,8 +30,8 @@ from datasketches import hll_sketch
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from panstream.testing.memory import permit_scan
-permit_scan()
+from panstream.testing.memory import allow_scan
+allow_scan()
 sketch = hll_sketch(14)
 async def events(request):
     for line in (await request.body()).splitlines():
@@ -113,7 +113,7 @@ def main() -> None:
         ["panstream serve --no-hardening", *(f"{each:,}" for each in ids_of(bare))],
         ["panstream serve", *(f"{each:,}" for each in ids_of(ours))],
     ]
-    print(aligned("ids found in memory and files after traffic", ["system", "sent", "found"], rows, right={1, 2}))
+    print(format_table("ids found in memory and files after traffic", ["system", "sent", "found"], rows, right={1, 2}))
     derived = ours.found(HASHES, CELLS)
     left = ids_of(ours)[1] + derived
     print(f"scans valid: {ours.valid and bare.valid}; hashes and cells found in panstream: {derived}")

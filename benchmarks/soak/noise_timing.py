@@ -25,7 +25,7 @@ from scipy import stats
 
 from benchmarks.verdicts import verdict
 from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 
 RUNS, DRAWS, MANY, LIMIT = 10, 10_000, 1 << 14, 1e-3
 KAPPAS, SIGMAS = (1.0, 0.1, 0.01, 1e-4), (2.0, 100.0, 1e3, 1e5)  # sigma from 128 on is drawn in blocks
@@ -37,7 +37,7 @@ def laplace(kappa: float) -> Draw:
     law = DiscreteLaplace.at_most(kappa)
 
     def draw(values: NDArray[np.int64]) -> None:
-        with Source() as source:
+        with NoiseSource() as source:
             source.add_discrete_laplace(values, law)
 
     return draw
@@ -47,7 +47,7 @@ def gaussian(sigma: float) -> Draw:
     law = DiscreteGaussian.at_least(sigma)
 
     def draw(values: NDArray[np.int64]) -> None:
-        with Source() as source:
+        with NoiseSource() as source:
             source.add_discrete_gaussian(values, law)
 
     return draw
@@ -65,7 +65,7 @@ def count_up(rate: np.uint64, words: NDArray[np.uint64]) -> int:
 
 def counted(values: NDArray[np.int64]) -> None:
     """Add geometric noise of mean 10, the number of coins before the first that shows 0."""
-    with Source() as source:
+    with NoiseSource() as source:
         words: NDArray[np.uint64] = source.scratch.array(COINS, np.uint64)
         source.fill_words(words)
         values[0] += count_up(np.uint64((1 << 52) // 10), words)

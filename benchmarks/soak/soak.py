@@ -69,13 +69,13 @@ def serve(folder: Path) -> None:
     """Run the server without noise: what only a test may do, hence not an option of the command."""
     from panstream.engine.config.config import load_config
     from panstream.engine.runtime.engine import Engine
-    from panstream.server.server import Settings, make_server
+    from panstream.server.server import ServerSettings, make_server
 
     config = load_config(folder / "panstream.toml")
     make_server(
         config,
-        Settings(port=0, tokens=folder / "tokens"),
-        started=lambda address: print(address, flush=True),
+        ServerSettings(port=0, tokens=folder / "tokens"),
+        on_started=lambda address: print(address, flush=True),
         engine=lambda publish: Engine(config, zero_noise=True, publish=publish),
     ).run_until_stopped()
 

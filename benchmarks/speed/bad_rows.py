@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.runtime.selector import Selector
-from panstream.server.auth import Gate, Limits
-from panstream.server.ingest.request_bodies import Body, parse
+from panstream.server.auth import Limits, QuotaTracker
+from panstream.server.ingest.request_bodies import RequestBody, parse
 
 GOOD = {
     "int": "5",
@@ -94,7 +94,7 @@ def arrow(kind: str, rows: int, *, bad: bool) -> bytes | None:
 def by_file(settings: Config, path: Path, rows: int, *, bad: bool) -> float:
     with Engine(settings) as engine:
         begin = time.process_time()
-        fed = feed(engine, [str(path)])
+        fed = ingest(engine, [str(path)])
         spent = time.process_time() - begin
     assert (fed.rows, fed.skipped_count) == (rows, rows if bad else 0)
     return rows / spent
@@ -103,14 +103,14 @@ def by_file(settings: Config, path: Path, rows: int, *, bad: bool) -> float:
 def by_body(settings: Config, data: bytes, form: str, rows: int, *, bad: bool) -> float:
     """Parse a body and apply it, as the server does."""
     schema = RowSchema.of(settings.stream, settings.needed_columns)
-    gate = Gate(Limits(rows=1 << 30, body=1 << 30, unpacked=1 << 30, memory=1 << 31))
+    gate = QuotaTracker(Limits(rows=1 << 30, body=1 << 30, unpacked=1 << 30, memory=1 << 31))
     with Engine(settings) as engine, Selector(settings) as select:
-        body = Body(gate, form, "identity")
+        body = RequestBody(gate, form, "identity")
         body.make_room(len(data))
         body.data[: len(data)], body.size = data, len(data)
         begin = time.process_time()
         batch = parse(body, schema)
-        assert isinstance(batch, Rows)
+        assert isinstance(batch, RowBatch)
         applied = engine.apply(select(batch))
         spent = time.process_time() - begin
         select.wipe()

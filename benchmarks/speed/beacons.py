@@ -29,8 +29,8 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.algorithms.planning.tables import aligned
-from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.algorithms.planning.tables import format_table
+from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
 from panstream.primitives.certificates import Authority
 
 SITE, ORIGIN = "example.org", "https://example.org"
@@ -64,8 +64,8 @@ def requests(count: int) -> list[bytes]:
 @contextlib.contextmanager
 def served(directory: Path, core: int, *options: str) -> Iterator[tuple[int, int]]:
     """Run a server on a core; yield its port and process."""
-    site = Site(site=SITE, visitors=100_000, trusted_proxies=("127.0.0.1",))
-    (directory / "site.toml").write_text(to_toml(propose(site)) + EXACT)
+    site = WebsiteSpec(site=SITE, visitors=100_000, trusted_proxies=("127.0.0.1",))
+    (directory / "site.toml").write_text(to_toml(propose_queries(site)) + EXACT)
     command = [sys.executable, "-m", "panstream.cli", "serve", "site.toml", "--port", "0", *options]
     command += ["--address-connections", "512"]
     pin = lambda: os.sched_setaffinity(0, {core})  # noqa: E731
@@ -180,7 +180,7 @@ def main() -> None:
             note("TLS, a new connection each", times, counted(port, context), cpu)
     lost = sum(int(row[1].replace(",", "")) != int(row[2].replace(",", "")) for row in rows)
     load = f"load average at the end {os.getloadavg()[0]:.1f} on {len(cores)} cores"
-    table = aligned("beacons, and what the server counted", head, rows, right=range(1, len(head)))
+    table = format_table("beacons, and what the server counted", head, rows, right=range(1, len(head)))
     text = f"{table}\n\n{load}; " + ("nothing was lost" if not lost else "SOME WERE LOST")
     print(text)
     if given.out is not None:

@@ -62,10 +62,10 @@ def settings() -> dict[str, object]:
 def one_process(folder: Path, rows: int) -> float:
     from panstream.engine.config.config import read_config
     from panstream.engine.runtime.engine import Engine
-    from panstream.engine.runtime.ingest import feed
+    from panstream.engine.runtime.ingest import ingest
 
     with Engine(read_config(settings())) as engine:
-        feed(engine, [str(folder)])
+        ingest(engine, [str(folder)])
         return answer(engine, rows)
 
 
@@ -81,13 +81,13 @@ def on_one_processor(folder: Path, rows: int) -> float:
 
 def two_workers(folder: Path, rows: int, client: Any) -> float:
     from panstream.distributed.sharded._coordinator import ClusterEngine
-    from panstream.distributed.sharded._dask_link import DaskLink
-    from panstream.distributed.sharded.session import feed
+    from panstream.distributed.sharded._dask_link import DaskTransport
+    from panstream.distributed.sharded.session import ingest
     from panstream.engine.config.config import read_config
 
-    link = DaskLink(lambda: client, 2, borrowed=True)
+    link = DaskTransport(lambda: client, 2, borrowed=True)
     with ClusterEngine(read_config(settings()), link, positions=True) as engine:
-        feed(engine, [str(folder)])
+        ingest(engine, [str(folder)])
         return answer(engine, rows)
 
 
@@ -124,18 +124,18 @@ def names_settings(window: bool) -> dict[str, object]:
 def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
     """Count names on as many workers, or in this process alone."""
     from panstream.distributed.sharded._coordinator import ClusterEngine
-    from panstream.distributed.sharded._dask_link import DaskLink
-    from panstream.distributed.sharded.session import feed as feed_cluster
+    from panstream.distributed.sharded._dask_link import DaskTransport
+    from panstream.distributed.sharded.session import ingest as feed_cluster
     from panstream.engine.config.config import read_config
     from panstream.engine.runtime.engine import Engine
-    from panstream.engine.runtime.ingest import feed
+    from panstream.engine.runtime.ingest import ingest
 
     config = read_config(names_settings(window))
     if not workers:
         with Engine(config) as engine:
-            feed(engine, [str(folder)])
+            ingest(engine, [str(folder)])
         return
-    link = DaskLink(lambda: client, workers, borrowed=True)
+    link = DaskTransport(lambda: client, workers, borrowed=True)
     with ClusterEngine(config, link, positions=True) as engine:
         feed_cluster(engine, [str(folder)])
 
@@ -143,12 +143,12 @@ def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
 def measure_names(folder: Path, rows: int) -> int:
     from distributed import Client
 
-    from panstream.distributed.sharded.dask_setup import local_cluster, quieten
-    from panstream.distributed.sharded.explain import places
+    from panstream.distributed.sharded.dask_setup import apply_hardened_config, local_cluster
+    from panstream.distributed.sharded.explain import shard_locations
     from panstream.engine.config.config import read_config
     from panstream.engine.planner.query_plan import plan_all
 
-    quieten()
+    apply_hardened_config()
     allowed = os.sched_getaffinity(0)
     taken: dict[tuple[int, bool], list[float]] = {}
     work: dict[tuple[int, bool], list[tuple[float, float]]] = {}  # CPU time here, and of the busiest worker
@@ -169,7 +169,7 @@ def measure_names(folder: Path, rows: int) -> int:
     plans = plan_all(read_config(names_settings(False)))
     for (workers, window), seconds in taken.items():
         who = f"{workers} worker{'s' * (workers > 1)}" if workers else "one process on one processor"
-        cells = places(plans, max(workers, 1))[0]["cells_per_shard"]
+        cells = shard_locations(plans, max(workers, 1))[0]["cells_per_shard"]
         against = statistics.median(a / b for a, b in zip(taken[0, window], seconds, strict=True))
         own, busiest = (1e9 / rows * statistics.median(each) for each in zip(*work[workers, window], strict=True))
         print(
@@ -243,9 +243,9 @@ def measure(folder: Path, rows: int) -> int:
     from distributed import Client
 
     import panstream.distributed.sharded
-    from panstream.distributed.sharded.dask_setup import local_cluster, quieten
+    from panstream.distributed.sharded.dask_setup import apply_hardened_config, local_cluster
 
-    quieten()
+    apply_hardened_config()
     if "PANSTREAM_BENCH_PLAIN" in os.environ:
         dask.config.set({"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": "1"}})
     with local_cluster(2) as cluster, Client(cluster, direct_to_workers=True) as client:

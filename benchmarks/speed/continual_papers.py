@@ -35,11 +35,11 @@ COUNTERS = {
 
 def array_rate(counter: object) -> float:
     values, seconds = np.ones(SLOTS, np.int64), []
-    counter.start().ticks(values[:1000])
+    counter.start().tick_many(values[:1000])
     for _ in range(RUNS):
         monitor = counter.start()
         begin = time.thread_time()
-        monitor.ticks(values)
+        monitor.tick_many(values)
         seconds.append(time.thread_time() - begin)
     return SLOTS / statistics.median(seconds) / 1e6
 

@@ -82,11 +82,11 @@ def make(directory: Path, name: str, rows: int) -> Path:
 def ours(path: Path, config: Path) -> dict[str, float]:
     from panstream.engine.config.config import load_config
     from panstream.engine.runtime.engine import Engine
-    from panstream.engine.runtime.ingest import feed
+    from panstream.engine.runtime.ingest import ingest
 
     with Engine(load_config(config)) as engine:
         start, cpu = time.perf_counter(), time.process_time()
-        rows = feed(engine, [str(path)]).rows
+        rows = ingest(engine, [str(path)]).rows
         engine.finish()
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         last = engine.log.last("visitors")

@@ -31,7 +31,7 @@ from panstream.engine.rows.evaluator import Evaluator, Expression
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.runtime.ingest import ROWS_OF_FILES
-from panstream.engine.sources import FileFeed
+from panstream.engine.sources import FileSource
 
 Call = Callable[[], Any]
 KINDS = {"ip": "string", "visitor": "int", "symptom": "string", "age": "int", "amount": "double"}
@@ -102,7 +102,7 @@ def read(path: Path, columns: list[str], where: bool) -> int:
     schema = RowSchema(columns={name: KINDS[name] for name in columns}, user=columns[0])
     evaluator = Evaluator([Expression(sql=WHERE)], KINDS, user=columns[0]) if where else None
     rows = 0
-    for batch in FileFeed([str(path)], schema, batch_rows=ROWS_OF_FILES).batches():
+    for batch in FileSource([str(path)], schema, batch_rows=ROWS_OF_FILES).batches():
         if batch is None:
             continue
         if evaluator is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.verdicts import verdict
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 
 STEPS = 5
@@ -50,8 +50,10 @@ def measure(groups: int) -> dict[str, float]:
         found = {"start": seconds(lambda: engine.append(Engine(config)))}
         with engine[0] as running:
             running.declare("http")
-            chosen = QueryRows.all(1000, groups=np.arange(1000) % groups)
-            found["batch"] = seconds(lambda: running.apply(Rows(count=1000, queries={"visits": chosen}), commit=False))
+            chosen = QuerySelection.select_all(1000, groups=np.arange(1000) % groups)
+            found["batch"] = seconds(
+                lambda: running.apply(RowBatch(count=1000, queries={"visits": chosen}), commit=False)
+            )
             found["answer"] = seconds(lambda: running.release("visits"))
             running.step()
             used = time.process_time()

@@ -11,7 +11,7 @@ import time
 from confluent_kafka import Consumer, TopicPartition
 
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.sources import KafkaFeed
+from panstream.engine.sources import KafkaSource
 from tests.engine.sources.kafka_broker import Broker
 
 MESSAGES = 200_000  # the broker forgets the oldest if there are many more
@@ -32,7 +32,7 @@ def plain(broker: Broker, topic: str) -> float:
 
 
 def ours(broker: Broker, topic: str, group: str) -> float:
-    feed = KafkaFeed(broker.url(topic, f"group={group}"), SCHEMA, poll=0.05)
+    feed = KafkaSource(broker.url(topic, f"group={group}"), SCHEMA, poll=0.05)
     stream = feed.batches()
     first = read = len(next(stream) or ())  # the rest of what it takes to open a group is not measured
     begun = time.perf_counter()

@@ -26,8 +26,8 @@ CONTENTS = {
 }
 HOLDER = """
 import numpy as np, sys
-from panstream.testing.memory import permit_scan
-permit_scan()
+from panstream.testing.memory import allow_scan
+allow_scan()
 size = {size}
 kept = {content}
 print(flush=True)

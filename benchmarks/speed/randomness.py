@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.verdicts import verdict
 from panstream.algorithms.density import OptBern
-from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, NoiseSource
 
 RUNS = 15
 COINS, DRAWS, FEW = 1 << 22, 1_000_000, 1000
@@ -19,7 +19,7 @@ P = Coin.at_most(0.7310585786)
 
 
 def toss() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         out = source.scratch.array(1 << 16)
         for _ in range(COINS >> 16):
             source.bernoulli(P, 1 << 16, out)
@@ -29,7 +29,7 @@ def laplace(kappa: float, draws: int = DRAWS) -> Callable[[], None]:
     law, values = DiscreteLaplace.at_most(kappa), np.zeros(draws, np.int64)
 
     def draw() -> None:
-        with Source() as source:
+        with NoiseSource() as source:
             source.add_discrete_laplace(values, law)
 
     return draw
@@ -39,19 +39,19 @@ def gaussian(sigma: float, draws: int = DRAWS) -> Callable[[], None]:
     law, values = DiscreteGaussian.at_least(sigma), np.zeros(draws, np.int64)
 
     def draw() -> None:
-        with Source() as source:
+        with NoiseSource() as source:
             source.add_discrete_gaussian(values, law)
 
     return draw
 
 
 def uniform() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         source.uniform_below(1000, DRAWS)
 
 
 def small_step() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         source.bernoulli(P, 10)
 
 

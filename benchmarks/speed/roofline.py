@@ -34,7 +34,7 @@ from panstream.primitives.hashing import (
 from panstream.primitives.kernels.algorithms.packed_bits import draw_marked, scatter
 from panstream.primitives.kernels.hashing.cell_marks import mark
 from panstream.primitives.kernels.machine_words import prefetch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 ROWS, CHUNK = 10_000_000, 1 << 17
 SHAPES = {"default": None, "expected = 1e6": 1e6, "expected = 1e7": 1e7}
@@ -92,15 +92,15 @@ def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callabl
         cells_of_strings(batch.offsets, batch.data, 0, *shape, cells, hash="fold")
 
     def toss() -> None:
-        with Source() as source:
+        with NoiseSource() as source:
             room = source.scratch.array(CHUNK)
             for _ in range(0, bitmap.cells if small else ROWS, CHUNK):
-                taken = source.scratch.taken
+                taken = source.scratch.mark
                 source.bernoulli(coin, CHUNK, room)
-                source.scratch.reuse(taken)
+                source.scratch.rewind(taken)
 
     def redraw() -> None:
-        with Source() as source:
+        with NoiseSource() as source:
             source.redraw(coin, bits.view(np.uint64), words)
 
     found: dict[str, Callable[[], Any]] = {"copy": chunks(copy)}

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
-from panstream.algorithms.planning.tables import aligned
+from panstream.algorithms.planning.tables import format_table
 from panstream.client._transport import encode
 
 CONFIG = """
@@ -345,7 +345,9 @@ def main() -> None:
         )
     else:
         notes.append("redis-server is not installed: not compared")
-    print(aligned("server and Redis on this machine", ["what", "measured", "wanted", "reached"], rows, right={1, 2}))
+    print(
+        format_table("server and Redis on this machine", ["what", "measured", "wanted", "reached"], rows, right={1, 2})
+    )
     notes += [
         f"server CPU per million events: Arrow {arrow_cpu:.2f} s, JSON lines {lines_cpu:.2f} s, small posts "
         f"{small_cpu:.2f} s",

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.secret_shared.party import Party, Task, deal
+from panstream.algorithms.secret_shared.party import Party, StepTask, deal
 from panstream.algorithms.secret_shared.presence import SharedDistinct
 from panstream.algorithms.secret_shared.ring import Keystream
-from panstream.distributed.two_party.backend import SharedBackend
-from panstream.distributed.two_party.https import HttpsLink, HttpsPeer, MachineServer
-from panstream.distributed.two_party.participant import Machine
+from panstream.distributed.two_party.backend import TwoPartyBackend
+from panstream.distributed.two_party.https import HttpsPeer, HttpsTwoPartyTransport, ParticipantServer
+from panstream.distributed.two_party.participant import Participant
 from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.primitives.noise.entropy import system_entropy
 
 
@@ -33,15 +33,15 @@ def steps(seconds: float) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder) / "certificates")
         made = {name: authority.issue(name) for name in ("a", "b", "front")}
-        second = Machine(Path(folder) / "b", first=False, stream="s")
-        servers = [MachineServer(second, made["b"], ("front", "a"))]
+        second = Participant(Path(folder) / "b", first=False, stream="s")
+        servers = [ParticipantServer(second, made["b"], ("front", "a"))]
         peer = HttpsPeer("b", servers[0].address, made["a"])
-        first = Machine(Path(folder) / "a", first=True, stream="s", peer=peer)
-        servers.append(MachineServer(first, made["a"], ("front",), peer=peer))
+        first = Participant(Path(folder) / "a", first=True, stream="s", peer=peer)
+        servers.append(ParticipantServer(first, made["a"], ("front",), peer=peer))
         for server in servers:
             server.start()
-        link = HttpsLink((servers[1].address, servers[0].address), ("a", "b"), made["front"])
-        backend = SharedBackend(link, "s", {"q": shared})
+        link = HttpsTwoPartyTransport((servers[1].address, servers[0].address), ("a", "b"), made["front"])
+        backend = TwoPartyBackend(link, "s", {"q": shared})
         state = backend.start("q", (0, 0), shared)
         backend.flush()
         begun, spent, count = time.perf_counter(), time.process_time(), 0
@@ -71,9 +71,9 @@ def rows(size: int, rounds: int) -> tuple[float, float]:
     parties = Party(first=True), Party(first=False)
     rules = {"q": shared.rule}
 
-    def step(task: Task, change: dict) -> None:
+    def step(task: StepTask, change: dict) -> None:
         keys, common = (key(), key()), key()
-        with Scratch() as scratch, Source() as source:
+        with Scratch() as scratch, NoiseSource() as source:
             dealt = deal(task, rules, change, *(Keystream(each, scratch) for each in keys))
             given = (None, dealt)
             sent = [
@@ -81,16 +81,16 @@ def rows(size: int, rounds: int) -> tuple[float, float]:
                 for party, each, own in zip(parties, keys, given, strict=True)
             ]
             for party, other in zip(parties, reversed(sent), strict=True):
-                party.settle(party.close(other, Keystream(common, scratch)))
+                party.install_shares(party.close(other, Keystream(common, scratch)))
 
     def both() -> None:
-        batch, change = shared.batch(ids), shared.blank()
-        with Source() as source:
-            shared.gather(change, batch, source.scratch)
-            step(Task(kind="rows"), {"q": shared.dense(change, source)})
+        batch, change = shared.batch(ids), shared.empty_buffer()
+        with NoiseSource() as source:
+            shared.accumulate(change, batch, source.scratch)
+            step(StepTask(kind="rows"), {"q": shared.to_dense_update(change, source)})
         batch.wipe()
 
-    step(Task(kind="idle", started=rules), {})
+    step(StepTask(kind="idle", started=rules), {})
     found = []
     for work in (both, lambda: monitor.update(ids)):
         work()

@@ -49,7 +49,7 @@ def page() -> str:
     )
     lines += table(
         "Fraction of a known population (absolute)",
-        {f"{users:,} users": [f"± {OptBern(universe=users, epsilon=e).error(beta=0.05):.4f}" for e in EPSILONS]
+        {f"{users:,} users": [f"± {OptBern(universe=users, epsilon=e).error_bound(beta=0.05):.4f}" for e in EPSILONS]
          for users in (1_000, 10_000, 100_000, 1_000_000)},
     )  # fmt: skip
     lines += table(
@@ -59,8 +59,9 @@ def page() -> str:
     )  # fmt: skip
     lines += table(
         "Users with a balance, with deletions (absolute)",
-        {f"{users:,} users": [f"± {LegendreCounter(universe=users, epsilon=e).error(beta=0.05):,.0f}" for e in EPSILONS]
-         for users in (1_000, 100_000)},
+        {f"{users:,} users": [
+            f"± {LegendreCounter(universe=users, epsilon=e).error_bound(beta=0.05):,.0f}" for e in EPSILONS
+        ] for users in (1_000, 100_000)},
     )  # fmt: skip
     return "\n".join(lines)
 
@@ -77,13 +78,13 @@ def draw() -> None:
     curves = {
         "distinct users, 100,000 came, 12 KiB": [1.96 * Bitmap(epsilon=e).relative_error(1e5) for e in epsilons],
         "fraction of 100,000 known users, half came": [
-            OptBern(universe=100_000, epsilon=e).error(beta=0.05) / 0.5 for e in epsilons
+            OptBern(universe=100_000, epsilon=e).error_bound(beta=0.05) / 0.5 for e in epsilons
         ],
         "running count, 10,000 ticks, 10,000 events": [
             ContinualCount(horizon=10_000, epsilon=e).error(beta=0.05) / 1e4 for e in epsilons
         ],
         "balances, half of 100,000 users": [
-            LegendreCounter(universe=100_000, epsilon=e).error(beta=0.05) / 5e4 for e in epsilons
+            LegendreCounter(universe=100_000, epsilon=e).error_bound(beta=0.05) / 5e4 for e in epsilons
         ],
     }
     for theme, ink in INK.items():

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from panstream.models.federated import Authority, write_signing_key
-from panstream.models.networks import load, read_about
+from panstream.models.networks import load, read_metadata
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data" / "hospitals"
@@ -107,7 +107,7 @@ def main(secure: bool) -> None:
                 raise SystemExit(f"no network after {PATIENCE:g} s")
             time.sleep(0.5)
         time.sleep(0.5)
-        about = read_about(out.read_text("utf-8"))
+        about = read_metadata(out.read_text("utf-8"))
         print(f"{about['method']}: {load(out)} after {time.monotonic() - begun:.0f} s")
         print("spent by each hospital's own ledger:", json.dumps(about["spent"]))
         print(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from panstream.engine.config.website import MADE
-from panstream.engine.sources.formats.beacons import SOURCES, made_of
+from panstream.engine.sources.formats.beacons import SOURCES, derived_column
 
 PAGES = ["/", "/blog/hello", "/blog/privacy", "/docs/start", "/docs/api", "/shop/shirt", "/shop/mug", "/about", "/jobs"]
 SHARES = [0.24, 0.16, 0.12, 0.12, 0.08, 0.08, 0.06, 0.08, 0.06]
@@ -84,7 +84,7 @@ def _rows(site: str, people: np.ndarray, rng: np.random.Generator) -> pa.RecordB
     }
     texts = {name: pa.array(values) for name, values in sent.items()}
     columns = {"visitor": pa.array(everybody.astype(np.int64)), "event": pa.array(event)}
-    columns |= {name: made_of(name, texts[SOURCES[name]], site) for name in MADE}
+    columns |= {name: derived_column(name, texts[SOURCES[name]], site) for name in MADE}
     return pa.RecordBatch.from_pydict(columns | {"value": pa.array(value, mask=np.isnan(value))})
 
 

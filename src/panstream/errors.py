@@ -6,39 +6,39 @@
     ├── InvalidParameter      a public parameter breaks its rule          (also a ValueError)
     │   └── Drowned           ... because the planned answer would drown in noise
     ├── ConfigError           a configuration breaks a rule               (also a ValueError)
-    ├── SqlRefused            a statement is no question that can be answered privately (also a ValueError)
+    ├── UnsupportedQuery            a statement is no question that can be answered privately (also a ValueError)
     ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
     ├── BudgetExhausted       the call would cost more than was declared
-    │   ├── NotBounded        ... because nothing bounds what it would cost
-    │   └── OverBudget        ... by the queries of a configuration (also a ConfigError)
+    │   ├── UnboundedLoss        ... because nothing bounds what it would cost
+    │   └── BudgetExceeded        ... by the queries of a configuration (also a ConfigError)
     ├── NotSupported          the algorithm cannot do this, whatever the data
     ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
-    ├── MergeRefused          the two states must not be merged
+    ├── MergeError          the two states must not be merged
     ├── ClockJumped           the system's clock cannot be believed, so nothing is drawn
     ├── StoreError            the state could not be read or written; the old state is intact
     │   ├── StoreLocked       another process has the store open
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
-    │       ├── NewestDamaged ... and the state before the newest is whole
-    │       └── StoreTorn     ... as a crash leaves them
+    │       ├── LatestSnapshotDamaged ... and the state before the newest is whole
+    │       └── TornWrite     ... as a crash leaves them
     ├── SinkError             answers could not be written to a database; they are in the store
-    ├── FeedError             the input cannot be read as declared
+    ├── SourceError             the input cannot be read as declared
     │   ├── BadRowError       ... because of one row, and bad rows stop the run
     │   ├── ConnectionLost    ... because the connection to Redis or a broker broke
-    │   └── RedisRefused      ... because Redis answered with an error
+    │   └── RedisCommandError      ... because Redis answered with an error
     ├── EvaluationFailed      an expression could not be evaluated for a batch
     ├── ClusterError          the cluster cannot be reached, or cannot go on
-    ├── MachineError          one of two machines cannot be reached, or does not fit the other
-    ├── RequestRefused        a server refused a request; ``code`` says why
-    │   └── BatchUncertain    a batch may or may not have been counted, and was not sent again
-    ├── ProducerRefused       a batch comes from a producer that is not open, or not in order
+    ├── TwoPartyError          one of two machines cannot be reached, or does not fit the other
+    ├── RequestRejected        a server refused a request; ``code`` says why
+    │   └── BatchStatusUnknown    a batch may or may not have been counted, and was not sent again
+    ├── ProducerFenced       a batch comes from a producer that is not open, or not in order
     ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
-    ├── FederationStopped     too few holders are left, or one refused and all are needed
+    ├── FederationAborted     too few holders are left, or one refused and all are needed
     ├── PeerUnreachable       a data holder did not answer; asking again costs nothing
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
 an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of
-its frames. Where that may be rows, keys or states, `translated` raises afterwards, so that nothing is kept.
+its frames. Where that may be rows, keys or states, `translate_errors` raises afterwards, so that nothing is kept.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class InvalidParameter(PanstreamError, ValueError):
     """A public parameter breaks its rule."""
 
 
-class Drowned(InvalidParameter):
+class SignalBelowNoise(InvalidParameter):
     """At the planned size the answer would drown in noise."""
 
 
@@ -81,7 +81,7 @@ class ConfigError(PanstreamError, ValueError):
     """The configuration breaks a rule; the message names the place and the rule."""
 
 
-class SqlRefused(PanstreamError, ValueError):
+class UnsupportedQuery(PanstreamError, ValueError):
     """A statement is not one of the questions that panstream can answer privately."""
 
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None, hint: str = "") -> None:
@@ -94,7 +94,7 @@ class BudgetExhausted(PanstreamError):
     """The call would cost more than was declared; nothing happened."""
 
 
-class NotBounded(BudgetExhausted):
+class UnboundedLoss(BudgetExhausted):
     """Nothing bounds what the call would cost the ``unit`` that a limit was declared for; nothing happened."""
 
     def __init__(self, message: str, *, unit: str) -> None:
@@ -102,7 +102,7 @@ class NotBounded(BudgetExhausted):
         self.unit = unit
 
 
-class OverBudget(ConfigError, BudgetExhausted):
+class BudgetExceeded(ConfigError, BudgetExhausted):
     """The queries of a configuration cost more than the budget that it declares."""
 
 
@@ -114,11 +114,11 @@ class InvalidBytes(PanstreamError, ValueError):
     """Serialised bytes are foreign, damaged, or of a version this release does not know."""
 
 
-class MergeRefused(PanstreamError):
+class MergeError(PanstreamError):
     """The two states must not be merged."""
 
 
-class RequestRefused(PanstreamError):
+class RequestRejected(PanstreamError):
     """A server refused a request; sending it again would not help."""
 
     def __init__(self, message: str, *, code: str, status: int) -> None:
@@ -126,11 +126,11 @@ class RequestRefused(PanstreamError):
         self.code, self.status = code, status
 
 
-class BatchUncertain(RequestRefused):
+class BatchStatusUnknown(RequestRejected):
     """A batch may or may not have been counted: it was sent without an answer, and now the server cannot tell."""
 
 
-class ProducerRefused(PanstreamError):
+class ProducerFenced(PanstreamError):
     """A batch or a request comes from a producer that is not open, or out of order; ``code`` says which."""
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -158,11 +158,11 @@ class StoreDamaged(StoreError):
     """The files are corrupted, foreign, rolled back, or of a version this release does not know."""
 
 
-class NewestDamaged(StoreDamaged):
+class LatestSnapshotDamaged(StoreDamaged):
     """The newest state is damaged, and the one before it is whole and still there."""
 
 
-class StoreTorn(StoreDamaged):
+class TornWrite(StoreDamaged):
     """A key or a state was not written to its end, as a crash leaves it; or it is foreign."""
 
 
@@ -170,11 +170,11 @@ class SinkError(PanstreamError):
     """Answers could not be written to a database; the store has them, and they will be copied when it can be."""
 
 
-class FeedError(PanstreamError):
+class SourceError(PanstreamError):
     """The input cannot be read as it was declared."""
 
 
-class BadRowError(FeedError):
+class BadRowError(SourceError):
     """A malformed row was met and ``on_bad_row`` is "stop". ``row`` counts from 1, without the header."""
 
     def __init__(self, message: str, *, row: int) -> None:
@@ -182,11 +182,11 @@ class BadRowError(FeedError):
         self.row = row
 
 
-class ConnectionLost(FeedError):
+class ConnectionLost(SourceError):
     """The connection to Redis, or to an MQTT or Kafka broker, broke, or could not be made."""
 
 
-class RedisRefused(FeedError):
+class RedisCommandError(SourceError):
     """Redis answered a command with an error."""
 
 
@@ -198,7 +198,7 @@ class ClusterError(PanstreamError):
     """The cluster cannot be reached, or cannot go on."""
 
 
-class MachineError(PanstreamError):
+class TwoPartyError(PanstreamError):
     """One of the two machines that hold shares cannot be reached, refused a step, or does not fit the other."""
 
 
@@ -206,7 +206,7 @@ class PeerUnreachable(PanstreamError):
     """The other end of a channel did not answer in time, or not at all; a data holder may be asked again for free."""
 
 
-class FederationStopped(PanstreamError):
+class FederationAborted(PanstreamError):
     """A run over several holders cannot go on; the message says who dropped out and why."""
 
 
@@ -221,7 +221,7 @@ class MissingExtra(PanstreamError, ImportError):
         return type(self), (self.feature, self.extra)  # so that a process of a pool can send it
 
 
-def needed(module: str, feature: str, extra: str) -> Any:
+def import_optional(module: str, feature: str, extra: str) -> Any:
     """Return an optional dependency; raise MissingExtra if it is not installed."""
     try:
         return import_module(module)
@@ -243,7 +243,7 @@ def _packages(extra: str) -> str:
     return " ".join(f"'{package}'" for package in packages) or f"'panstream[{extra}]'"
 
 
-def translated(
+def translate_errors(
     work: Callable[[], _T], caught: type[_E] | tuple[type[_E], ...], translate: Callable[[_E], PanstreamError]
 ) -> _T:
     """Return ``work()``; if that raises an error of ``caught``, raise what is ``translate`` of it, and keep nothing of

@@ -20,8 +20,8 @@ from tests.statistical import assert_mean
 def test_unknown_population_gets_a_bitmap() -> None:
     question = DistinctCount(1.0)
     assert question.algorithm == Bitmap(epsilon=1.0)
-    assert "No universe was given" in question.why()
-    assert "No expected= was given" in question.why()
+    assert "No universe was given" in question.explain()
+    assert "No expected= was given" in question.explain()
     assert question.claim() == question.algorithm.claim()
 
 
@@ -33,8 +33,8 @@ def test_known_population_is_decided_by_density(epsilon: float, even: float) -> 
     assert isinstance(few.algorithm, Bitmap)
     assert isinstance(many.algorithm, OptBern)
     for question in (few, many):
-        assert "Rejected" in question.why()
-        assert "Bits win above about" in question.why()
+        assert "Rejected" in question.explain()
+        assert "Bits win above about" in question.explain()
 
 
 def test_the_choice_has_the_smaller_error() -> None:
@@ -55,7 +55,7 @@ def test_a_single_answer_of_about_known_size_releases_the_start() -> None:
     question = DistinctCount(1.0, universe=20_000, expected=1_000)
     assert isinstance(question.algorithm, ContinualDensity)
     assert question.choice.error * 1.96 < 127
-    assert "the start released once" in question.why()
+    assert "the start released once" in question.explain()
     assert isinstance(DistinctCount(1.0, universe=20_000, expected=1_000, announced=1).algorithm, Bitmap)
     tiny = DistinctCount(1.0, universe=10**7, expected=1_000)
     assert tiny.choice.error <= OptBern(count=True, universe=10**7, epsilon=1.0).standard_error(1_000) / 5
@@ -64,7 +64,7 @@ def test_a_single_answer_of_about_known_size_releases_the_start() -> None:
 def test_everyone_is_expected_if_only_the_universe_is_known() -> None:
     question = DistinctCount(1.0, universe=5000)
     assert question.algorithm == OptBern(count=True, universe=5000, epsilon=1.0)
-    assert "all users of the universe were expected" in question.why()
+    assert "all users of the universe were expected" in question.explain()
 
 
 def test_memory_limits_both() -> None:
@@ -74,7 +74,7 @@ def test_memory_limits_both() -> None:
     assert chosen.sample == 50_000
     assert isinstance(other, Bitmap)
     assert other.table.cells <= 50_000
-    assert "50,000 sampled users out of 100,000,000" in question.why()
+    assert "50,000 sampled users out of 100,000,000" in question.explain()
     small = DistinctCount(1.0, expected=10**6, memory=256)
     assert small.algorithm.table.cells <= 2048
     assert DistinctCount(1.0, memory=2500).algorithm.table.cells <= 20_000
@@ -92,7 +92,7 @@ def test_the_memory_it_states_is_what_it_takes(options: dict[str, Any], announce
     for _ in range(announced):
         monitor.refresh(rows_since_copy=False)
     arrays = monitor.state.bits.nbytes + monitor.state.frozen.nbytes
-    assert f"({arrays:,} bytes), standard error" in question.why()
+    assert f"({arrays:,} bytes), standard error" in question.explain()
     header = 1000  # names and parameters
     assert arrays <= len(monitor.to_bytes()) <= arrays + header
     assert arrays <= question.memory if question.memory is not None else True
@@ -138,7 +138,7 @@ def test_counts_have_the_error_they_say() -> None:
             values.append(monitor.release().unbiased)
         assert_mean(np.array(values), 600.0, "users")
         assert 0.7 < np.std(values) / algorithm.standard_error(600) < 1.4
-        assert algorithm.error(beta=0.05) == 2000 * replace(algorithm, count=False).error(beta=0.05)
+        assert algorithm.error_bound(beta=0.05) == 2000 * replace(algorithm, count=False).error_bound(beta=0.05)
 
 
 def test_a_count_is_a_density_in_users() -> None:

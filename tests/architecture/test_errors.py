@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from panstream import errors
-from panstream.errors import InvalidParameter, PanstreamError, translated
+from panstream.errors import InvalidParameter, PanstreamError, translate_errors
 
 SOURCE = Path(__file__).parents[2] / "src" / "panstream"
 # What the server and the reader of pages turn into answers and errors.
@@ -36,9 +36,9 @@ def test_what_was_caught_is_not_kept() -> None:
         return InvalidParameter("cannot be read")
 
     with pytest.raises(InvalidParameter, match="cannot be read") as caught:
-        translated(work, OSError, told)
+        translate_errors(work, OSError, told)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
-    assert translated(lambda: 7, OSError, told) == 7
+    assert translate_errors(lambda: 7, OSError, told) == 7
     with pytest.raises(KeyError):
-        translated(lambda: {}["absent"], OSError, told)
+        translate_errors(lambda: {}["absent"], OSError, told)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
 from tests.browser.conftest import Open, photograph, resize
 from tests.browser.serving import Serving, serving
 from tests.browser.test_dashboard import live
@@ -23,7 +23,7 @@ from tests.browser.test_overview import CLIPPED, number
 
 pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[2] / "examples" / "site_demo.py"
-SITE = Site(site="example.org", visitors=20_000)
+SITE = WebsiteSpec(site="example.org", visitors=20_000)
 
 
 def token(folder: Path, name: str, *options: str) -> str:
@@ -45,7 +45,7 @@ def token(folder: Path, name: str, *options: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two days of simulated visitors, and a token file."""
     made = tmp_path_factory.mktemp("site")
-    (made / "panstream.toml").write_text(to_toml(propose(SITE)))
+    (made / "panstream.toml").write_text(to_toml(propose_queries(SITE)))
     days = [sys.executable, str(DEMO), "panstream.toml", "--days", "2", "--visitors", "5000"]
     subprocess.run(days, cwd=made, check=True, capture_output=True)
     return made

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from tests.browser.conftest import Open, photograph
 from tests.distributed.two_party.test_serve import served
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_promise_of_two_machines_is_shown(visit: Open, tmp_path: Path) -> None:
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with served(tmp_path, link) as live:
         server: Any = SimpleNamespace(address=f"http://{live.host}:{live.port}")
         page = visit(server, "/#/question/share")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.distinct import Bitmap
-from panstream.audit import Case, Measured, forget_case, register_case
+from panstream.audit import Case, ExactLoss, register_case, unregister_case
 from panstream.cli.commands.audit import audit
 
 APP = typer.Typer()
@@ -45,11 +45,11 @@ def test_table_json_and_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "loss", "code"), [("production", 2.0, 1), ("control", 0.5, 1), ("control", 2.0, 0)])
 def test_exit_codes(kind: Any, loss: float, code: int) -> None:
-    register_case(Case(name="made up", kind=kind, claimed=1.0, exact=lambda: Measured(loss=loss)))
+    register_case(Case(name="made up", kind=kind, claimed=1.0, exact=lambda: ExactLoss(loss=loss)))
     try:
         assert run("made up").exit_code == code
     finally:
-        forget_case("made up")
+        unregister_case("made up")
 
 
 def test_wrong_names_and_options() -> None:

@@ -16,7 +16,7 @@ from panstream.models.federated import Federation, Holder
 from panstream.models.federated.config import METHODS, HolderConfig, RunConfig
 from panstream.models.federated.secure_sums import read_signing_key
 from panstream.models.networks import Domain, Records
-from panstream.models.networks.serialization import load, read_about
+from panstream.models.networks.serialization import load, read_metadata
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
 
@@ -35,7 +35,7 @@ def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
     bits = float(re.search(r"cross entropy on the test table: ([\d.]+) bits", first.stdout)[1])  # type: ignore[index]
     assert 14.0 < bits < 19.0
     assert len(load(out).domain) == 12
-    assert read_about(out.read_text())["claim"]["epsilon"] == 1.0
+    assert read_metadata(out.read_text())["claim"]["epsilon"] == 1.0
     with sqlite3.connect(ledgers / "north.sqlite") as ledger:
         assert ledger.execute("SELECT COUNT(*) FROM answers").fetchone() == (3,)
     ledger.close()

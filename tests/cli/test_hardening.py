@@ -18,9 +18,9 @@ from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 
 TELL = """
 import ctypes, os, resource
-from panstream.cli.hardening import harden
+from panstream.cli.hardening import reexec_hardened
 {before}
-harden()
+reexec_hardened()
 dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
 from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 # glibc ends the text at each of the tunables that it has read.
@@ -33,7 +33,7 @@ from panstream.cli.main import main
 os.execve = lambda *given: (print(*sorted({"typer", "numpy"} & sys.modules.keys()), "starts again"), os._exit(0))
 main()
 """
-PERMITTED = "from panstream.testing.memory import permit_scan; permit_scan()"
+PERMITTED = "from panstream.testing.memory import allow_scan; allow_scan()"
 
 
 def tell(directory: Path, before: str = "", name: str = "panstream.py") -> list[str]:

@@ -14,9 +14,9 @@ import typer
 from panstream.cli.common import StopSignal
 from panstream.cli.main import main
 from panstream.client.client import Client
-from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.sources.byte_streams import PipeBytes
-from panstream.server.server import _Server
+from panstream.server.server import _TlsServer
 
 CONFIG = """
 [stream]
@@ -32,10 +32,10 @@ epsilon = 1.0
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 COMMANDS: dict[str, tuple[list[str], type | str, str]] = {  # with where the signal finds them
     "query": (["SELECT COUNT(*) FROM '-'", "--epsilon=1"], PipeBytes, "head"),
-    "run": (["panstream.toml", "visits.csv"], drain.__module__, "_take"),
+    "run": (["panstream.toml", "visits.csv"], ingest_all.__module__, "_apply_batch"),
     "send": (["http://127.0.0.1:9", "visits", "visits.csv"], Client, "send_body"),
-    "serve": (["panstream.toml", "--port=0"], _Server, "_start"),
-    "web": (["--site=example.org", "--visitors-per-day=1000", "--listen=127.0.0.1:0"], _Server, "_start"),
+    "serve": (["panstream.toml", "--port=0"], _TlsServer, "_start"),
+    "web": (["--site=example.org", "--visitors-per-day=1000", "--listen=127.0.0.1:0"], _TlsServer, "_start"),
 }
 
 
@@ -72,7 +72,7 @@ def test_exit_code_is_128_and_the_signal(
     target = sys.modules[place] if isinstance(place, str) else place
     real = getattr(target, name)
     monkeypatch.setattr(target, name, signalling(real, number))
-    monkeypatch.setattr(sys.modules[main.__module__], "load", lambda *modules: None)
+    monkeypatch.setattr(sys.modules[main.__module__], "import_without_gc", lambda *modules: None)
     monkeypatch.setattr(sys, "argv", ["command", command, *options])
     before = [signal.getsignal(each) for each in SIGNALS]
     with pytest.raises(SystemExit) as ended:
@@ -103,9 +103,9 @@ def test_a_signal_before_the_command_begins(
         raise AssertionError("the signal was not noticed")
 
     module = sys.modules[main.__module__]
-    monkeypatch.setattr(module, "load", signalled if moment == "load" else lambda *modules: None)
-    monkeypatch.setattr("panstream.cli.commands.serve.harden", signalled)
-    monkeypatch.setattr(module, "harden", lambda: None)
+    monkeypatch.setattr(module, "import_without_gc", signalled if moment == "load" else lambda *modules: None)
+    monkeypatch.setattr("panstream.cli.commands.serve.reexec_hardened", signalled)
+    monkeypatch.setattr(module, "reexec_hardened", lambda: None)
     monkeypatch.setattr(sys, "argv", ["command", "worker", "tcp://127.0.0.1:9"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -116,7 +116,7 @@ def test_a_forked_child_is_ended_by_the_signal_of_its_parent() -> None:
     code = """
 import os, select, signal
 from panstream.primitives.interrupts import INTERRUPTS
-with INTERRUPTS.caught():
+with INTERRUPTS.handling():
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

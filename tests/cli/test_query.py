@@ -157,7 +157,7 @@ def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPa
         (folder / "bad.csv").write_text(f"n\n{text}")
         assert note in RUNNER.invoke(app, command).stderr
         with monkeypatch.context() as patch:
-            patch.setattr("panstream.cli.commands.run._watches", lambda: True)
+            patch.setattr("panstream.cli.commands.run._is_interactive", lambda: True)
             shown = RUNNER.invoke(app, command).stderr
         assert note not in shown
         assert ("1 row skipped as bad: 40" in shown) == told

@@ -128,7 +128,7 @@ MOMENTS = [
     "panstream.engine.runtime.selector.Selector.__init__",
     "panstream.engine.runtime.engine.Engine.__init__",
     "panstream.engine.runtime.engine.Engine.positions",
-    "panstream.engine.runtime.ingest.drain",
+    "panstream.engine.runtime.ingest.ingest_all",
 ]
 
 
@@ -200,7 +200,7 @@ def test_table_files_and_plot(here: Path) -> None:
 def test_bad_rows_are_told_by_number_to_the_sender_only(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open("visits.csv", "a") as file:
         file.write("2026-03-01 05:00:00,secret-one,/news,long\nyesterday,secret-two,/,1\n")
-    monkeypatch.setattr("panstream.cli.commands.run._watches", lambda: True)
+    monkeypatch.setattr("panstream.cli.commands.run._is_interactive", lambda: True)
     result = run("run", "panstream.toml", "visits.csv", "--json")
     assert "2 rows skipped as bad: 6001, 6002" in result.stderr
     assert "skipped" not in result.stdout  # the number itself may turn up in an estimate's digits
@@ -236,10 +236,10 @@ def test_stopping_at_a_bad_row_has_no_claim(here: Path) -> None:
     for line in run("run", "panstream.toml", "visits.csv", "--json").stdout.splitlines():
         assert json.loads(line)["epsilon"] == "inf"
     from panstream.engine.config.config import load_config
-    from panstream.server.server import Settings, make_server
+    from panstream.server.server import ServerSettings, make_server
 
     with pytest.raises(InvalidParameter, match='on_bad_row must be "skip" to be served'):
-        make_server(load_config("panstream.toml"), Settings(port=0))
+        make_server(load_config("panstream.toml"), ServerSettings(port=0))
     write_config(here, stream='on_bad_row = "stop"\nbudget = { event = 9.0 }')
     assert "budget" in run("check", "panstream.toml", code=3).stderr
 

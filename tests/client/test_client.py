@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 
 import panstream
 from panstream.cli.app import app
-from panstream.client._transport import Patience
-from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
+from panstream.client._transport import RetryPolicy
+from panstream.errors import BatchStatusUnknown, InvalidBatch, InvalidParameter, RequestRejected, ServerUnreachable
 from panstream.primitives.certificates import Authority
 from tests.server.ingest.test_batch_order import TIMED, timed
 from tests.server.server_live import Live, csv, lines, served, write_config
 
-QUICK = Patience(tries=4, sleep=lambda seconds: None)
+QUICK = RetryPolicy(max_attempts=4, sleep=lambda seconds: None)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_reading(live: Live) -> None:
         assert reader.announce_intrusion(just_now=True)["announced"][-1]["copied"] == "just now"
         known = "2001-01-01T00:00:00Z"
         assert reader.announce_intrusion(copied_at=known)["announced"][-1]["copied"] == known
-        with pytest.raises(RequestRefused) as refused:
+        with pytest.raises(RequestRejected) as refused:
             reader.release("by_region")
         assert (refused.value.code, refused.value.status) == ("conflict", 409)
 
@@ -113,12 +113,12 @@ def test_what_is_refused_is_told_and_dropped(live: Live) -> None:
         with pytest.raises(InvalidBatch):
             sender.send("text")
         sender.send_body(b"nonsense", "text/csv")
-        with pytest.raises(RequestRefused) as refused:
+        with pytest.raises(RequestRejected) as refused:
             sender.flush()
         assert refused.value.code == "bad_body"
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
-    for wrong in ({"lanes": 0}, {"batch_rows": 0}, {"compression": "lz4"}):
+    for wrong in ({"connections": 0}, {"batch_rows": 0}, {"compression": "lz4"}):
         with pytest.raises(InvalidParameter):
             client(live, **wrong)
     with pytest.raises(InvalidParameter):
@@ -249,7 +249,7 @@ def test_a_new_batch_that_the_server_takes_for_an_old_one_is_raised(flaky: tuple
     handler.new = False
     with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
         sender.send(COLUMNS)
-        with pytest.raises(BatchUncertain, match="not counted"):
+        with pytest.raises(BatchStatusUnknown, match="not counted"):
             sender.flush()
         assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
 
@@ -269,7 +269,7 @@ def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]
     handler.script = [None, 409]
     with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
         sender.send(COLUMNS)
-        with pytest.raises(BatchUncertain, match="may or may not have been counted"):
+        with pytest.raises(BatchStatusUnknown, match="may or may not have been counted"):
             sender.flush()
         assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
         sender.send(COLUMNS)
@@ -342,13 +342,13 @@ def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> Non
     with client(live, lanes=1) as sender:
         sender.send_body(b"nonsense", "application/x-nonsense")
         wait(list(sender._under_way))
-        sender._start(sender._free_lane(), lines(5), {"Content-Type": "application/x-ndjson"})
-        with pytest.raises(RequestRefused):
+        sender._start(sender._wait_for_connection(), lines(5), {"Content-Type": "application/x-ndjson"})
+        with pytest.raises(RequestRejected):
             sender.flush()
         assert sender.flush().rows == 5
         sender.send_body(b"nonsense", "application/x-nonsense")
         wait(list(sender._under_way))
-        with pytest.raises(RequestRefused):
+        with pytest.raises(RequestRejected):
             sender.send([{"user": "u1", "region": "north", "amount": 1}])
 
 
@@ -390,9 +390,9 @@ def test_the_command_fails_if_no_row_can_be_used_and_tells_every_refusal(live: L
     assert "1 batch refused: " in refused.stderr
     with client(live, lanes=2) as sender:
         for _ in range(2):
-            sender._start(sender._free_lane(), b"nonsense", {"Content-Type": "application/x-nonsense"})
+            sender._start(sender._wait_for_connection(), b"nonsense", {"Content-Type": "application/x-nonsense"})
         for _ in range(2):
-            with pytest.raises(RequestRefused):
+            with pytest.raises(RequestRejected):
                 sender.flush()
         assert sender.flush().batches == 0
 
@@ -432,7 +432,7 @@ def test_a_refused_batch_holds_up_none_behind_it(live: Live) -> None:
                 try:
                     call()
                     break
-                except RequestRefused:
+                except RequestRejected:
                     refused += 1
         assert (refused, sender.sent.batches, sender.sent.rows) == (2, 10, 30)
     assert live.get("/v1/producers/mixed").json["last"] == 12

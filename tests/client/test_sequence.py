@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from panstream.client._sequence import Batch, BatchSequence
-from panstream.errors import BatchUncertain, RequestRefused, ServerUnreachable
+from panstream.errors import BatchStatusUnknown, RequestRejected, ServerUnreachable
 
 IN_FLIGHT = 4
 
@@ -38,12 +38,12 @@ class Server:
                 self.openings += 1  # somebody else took over, or it was retired
             self.changed.wait_for(lambda: self._is_its_turn(producer, number), timeout=0.02)
             if producer != f"p@{self.openings}":
-                raise RequestRefused("", code="unknown_producer", status=409)
+                raise RequestRejected("", code="unknown_producer", status=409)
             assert number <= self.last + IN_FLIGHT, "more batches in flight than the server has place for"
             if number > self.last + 1:
-                raise RequestRefused("", code="sequence_gap", status=409)
+                raise RequestRejected("", code="sequence_gap", status=409)
             if body.startswith(b"bad"):
-                raise RequestRefused("", code="bad_body", status=400)
+                raise RequestRejected("", code="bad_body", status=400)
             if number <= self.last:
                 return {"new": False}
             self.last = number
@@ -62,13 +62,13 @@ class FaultyWire:
         self.server = server
         self.unanswered = False
 
-    def another(self, **options: Any) -> "FaultyWire":
+    def clone(self, **options: Any) -> "FaultyWire":
         return FaultyWire(self.server)
 
     def close(self) -> None:
         pass
 
-    def ask(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
+    def request(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
         self.unanswered = False
         fault = 1.0 if self.server.healthy else self.server.chance.random()
         if fault < 0.1:
@@ -78,7 +78,7 @@ class FaultyWire:
             return self.server.open()
         try:
             answer = self.server.take(body, headers["Panstream-Producer"], int(headers["Panstream-Sequence"]))
-        except RequestRefused:
+        except RequestRejected:
             self.unanswered = fault < 0.2  # an earlier try of this request got no answer
             raise
         if fault < 0.2:
@@ -100,9 +100,9 @@ def test_every_batch_counts_once_and_in_order(seed: int, forgets: bool) -> None:
         try:
             sequence.deliver(batch, FaultyWire(server))  # type: ignore[arg-type]
             fates[body] = "counted"
-        except BatchUncertain:
+        except BatchStatusUnknown:
             fates[body] = "uncertain"
-        except RequestRefused as refused:
+        except RequestRejected as refused:
             fates[body] = refused.code
         except ServerUnreachable:
             assert batch.stuck

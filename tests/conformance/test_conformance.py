@@ -16,8 +16,8 @@ from panstream.algorithms.secret_shared import capped_counts as capped
 from panstream.algorithms.secret_shared import continual as ticks
 from panstream.algorithms.secret_shared import presence as bits
 from panstream.core.catalogue import ALGORITHMS
-from panstream.core.registry import find
-from panstream.primitives.noise import Source
+from panstream.core.registry import find_algorithm
+from panstream.primitives.noise import NoiseSource
 from panstream.testing import conformance as checks
 from panstream.testing.conformance import CHECKS, Specimen
 from tests.conformance.specimens import specimens
@@ -39,7 +39,7 @@ def test_every_algorithm_of_the_catalogue_has_a_specimen() -> None:
 @pytest.mark.parametrize("name", [*ALGORITHMS, "SharedDistinct", "SharedEdges", "SharedCropped", "SharedTicks"])
 def test_every_algorithm_names_a_proof_that_exists(name: str) -> None:
     shared = {"SharedDistinct": bits, "SharedEdges": bits, "SharedCropped": capped, "SharedTicks": ticks}
-    algorithm = getattr(shared[name], name) if name in shared else find(name)
+    algorithm = getattr(shared[name], name) if name in shared else find_algorithm(name)
     assert (PROOFS / algorithm.proof).is_file()
 
 
@@ -58,7 +58,7 @@ class Broken(OptBern):
 
 
 class StartsClear(Broken):
-    def begin(self, source: Source) -> BitState:
+    def initial_state(self, source: NoiseSource) -> BitState:
         width = (self.cells + 7) // 8
         return BitState(bits=np.zeros(width, np.uint8), frozen=np.empty((0, width), np.uint8), released=0)
 
@@ -68,14 +68,14 @@ class Undeclared(Broken):
 
 
 class Forgetful(Broken):
-    def release(self, state: BitState, source: Source) -> Any:
+    def release(self, state: BitState, source: NoiseSource) -> Any:
         state.released = 0
         return Presence.release(self, state, source)
 
 
 class Optimist(Broken):
-    def error(self, *, beta: float) -> float:
-        return Presence.error(self, beta=beta) / 4
+    def error_bound(self, *, beta: float) -> float:
+        return Presence.error_bound(self, beta=beta) / 4
 
 
 class HalfApplied(Broken):

@@ -18,7 +18,7 @@ from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError
 
@@ -112,7 +112,7 @@ def answered(rows: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     asked = [{**query, "sql": each["sql"]} for query, each in zip(queries, ACCEPTED, strict=True)]
     config = read_config(stream(*asked), base=HERE)
     with Engine(config, zero_noise=True) as engine:
-        feed(engine, [str(file)])
+        ingest(engine, [str(file)])
         engine.finish()
         shown = list(answers(engine))
         found = []

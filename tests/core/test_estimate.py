@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from panstream import Claim, Estimate
-from panstream.core.estimate import Estimates, falling_root, normal_laplace_quantile
+from panstream.core.estimate import Estimates, bisect_decreasing, normal_laplace_quantile
 from panstream.errors import InvalidParameter
 
 CLAIM = Claim(epsilon=1.0, unit="user")
@@ -45,10 +45,10 @@ def test_quantile_limits() -> None:
 @settings(max_examples=50)
 @given(st.floats(-5, 5), st.floats(0.1, 9.0))
 def test_falling_root(root: float, slope: float) -> None:
-    found = falling_root(lambda x: slope * (root - x) ** 3, -6.0, 6.0)
+    found = bisect_decreasing(lambda x: slope * (root - x) ** 3, -6.0, 6.0)
     assert abs(slope * (root - found) ** 3) <= 1e-9 or found == pytest.approx(root, abs=1e-6)
-    assert falling_root(lambda x: -1.0, 0.0, 1.0) == 0.0
-    assert falling_root(lambda x: 1.0, 0.0, 1.0) == 1.0
+    assert bisect_decreasing(lambda x: -1.0, 0.0, 1.0) == 0.0
+    assert bisect_decreasing(lambda x: 1.0, 0.0, 1.0) == 1.0
 
 
 def test_value_is_moved_into_its_support_and_the_unbiased_one_is_kept() -> None:

@@ -15,7 +15,7 @@ from panstream.algorithms.distinct import Bitmap
 from panstream.core import replay_guard as copies
 from panstream.engine.config.config import read_config
 from panstream.engine.runtime.engine import Engine
-from panstream.errors import BudgetExhausted, InvalidBatch, MergeRefused, NotSupported
+from panstream.errors import BudgetExhausted, InvalidBatch, MergeError, NotSupported
 from panstream.primitives.noise import SeededSource
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ def test_merged_states_live_on_in_one() -> None:
     with pytest.raises(BudgetExhausted, match="or merged since"):
         Monitor[Any].from_bytes(data[0]).merge(Bitmap(epsilon=2.0, buckets=64, levels=4).start())
     other = Bitmap(epsilon=2.0, buckets=32, levels=4).start()
-    with pytest.raises(MergeRefused):
+    with pytest.raises(MergeError):
         other.merge(Bitmap(epsilon=2.0, buckets=64, levels=4).start())
     other.release()  # nothing was merged
 
@@ -144,10 +144,10 @@ def test_test_sources_promise_nothing_and_share_nothing() -> None:
 def test_what_is_remembered_has_a_public_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "MOST_REMEMBERED", 8)
     for number in range(50):
-        copies.spend(number.to_bytes(16, "big"), 0)
+        copies.record_publication(number.to_bytes(16, "big"), 0)
     assert len(copies._published) == 8
     with pytest.raises(BudgetExhausted):
-        copies.spend((49).to_bytes(16, "big"), 0)
+        copies.record_publication((49).to_bytes(16, "big"), 0)
 
 
 def test_two_threads_with_a_copy_each_get_one_release() -> None:

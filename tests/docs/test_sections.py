@@ -8,9 +8,9 @@ import pytest
 from panstream.engine.config.config import load_config
 from panstream.engine.reporting.explain import explain
 from panstream.engine.reporting.export import answers
-from panstream.engine.reporting.point_queries import ask
+from panstream.engine.reporting.point_queries import point_query
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "sections.md"
 
@@ -28,7 +28,7 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config("panstream.toml")
     assert explain(config).text().count("one state, with all of epsilon") == 2
     with Engine(config) as engine:
-        feed(engine, ["visits.csv"])
+        ingest(engine, ["visits.csv"])
         engine.finish()
         shown = {answer["name"]: answer["value"] for answer in answers(engine)}
         released = {release.query for release in engine.log.history()}
@@ -49,9 +49,9 @@ def test_pages_that_nobody_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     text = explain(config).text()
     assert "with at least 118 events" in text and "23.4 the count" in text and "off by up to 4.45" in text
     with Engine(config) as engine:
-        feed(engine, ["visits.csv"])
+        ingest(engine, ["visits.csv"])
         engine.finish()
         first, second, third = (answer["group"]["path"] for answer in answers(engine))
     assert (first, second) == ("/", "/news/rain") and third in ("/news/sun", "/shop/hats")
-    known, unknown = ask("state", "path IN ('/help', '/never/heard/of')")
+    known, unknown = point_query("state", "path IN ('/help', '/never/heard/of')")
     assert known["value"] == pytest.approx(1000, abs=200) and unknown["value"] < 200

@@ -19,13 +19,13 @@ from pyarrow import parquet
 
 import panstream
 from panstream.engine import adhoc as module
-from panstream.engine.adhoc import Asked, query
+from panstream.engine.adhoc import PreparedQuery, query
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
-from panstream.engine.sources.schema_guess import guess
-from panstream.errors import BudgetExhausted, FeedError, InvalidBatch, InvalidParameter, NotBounded, StoreDamaged
+from panstream.engine.runtime.ingest import ingest
+from panstream.engine.sources.schema_guess import infer_schema
+from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, SourceError, StoreDamaged, UnboundedLoss
 from tests.engine.runtime.streams import COUNT, DISTINCT, config
 
 HEAD = "host,when,bytes,ok,price\n"
@@ -68,7 +68,7 @@ def test_format_dialect_and_types_are_guessed(name: str, tmp_path: Path, exact: 
     write, kinds = FILES[name]
     write(tmp_path / name)
     kinds = kinds or {name: kind for name, kind in KINDS.items() if name != "when"}
-    assert guess([str(tmp_path / name)]).columns == kinds
+    assert infer_schema([str(tmp_path / name)]).columns == kinds
     flag = list(kinds)[-2]
     answer = query(tmp_path / name, f"SELECT COUNT(*) FROM x WHERE {flag}", epsilon=1.0)
     assert float(answer) == 45
@@ -119,7 +119,7 @@ def test_an_input_without_rows_is_answered_like_any_other(tmp_path: Path) -> Non
 def test_a_later_value_that_does_not_fit_is_a_bad_row(tmp_path: Path, exact: None) -> None:
     first = "id,n\n" + "7,12345678\n" * 100_000  # a little over what is looked at
     (tmp_path / "long.csv").write_text(first + "x,1\n8,many\n9,2\n")
-    asked = Asked([str(tmp_path / "long.csv")], "SELECT COUNT(*) FROM x WHERE n < 10 AND id > 0", epsilon=1.0)
+    asked = PreparedQuery([str(tmp_path / "long.csv")], "SELECT COUNT(*) FROM x WHERE n < 10 AND id > 0", epsilon=1.0)
     assert asked.guess.columns == {"id": "int", "n": "int"}
     assert float(asked.answer(ledger=False)) == 1
 
@@ -148,7 +148,7 @@ def test_every_answer_is_charged_beside_the_file_and_refused_beyond_the_budget(t
     before = (tmp_path / "visits.csv.ledger").read_bytes()
     with pytest.raises(BudgetExhausted, match="3 of 2"):
         ask()
-    with pytest.raises(NotBounded, match="protects one event"):
+    with pytest.raises(UnboundedLoss, match="protects one event"):
         query(file, "SELECT COUNT(*) FROM x", epsilon=0.1)
     assert (tmp_path / "visits.csv.ledger").read_bytes() == before
     assert ask(budget=3.0).ledger.total("user") == (3.0, 0.0)  # type: ignore[union-attr]
@@ -172,7 +172,7 @@ def test_a_file_under_two_names_is_refused_before_anything_is_charged(tmp_path: 
     text()(tmp_path / "a.csv")
     (tmp_path / "b.csv").hardlink_to(tmp_path / "a.csv")
     for ledger in (True, False):
-        with pytest.raises(FeedError, match=r"a\.csv and b\.csv are one file"):
+        with pytest.raises(SourceError, match=r"a\.csv and b\.csv are one file"):
             query(tmp_path, "SELECT COUNT(*) FROM x", epsilon=1.0, ledger=ledger)
     assert not list(tmp_path.glob("*.ledger"))
     query(tmp_path / "a.csv", "SELECT COUNT(*) FROM x", epsilon=1.0, budget=1.0)
@@ -216,7 +216,7 @@ def test_several_aggregates_cost_what_they_cost_together() -> None:
 def test_epsilon_is_the_total_of_all_groups(epsilon: float, keys: int, aggregates: str) -> None:
     """One user can be in every group, so the sum of what the groups draw from is compared, in exact arithmetic."""
     sql = f"SELECT bytes, {aggregates} FROM x GROUP BY bytes"
-    asked = Asked(
+    asked = PreparedQuery(
         TABLE, sql, epsilon=epsilon, user="host", settings={"groups": {"bytes": list(range(keys))}, "contributions": 4}
     )
     drawn = [Fraction(part.epsilon) for part in asked.config.queries for _ in range(keys)]
@@ -294,9 +294,9 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidBatch, match="got dict"):
         query({"n": [1]}, "SELECT COUNT(*) FROM x", epsilon=1.0)
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(FeedError, match="empty"):
+    with pytest.raises(SourceError, match="empty"):
         query(tmp_path / "empty.csv", "SELECT COUNT(*) FROM x", epsilon=1.0)
-    with pytest.raises(FeedError, match="does not exist"):
+    with pytest.raises(SourceError, match="does not exist"):
         query(tmp_path / "none.csv", "SELECT COUNT(*) FROM x", epsilon=1.0)
 
 
@@ -304,8 +304,8 @@ def test_an_engine_takes_data_frames() -> None:
     settings = config(COUNT, DISTINCT)
     frame = pandas.DataFrame({"user": [1, 2, 2], "other": [0, 0, 0]})
     with Engine(settings, zero_noise=True) as engine:
-        feed(engine, frame)
-        feed(engine, polars.DataFrame({"user": [3, 2]}))
+        ingest(engine, frame)
+        ingest(engine, polars.DataFrame({"user": [3, 2]}))
         engine.finish()
         found = {answer["name"]: answer["value"] for answer in answers(engine)}
     assert found["count"] == 5

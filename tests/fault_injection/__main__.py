@@ -1,12 +1,12 @@
 """``make audit-controls``: inject every leak and record every secret; end with 1 if an audit does not notice."""
 
-from panstream.audit.product.fork_server_client import Zygote
+from panstream.audit.product.fork_server_client import ForkServer
 from tests.fault_injection.leaks import INSTRUMENT, run_positive_controls
 from tests.fault_injection.recorded_drill import drill_recorded_machines
 
 
 def main() -> int:
-    with Zygote.started(INSTRUMENT) as zygote:
+    with ForkServer.started(INSTRUMENT) as zygote:
         fields = run_positive_controls(zygote)
     for name, field in fields.items():
         print(f"injected leak, {name}: {'caught: ' + field if field else 'NOT CAUGHT'}")

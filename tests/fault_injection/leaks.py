@@ -14,8 +14,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from panstream.audit.product.audit import ROADS, audit_system, bundled
-from panstream.audit.product.fork_server_client import Zygote
+from panstream.audit.product.audit import INGEST_PATHS, audit_system, bundled
+from panstream.audit.product.fork_server_client import ForkServer
 
 _Change = TypeVar("_Change", bound=Callable[..., Any])
 
@@ -33,13 +33,13 @@ _SHOWN_BY = {  # the bundled configuration and the number of the ingest path
     "arrival": ("arrivals", 3),
 }
 _TELLING_NEIGHBOURS = ("section: unknown", "event removed", "visitor: no number")
-_CHECKPOINT = "panstream.engine.runtime.checkpoint:Kept"
+_CHECKPOINT = "panstream.engine.runtime.checkpoint:EngineCheckpoint"
 _hits = _rows = _beacons = 0
 _before = -1  # the first step of shards starts their states
 _ending: list[Callable[[int], int]] = []
 
 
-def run_positive_controls(zygote: Zygote, *, only: Sequence[str] = ()) -> dict[str, str]:
+def run_positive_controls(zygote: ForkServer, *, only: Sequence[str] = ()) -> dict[str, str]:
     """Inject each leak, or ``only`` some, and run the audit; return the first field that gave each away, or nothing.
 
     Args:
@@ -53,8 +53,8 @@ def run_positive_controls(zygote: Zygote, *, only: Sequence[str] = ()) -> dict[s
         report = audit_system(
             configurations[configuration],
             zygote,
-            roads=[ROADS[index]],
-            plants=[name],
+            roads=[INGEST_PATHS[index]],
+            injected_leaks=[name],
             choose=lambda neighbour: neighbour.name in _TELLING_NEIGHBOURS,
         )
         telling_fields[name] = report.undeclared[0].field if report.undeclared else ""
@@ -157,14 +157,16 @@ def _in_the_log_of_releases(publish: Any, log: Any, release: Any) -> bool:
     return bool(publish(log, release))
 
 
-@_leak("label of a release", "panstream.engine.runtime.engine", "record")
+@_leak("label of a release", "panstream.engine.runtime.engine", "release_record")
 def _in_a_label(record: Any, *args: Any) -> Any:
     release = record(*args)
     release.record["end"] = f"2026-01-01T00:00:{_hits:02}Z"
     return release
 
 
-_leak("time of a release", "panstream.engine.runtime.engine", "stamp_of")(lambda *args: f"2026-01-01T00:00:{_hits:02}Z")
+_leak("time of a release", "panstream.engine.runtime.engine", "release_timestamp")(
+    lambda *args: f"2026-01-01T00:00:{_hits:02}Z"
+)
 
 
 def _printed(stream: str) -> Callable[[], None]:
@@ -194,7 +196,7 @@ _leak("size of responses", "starlette.responses:Response", "render", shown_by="s
 @_leak(
     "shards take part only where a row was selected",
     "panstream.distributed.sharded._backend:ClusterBackend",
-    "_everywhere",
+    "_call_all_shards",
     shown_by="cluster",
 )
 def _steps_of_shards(everywhere: Any, backend: Any, method: str, *args: Any, **options: Any) -> Any:
@@ -205,7 +207,7 @@ def _steps_of_shards(everywhere: Any, backend: Any, method: str, *args: Any, **o
     return everywhere(backend, method, *args, **options)
 
 
-@_leak("number of beacons", "panstream.server.website.beacon_buffer:Beacons", "take", shown_by="beacon")
+@_leak("number of beacons", "panstream.server.website.beacon_buffer:BeaconBuffer", "take", shown_by="beacon")
 def _beacons_in_headers(take: Any, *args: Any) -> Any:
     """Tell in every answer how many beacons came."""
 
@@ -219,7 +221,7 @@ def _beacons_in_headers(take: Any, *args: Any) -> Any:
     return take(*args)
 
 
-@_leak("commits of followed rows", "panstream.server.ingest.file_follower:Follower", "_take", shown_by="follow")
+@_leak("commits of followed rows", "panstream.server.ingest.file_follower:FileFollower", "_take", shown_by="follow")
 def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
     """Store the state once for every row of a followed file that was selected."""
     previous_hits = _hits
@@ -242,6 +244,6 @@ def _windows_opened_again(follow: Any, engine: Any, *, start: bool = False) -> N
         return
     now = engine._clock()
     for query in engine._queries.values():
-        query.reach(query.schedule.at(now), engine._drawer(query))
-        query.open_at(query.schedule.at(now))
+        query.advance_to(query.schedule.at(now), engine._drawer(query))
+        query.open_window(query.schedule.at(now))
     engine._stream_clock.advance_to(now)

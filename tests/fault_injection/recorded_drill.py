@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.audit.memory._traffic import Peer, body
+from panstream.audit.memory._traffic import DrillClient, body
 from panstream.audit.memory.drill import HASHES, DrillReport, hashes_of
 from panstream.audit.memory.two_party import (
     SETTLE,
@@ -34,7 +34,7 @@ from panstream.audit.memory.two_party import (
     summarize,
     tls_secrets,
 )
-from panstream.testing.memory import Needle, Report, make_needles, scan
+from panstream.testing.memory import Needle, ScanReport, make_needles, scan
 from tests.fault_injection import secret_recorder
 from tests.fault_injection.secret_recorder import HEADER, HELD
 
@@ -136,8 +136,8 @@ def drill_recorded_machines(*, ids: int = 2_000, hardened: bool = True) -> Drill
 
 
 def _scan_held_step(
-    parties: dict[str, Party], peer: Peer, log: _SecretLog, options: dict[str, Any]
-) -> dict[str, Report]:
+    parties: dict[str, Party], peer: DrillClient, log: _SecretLog, options: dict[str, Any]
+) -> dict[str, ScanReport]:
     """Hold a step while machine a has everything in hand, and search all three for what was recorded."""
     log.toggle_hold("a")
     sender = threading.Thread(target=peer.post, args=(body("csv", make_needles(100)), "text/csv"))

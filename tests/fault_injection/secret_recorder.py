@@ -22,7 +22,7 @@ from panstream.algorithms.secret_shared import share_rules as rules
 from panstream.algorithms.secret_shared.ring import COUNTS, Keystream
 from panstream.distributed.two_party import backend, https
 from panstream.distributed.two_party import participant as machine
-from panstream.distributed.two_party.key_agreement import Agreement
+from panstream.distributed.two_party.key_agreement import KeyAgreement
 from panstream.distributed.two_party.messages import pack
 from panstream.primitives import mutual_tls as channel
 from panstream.primitives.memory.scratch import wipe, wipe_bytes
@@ -90,8 +90,8 @@ def _record_keys(recorder: SecretRecorder, tls_log: str) -> None:
     _replace(channel, _load=load_logging)
     start_keystream = Keystream.__init__
     bits = Keystream.bits
-    start_agreement = Agreement.__init__
-    key = Agreement.key
+    start_agreement = KeyAgreement.__init__
+    key = KeyAgreement.key
 
     def recorded_start(self: Keystream, key_words: Any, scratch: Any) -> None:
         recorder.record("key", key_words)
@@ -102,18 +102,18 @@ def _record_keys(recorder: SecretRecorder, tls_log: str) -> None:
         recorder.record("keystream", drawn)
         return drawn
 
-    def recorded_agreement(self: Agreement) -> None:
+    def recorded_agreement(self: KeyAgreement) -> None:
         start_agreement(self)
         recorder.record_bytes("X25519", self._private.private_bytes_raw())
 
-    def recorded_key(self: Agreement, other: str, both: str, about: bytes) -> Any:
+    def recorded_key(self: KeyAgreement, other: str, both: str, about: bytes) -> Any:
         recorder.hold()
         secret = self._private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
         recorder.record_bytes("X25519", secret)
         return key(self, other, both, about)
 
     _replace(Keystream, __init__=recorded_start, bits=recorded_bits)
-    _replace(Agreement, __init__=recorded_agreement, key=recorded_key)
+    _replace(KeyAgreement, __init__=recorded_agreement, key=recorded_key)
 
 
 def _record_messages(recorder: SecretRecorder) -> None:
@@ -127,11 +127,11 @@ def _record_messages(recorder: SecretRecorder) -> None:
 
 
 def _record_shares(recorder: SecretRecorder) -> None:
-    commit = machine.Machine._commit
-    idle = machine.Machine.idle
+    commit = machine.Participant._commit
+    idle = machine.Participant.idle
     draw_noise = rules.draw_noise
 
-    def recorded_commit(self: machine.Machine) -> None:
+    def recorded_commit(self: machine.Participant) -> None:
         steps = [(self._held.step, self._party.shares)]
         steps += [] if self._pending is None else [(self._pending[0].step, self._pending[1])]
         for step, shares in steps:
@@ -141,7 +141,7 @@ def _record_shares(recorder: SecretRecorder) -> None:
                     recorder.record("share", part, step=step)
         commit(self)
 
-    def idle_unless_held(self: machine.Machine) -> None:
+    def idle_unless_held(self: machine.Participant) -> None:
         if not recorder.has_hold_request:
             idle(self)
 
@@ -153,7 +153,7 @@ def _record_shares(recorder: SecretRecorder) -> None:
         wipe(wrapped)
         return noise
 
-    _replace(machine.Machine, _commit=recorded_commit, idle=idle_unless_held)
+    _replace(machine.Participant, _commit=recorded_commit, idle=idle_unless_held)
     for module in (rules, sums):
         _replace(module, draw_noise=recorded_noise)
 

@@ -17,14 +17,14 @@ from pyarrow import parquet
 
 from panstream.algorithms.continual_users import ContinualDensity
 from panstream.algorithms.density import DworkPair
-from panstream.engine.reporting.point_queries import named
+from panstream.engine.reporting.point_queries import parse_name_condition
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.sources._redis_protocol import Connection
-from panstream.engine.sources.files import FileFeed
+from panstream.engine.sources._redis_protocol import RedisConnection
+from panstream.engine.sources.files import FileSource
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sql.lookup_tables import Lookup
+from panstream.engine.sql.lookup_tables import LookupTable
 from panstream.engine.sql.parser import parse
-from panstream.errors import ConfigError, ConnectionLost, FeedError, InvalidBatch, InvalidParameter, PanstreamError
+from panstream.errors import ConfigError, ConnectionLost, InvalidBatch, InvalidParameter, PanstreamError, SourceError
 from panstream.primitives.inputs.table_files import read_columns
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
@@ -95,7 +95,7 @@ def test_a_reply_that_redis_never_sends_ends_the_connection(reply: bytes) -> Non
 
     sender = threading.Thread(target=send)
     with ours:
-        connection = Connection("redis://localhost", timeout=30.0)
+        connection = RedisConnection("redis://localhost", timeout=30.0)
         connection._socket = ours
         sender.start()
         with pytest.raises(ConnectionLost):
@@ -120,14 +120,14 @@ def test_sql_nested_too_deeply_is_refused(text: str) -> None:
     with pytest.raises(PanstreamError):
         parse(f"SELECT COUNT(*) FROM s WHERE {text}", columns={"ok": "bool"}, user=None, stream="s")
     with pytest.raises(PanstreamError):
-        named(f"page = {text}")
+        parse_name_condition(f"page = {text}")
 
 
 def test_a_parquet_file_whose_column_has_no_readable_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"user": ["ann"], "other": [1]}), path)
     path.write_bytes(path.read_bytes().replace(b"other", b"\xe5the\xff"))
-    with pytest.raises(FeedError, match="could not be read"):
+    with pytest.raises(SourceError, match="could not be read"):
         ParquetFile(path, RowSchema(columns={"user": "string"}, user="user"), rows=10)
 
 
@@ -136,7 +136,7 @@ def test_a_lookup_table_whose_column_has_no_readable_name_is_refused(tmp_path: P
     parquet.write_table(pa.table({"page": ["/a"], "other": [1]}), path)
     path.write_bytes(path.read_bytes().replace(b"other", b"\xe5the\xff"))
     with pytest.raises(ConfigError, match="cannot be read as a table"):
-        Lookup.read("pages", path, "page")
+        LookupTable.read("pages", path, "page")
     with pytest.raises(InvalidBatch, match="cannot be read as a table"):
         read_columns(path, ["page"])
 
@@ -145,7 +145,7 @@ def test_a_lookup_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pages.csv"
     path.write_text("page,page\n/a,/b\n")
     with pytest.raises(ConfigError, match="two columns of the same name"):
-        Lookup.read("pages", path, "page")
+        LookupTable.read("pages", path, "page")
 
 
 @pytest.mark.parametrize("length", [(1 << 62).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little")], ids=range(2))
@@ -157,6 +157,6 @@ def test_an_arrow_stream_that_claims_to_be_larger_than_memory_is_refused(tmp_pat
     _, batch = pa.ipc.MessageReader.open_stream(whole)
     at = whole.index(batch.body.size.to_bytes(8, "little"))
     path.write_bytes(whole[:at] + length + whole[at + 8 :])
-    feed = FileFeed([str(path)], RowSchema(columns={"user": "string"}, user="user"))
-    with pytest.raises(FeedError, match="could not be read"):
+    feed = FileSource([str(path)], RowSchema(columns={"user": "string"}, user="user"))
+    with pytest.raises(SourceError, match="could not be read"):
         list(feed.batches())

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from panstream import Monitor
-from panstream.distributed.sharded._backend import stored_shards
+from panstream.distributed.sharded._backend import read_shard_count
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded._links import InProcessShardTransport
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
-from panstream.engine.storage.ledger_file import charge
+from panstream.engine.runtime.ingest import ingest
+from panstream.engine.storage.ledger_file import charge_ledgers
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.models.networks import load, to_json
-from panstream.models.networks.serialization import read_about
+from panstream.models.networks.serialization import read_metadata
 from panstream.privacy.claim import Claim
 from tests.conformance.specimens import specimens
 from tests.golden.write import digests, two_party_engine
@@ -56,11 +56,11 @@ def test_a_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeypatch:
     assert before is not None
     monkeypatch.chdir(HERE)
     with Engine(replace(load_config(HERE / "store.toml"), directory=directory)) as engine:
-        assert engine._kept.parts(engine._queries, engine._kept.drawn) == before
+        assert engine._kept.parts(engine._queries, engine._kept.unpublished) == before
         published = [(release.query, release.number) for release in engine.log.history()]
         assert ("visitors", 1) in published
-        assert engine.made("visitors") == 1
-        feed(engine, ["visits.csv"])  # all of it was read
+        assert engine.release_count("visitors") == 1
+        ingest(engine, ["visits.csv"])  # all of it was read
         engine.finish()
         answers = {(release.query, release.number) for release in engine.log.history()}
         assert set(published) < answers
@@ -76,16 +76,16 @@ def test_a_cluster_is_opened_and_goes_on(
     shutil.copytree(store, directory)
     monkeypatch.chdir(HERE)
     config = replace(load_config(HERE / "store.toml"), directory=directory)
-    with ClusterEngine(config, LocalLink(shards), positions=True) as engine:
+    with ClusterEngine(config, InProcessShardTransport(shards), positions=True) as engine:
         published = [(release.query, release.number) for release in engine.log.history()]
         assert ("visitors", 1) in published
-        assert engine.made("visitors") == 1
-        feed(engine, ["visits.csv"])  # all of it was read
+        assert engine.release_count("visitors") == 1
+        ingest(engine, ["visits.csv"])  # all of it was read
         engine.finish()
         answers = {(release.query, release.number) for release in engine.log.history()}
         assert set(published) < answers
         assert engine.finished("visitors of the day") is False
-    assert stored_shards(directory) == shards
+    assert read_shard_count(directory) == shards
 
 
 @pytest.mark.parametrize("store", sorted(HERE.glob("two-party-*")), ids=lambda path: path.name)
@@ -93,7 +93,7 @@ def test_two_machines_are_opened_and_go_on(store: Path, tmp_path: Path) -> None:
     directory = tmp_path / "store"
     shutil.copytree(store, directory)
     with two_party_engine(directory) as engine:
-        assert engine.made("visitors") == 1
+        assert engine.release_count("visitors") == 1
         (release,) = engine.release("visitors")
     assert release.number == 2
 
@@ -102,7 +102,7 @@ def test_two_machines_are_opened_and_go_on(store: Path, tmp_path: Path) -> None:
 def test_a_ledger_is_read_and_charged(path: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     shutil.copy(path, ledger)
-    spent = charge([ledger], {"again": Claim(epsilon=0.5, unit="user-window", window=86_400.0)})
+    spent = charge_ledgers([ledger], {"again": Claim(epsilon=0.5, unit="user-window", window=86_400.0)})
     assert spent is not None
     assert spent.total("user-window", window=86_400.0) == (1.25, 1e-9)
     assert ledger.read_bytes().startswith(path.read_bytes())
@@ -111,4 +111,4 @@ def test_a_ledger_is_read_and_charged(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(HERE.glob("*-[0-9].json")), ids=lambda path: path.name)
 def test_a_model_is_written_back_as_it_was(path: Path) -> None:
     text = path.read_text("utf-8")
-    assert to_json(load(path), read_about(text)) == text
+    assert to_json(load(path), read_metadata(text)) == text

@@ -23,14 +23,14 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))  # the specimens belong to the tests
 
 from panstream.distributed.sharded._coordinator import ClusterEngine  # noqa: E402
-from panstream.distributed.sharded._links import LocalLink  # noqa: E402
-from panstream.distributed.two_party.backend import SharedBackend  # noqa: E402
-from panstream.distributed.two_party.local import LocalLink as TwoMachines  # noqa: E402
+from panstream.distributed.sharded._links import InProcessShardTransport  # noqa: E402
+from panstream.distributed.two_party.backend import TwoPartyBackend  # noqa: E402
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport as TwoMachines  # noqa: E402
 from panstream.engine.config.config import load_config  # noqa: E402
 from panstream.engine.planner.query_plan import plan_all  # noqa: E402
 from panstream.engine.runtime.engine import Engine  # noqa: E402
-from panstream.engine.runtime.ingest import feed  # noqa: E402
-from panstream.engine.storage.ledger_file import charge  # noqa: E402
+from panstream.engine.runtime.ingest import ingest  # noqa: E402
+from panstream.engine.storage.ledger_file import charge_ledgers  # noqa: E402
 from panstream.models.networks import BayesianNetwork, Bins, Domain, Mixture, to_json  # noqa: E402
 from panstream.privacy.claim import Claim  # noqa: E402
 from tests.conformance.specimens import specimens  # noqa: E402
@@ -55,15 +55,15 @@ def write_store(directory: Path) -> None:
     """Write the store of an engine that has read visits.csv and was stopped before the end of input."""
     config = replace(load_config(HERE / "store.toml"), directory=directory)
     with Engine(config) as engine:
-        feed(engine, ["visits.csv"])
+        ingest(engine, ["visits.csv"])
         engine.release("visitors")
 
 
 def write_cluster(directory: Path) -> None:
     """Write the stores of a coordinator and two shards, stopped in the same place."""
     config = replace(load_config(HERE / "store.toml"), directory=directory)
-    with ClusterEngine(config, LocalLink(2), positions=True) as engine:
-        feed(engine, ["visits.csv"])
+    with ClusterEngine(config, InProcessShardTransport(2), positions=True) as engine:
+        ingest(engine, ["visits.csv"])
         engine.release("visitors")
 
 
@@ -74,14 +74,14 @@ def two_party_engine(directory: Path) -> Iterator[Engine]:
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config)}
     with contextlib.ExitStack() as stack:
         machines = stack.enter_context(contextlib.closing(TwoMachines(directory, config.stream.name)))
-        backend = SharedBackend(machines, config.stream.name, statistics)
+        backend = TwoPartyBackend(machines, config.stream.name, statistics)
         yield stack.enter_context(Engine(config, backend=backend))
 
 
 def write_two_party(directory: Path) -> None:
     """Write the stores of a front end and both machines after one release."""
     with two_party_engine(directory) as engine:
-        feed(engine, ["visits.csv"])
+        ingest(engine, ["visits.csv"])
         engine.release("visitors")
 
 
@@ -89,7 +89,7 @@ def write_ledger(path: Path) -> None:
     """Write the ledger of a file about which two questions were answered."""
     visitors = Claim(epsilon=0.5, unit="user-window", window=86_400.0)
     sections = Claim(epsilon=0.25, delta=1e-9, unit="user-window", window=86_400.0, event_epsilon=0.125)
-    charge([path], {"visitors of the day": visitors, "sections": sections}, budget=3.0)
+    charge_ledgers([path], {"visitors of the day": visitors, "sections": sections}, budget=3.0)
 
 
 def write_mixture(path: Path) -> None:

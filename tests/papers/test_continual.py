@@ -17,7 +17,7 @@ from panstream.papers.as_printed.counters import (
     PublishedVariance,
     _ClearState,
 )
-from panstream.primitives.codec import role_of
+from panstream.primitives.codec import field_role
 from panstream.primitives.noise import SeededSource
 from tests.algorithms.continual.view_matrix import slots_in_one_step, slots_of_steps, tick, update, views
 from tests.zero_noise import ZeroNoiseSource
@@ -77,27 +77,33 @@ def test_counts_are_exact_without_noise(kind):
     algorithm = kind(epsilon=1.0, horizon=100, bound=5)
     values = np.random.default_rng(0).integers(0, 6, 100)
     source = ZeroNoiseSource()
-    assert np.array_equal(algorithm.ticks(algorithm.begin(source), values, source).value, np.cumsum(values))
+    assert np.array_equal(algorithm.tick_many(algorithm.initial_state(source), values, source).value, np.cumsum(values))
 
 
 def test_average_and_variance_are_exact_without_noise():
     values, source = np.random.default_rng(1).integers(1, 50, 64), ZeroNoiseSource()
     average = PublishedAverage(epsilon=1.0, horizon=64, bound=50)
     variance = PublishedVariance(epsilon=1.0, horizon=64, bound=50)
-    assert average.ticks(average.begin(source), values, source).value[-1] == pytest.approx(values.mean())
-    assert variance.ticks(variance.begin(source), values, source).value[-1] == pytest.approx(values.var(ddof=1))
-    assert math.isnan(average.ticks(average.begin(source), [0], source).value[0])  # nothing guards an empty stream
-    assert math.isnan(variance.ticks(variance.begin(source), [3], source).value[0])
+    assert average.tick_many(average.initial_state(source), values, source).value[-1] == pytest.approx(values.mean())
+    assert variance.tick_many(variance.initial_state(source), values, source).value[-1] == pytest.approx(
+        values.var(ddof=1)
+    )
+    assert math.isnan(
+        average.tick_many(average.initial_state(source), [0], source).value[0]
+    )  # nothing guards an empty stream
+    assert math.isnan(variance.tick_many(variance.initial_state(source), [3], source).value[0])
 
 
 def test_a_value_of_zero_counts_as_no_data():
     average, source = PublishedAverage(epsilon=1.0, horizon=64, bound=50), ZeroNoiseSource()
-    assert average.ticks(average.begin(source), [10, 0, 0, 0], source).value[-1] == 10  # the mean is 2.5
+    assert average.tick_many(average.initial_state(source), [10, 0, 0, 0], source).value[-1] == 10  # the mean is 2.5
 
 
 def test_the_spread_is_that_of_the_published_noise():
     algorithm, source = PublishedSimpleCounterI(epsilon=0.2, horizon=2), SeededSource(4)
-    outputs = np.array([algorithm.ticks(algorithm.begin(source), [1], source).value[0] for _ in range(3000)])
+    outputs = np.array(
+        [algorithm.tick_many(algorithm.initial_state(source), [1], source).value[0] for _ in range(3000)]
+    )
     assert outputs.mean() == pytest.approx(1, abs=0.8)
     assert outputs.std() == pytest.approx(math.sqrt(2) / 0.2, rel=0.12)
 
@@ -112,17 +118,17 @@ def test_shared_rules(kind):
     for bad in ([3], [-1], [None], [1.5]):
         with pytest.raises(InvalidBatch):
             monitor.update(bad)
-    monitor.ticks([1, 2])
+    monitor.tick_many([1, 2])
     with pytest.raises(BudgetExhausted):
-        monitor.ticks([1, 1])
+        monitor.tick_many([1, 1])
     monitor.tick()
     with pytest.raises(BudgetExhausted):
         monitor.tick()
-    for refused in (monitor.refresh, monitor.release, lambda: algorithm.error(beta=0.1)):
+    for refused in (monitor.refresh, monitor.release, lambda: algorithm.error_bound(beta=0.1)):
         with pytest.raises(NotSupported):
             refused()
     for name in _ClearState.__dataclass_fields__.values():
-        assert role_of(name) is None  # so that the conformance suite would refuse it
+        assert field_role(name) is None  # so that the conformance suite would refuse it
     for more in ({"epsilon": 0.0}, {"horizon": 1}, {"bound": 0}):
         with pytest.raises(InvalidParameter):
             kind(**{"epsilon": 1.0, "horizon": 4, "bound": 2, **more})

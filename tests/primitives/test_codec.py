@@ -14,12 +14,12 @@ from hypothesis.extra import numpy as nps
 
 from panstream import Monitor
 from panstream.algorithms.density import OptBern
-from panstream.core.registry import find, register
+from panstream.core.registry import find_algorithm, register
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.primitives import codec
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.noise import SeededSource
-from panstream.primitives.packed_bits import packed, unpacked
+from panstream.primitives.packed_bits import pack_bits, unpack_bits
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ def test_golden_file_of_version_1_is_read_for_ever() -> None:
     data = Path(__file__).parents[1].joinpath("golden", "optbern-1.bin").read_bytes()
     monitor = Monitor.from_bytes(data)
     assert monitor.algorithm == OptBern(universe=100, epsilon=1.0, sample=40, releases=2, key=9)
-    assert "".join(map(str, unpacked(monitor.state.bits, 40))) == "1100111101100110001100100010100101101100"
+    assert "".join(map(str, unpack_bits(monitor.state.bits, 40))) == "1100111101100110001100100010100101101100"
     assert monitor.state.released == 1
     assert monitor.to_bytes() == data
 
@@ -151,7 +151,7 @@ def test_your_own_algorithm_can_be_registered() -> None:
     class Mine(OptBern):
         pass
 
-    assert register(register(Mine)) is find("Mine")
+    assert register(register(Mine)) is find_algorithm("Mine")
     assert type(Monitor.from_bytes(Mine(universe=5, epsilon=1.0).start().to_bytes()).algorithm) is Mine
     with pytest.raises(InvalidParameter, match="already registered"):
         register(type("OptBern", (OptBern,), {}))
@@ -173,11 +173,11 @@ def test_packed_rows_are_stored_as_plain_bits_are(width: int, rows: int) -> None
     first = np.arange(width).astype(np.uint8) % 2
     plain = {"one": FieldLayout("bits", (width,)), "all": FieldLayout("bits", (None, width))}
     kept = {"one": FieldLayout("packed", (width,)), "all": FieldLayout("packed", (None, width))}
-    data = codec.encode("Rows", {}, Rows(packed(first), packed(cells)), kept)
+    data = codec.encode("Rows", {}, Rows(pack_bits(first), pack_bits(cells)), kept)
     assert data == codec.encode("Rows", {}, Rows(first, cells), plain)
     again = codec.decode(data, Rows, kept)
-    assert again.one.tolist() == packed(first).tolist()
-    assert again.all.tolist() == packed(cells).tolist()
+    assert again.one.tolist() == pack_bits(first).tolist()
+    assert again.all.tolist() == pack_bits(cells).tolist()
     assert again.all.shape == (rows, (width + 7) // 8)
 
 

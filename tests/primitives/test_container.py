@@ -5,7 +5,7 @@ import math
 import pytest
 
 from panstream.distributed.two_party.messages import pack, unpack
-from panstream.errors import InvalidBytes, MachineError
+from panstream.errors import InvalidBytes, TwoPartyError
 from panstream.primitives.container import MESSAGE, STATE, read_container, to_pieces
 
 
@@ -61,5 +61,5 @@ def test_infinite_numbers_are_read_only_where_they_are_allowed() -> None:
 @pytest.mark.parametrize("data", [b"", written()[:20], written(b"[]"), written(b'{"verb":1,"verb":2}')])
 def test_machines_refuse_it_as_a_message_of_another_release(data: bytes) -> None:
     assert unpack(pack({"verb": "status"}))[0] == {"verb": "status"}
-    with pytest.raises(MachineError, match="same release"):
+    with pytest.raises(TwoPartyError, match="same release"):
         unpack(bytearray(data))

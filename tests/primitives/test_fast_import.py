@@ -11,15 +11,15 @@ from panstream.cli.main import main
 CODE = """
 import sys
 import gc
-from panstream.primitives.fast_import import load
-load("panstream.engine.runtime.ingest", "panstream.no_such_module")
+from panstream.primitives.fast_import import import_without_gc
+import_without_gc("panstream.engine.runtime.ingest", "panstream.no_such_module")
 print("panstream.engine.runtime.ingest" in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000)
-from panstream.primitives.noise import Coin, Source
-with Source() as step:
+from panstream.primitives.noise import Coin, NoiseSource
+with NoiseSource() as step:
     step.bernoulli(Coin.at_most(0.5), 100)
 print("numba.np.arraymath" in sys.modules, "scipy" in sys.modules)
 import scipy.linalg
-load()
+import_without_gc()
 print(scipy.linalg.det([[2.0]]), "scipy" in sys.modules)
 """
 
@@ -31,7 +31,7 @@ def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
 
 def test_a_process_that_used_duckdb_ends_without_a_report_of_leaks() -> None:
     code = (
-        "from panstream.primitives.fast_import import load; load('panstream.cli.app'); "
+        "from panstream.primitives.fast_import import import_without_gc; import_without_gc('panstream.cli.app'); "
         "import duckdb; duckdb.connect().close()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -45,7 +45,7 @@ def test_commands_with_an_engine_load_it_at_once(
     def loaded(*modules: str) -> NoReturn:
         raise SystemExit("loaded")
 
-    monkeypatch.setattr(sys.modules[main.__module__], "load", loaded)
+    monkeypatch.setattr(sys.modules[main.__module__], "import_without_gc", loaded)
     monkeypatch.setattr("sys.argv", ["panstream", command, "--no-such-option", "--no-hardening"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.algorithms import packed_bits as kernels
-from panstream.primitives.noise import Coin, SeededSource, Source
-from panstream.primitives.packed_bits import bit_at, number_of_ones, packed, toss, unpacked
+from panstream.primitives.noise import Coin, NoiseSource, SeededSource
+from panstream.primitives.packed_bits import draw_packed_bits, get_bit, pack_bits, popcount, unpack_bits
 
 SIZES = (1, 2, 7, 8, 9, 15, 16, 17, 64, 100, 131)
 Bytes = NDArray[np.uint8]
@@ -25,23 +25,23 @@ def some(size: int, seed: int = 0) -> Bytes:
 def same(bits: Bytes, cells: Any) -> None:
     """The bits are those cells, and nothing is set beyond the last."""
     expected = np.asarray(cells, np.uint8)
-    assert bits.tolist() == packed(expected).tolist()
-    assert unpacked(bits, expected.shape[-1]).tolist() == expected.tolist()
+    assert bits.tolist() == pack_bits(expected).tolist()
+    assert unpack_bits(bits, expected.shape[-1]).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_there_and_back(size: int) -> None:
     cells = some(size)
-    bits = packed(cells)
+    bits = pack_bits(cells)
     assert bits.size == (size + 7) // 8
     same(bits, cells)
-    assert [bit_at(bits, cell) for cell in range(size)] == cells.tolist()
-    assert number_of_ones(bits) == int(cells.sum())
+    assert [get_bit(bits, cell) for cell in range(size)] == cells.tolist()
+    assert popcount(bits) == int(cells.sum())
     out = np.full(bits.size, 255, np.uint8)
     kernels.pack(cells, out)
     same(out, cells)
     rows = np.stack([cells, 1 - cells])
-    assert unpacked(packed(rows), size).tolist() == rows.tolist()
+    assert unpack_bits(pack_bits(rows), size).tolist() == rows.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,7 +51,7 @@ def test_rows_change_their_own_cell_only(size: int, rows: list[tuple[int, bool]]
     kind = np.int32 if small else np.int64
     inside = [(cell % size, coin) for cell, coin in rows]
     cells, coins = np.array([c for c, _ in inside], kind), np.array([c for _, c in inside], np.uint8)
-    bits, expected = packed(some(size)), some(size).tolist()
+    bits, expected = pack_bits(some(size)), some(size).tolist()
     kernels.scatter(bits, cells, coins)
     for cell, coin in inside:
         expected[cell] = int(coin)
@@ -81,12 +81,12 @@ def test_rows_change_their_own_cell_only(size: int, rows: list[tuple[int, bool]]
 @pytest.mark.parametrize("size", SIZES)
 def test_marked_cells_take_their_coins(size: int) -> None:
     before, marks, coins = (some(size, seed) for seed in range(3))
-    bits = packed(before)
+    bits = pack_bits(before)
     kernels.draw_marked(bits, marks, coins)
     same(bits, np.where(marks, coins, before))
     longer = np.zeros(8 * bits.size, np.uint8)  # as from packed marks: 0 beyond the last cell
     longer[:size] = marks
-    bits = packed(before)
+    bits = pack_bits(before)
     kernels.draw_marked(bits, longer, np.ones(longer.size, np.uint8))
     same(bits, np.where(marks, 1, before))
 
@@ -95,7 +95,7 @@ def test_marked_cells_take_their_coins(size: int) -> None:
 def test_noisy_or_takes_the_coin_of_the_pair(size: int) -> None:
     first, second, one, other, both = (some(size, seed) for seed in range(5))
     out = np.full((size + 7) // 8, 255, np.uint8)
-    kernels.noisy_or(*(packed(each) for each in (first, second, one, other, both)), out)  # type: ignore[call-arg]
+    kernels.noisy_or(*(pack_bits(each) for each in (first, second, one, other, both)), out)  # type: ignore[call-arg]
     chosen = {(0, 0): np.zeros(size, int), (1, 0): one, (0, 1): other, (1, 1): both}
     same(out, [chosen[pair][cell] for cell, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))])
 
@@ -107,7 +107,7 @@ def test_ones_are_counted_by_level_and_pattern(buckets: int, levels: int, phases
     size = buckets * levels
     cells, seen = some(size), np.array([some(size, 1 + phase) for phase in range(phases)]).reshape(phases, size)
     ones = np.zeros((1 << phases, levels), np.int64)
-    kernels.count_ones(packed(cells), packed(seen.astype(np.uint8)), buckets, ones)
+    kernels.count_set_bits(pack_bits(cells), pack_bits(seen.astype(np.uint8)), buckets, ones)
     expected = np.zeros_like(ones)
     for cell in range(size):
         pattern = sum(int(seen[phase, cell]) << phase for phase in range(phases))
@@ -120,11 +120,11 @@ def test_tosses_are_those_of_the_source_whatever_the_chunk(monkeypatch: pytest.M
     with SeededSource(5) as source:
         expected = source.bernoulli(coin, 1000).copy()
     with SeededSource(5) as source:
-        same(toss(coin, 1000, source), expected)
+        same(draw_packed_bits(coin, 1000, source), expected)
     monkeypatch.setattr("panstream.primitives.packed_bits._CHUNK", 64)
     for cells in (*SIZES, 1000):
-        with Source() as secure:
-            same(toss(Coin(1 << 64), cells, secure), np.ones(cells))
+        with NoiseSource() as secure:
+            same(draw_packed_bits(Coin(1 << 64), cells, secure), np.ones(cells))
             bits = np.full((cells + 7) // 8, 255, np.uint8)
-            toss(Coin(0), cells, secure, bits)
+            draw_packed_bits(Coin(0), cells, secure, bits)
             assert not bits.any()

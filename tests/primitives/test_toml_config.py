@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from panstream.errors import ConfigError
-from panstream.primitives.toml_config import Section, read_file
+from panstream.primitives.toml_config import Section, load_config_file
 
 
 def test_files_of_toml_and_json(tmp_path: Path) -> None:
     for name, text in {"a.toml": "x = 1\n", "b.json": ' {"x": 1}', "c": "x = 1"}.items():
         (tmp_path / name).write_text(text)
-        assert read_file(tmp_path / name) == {"x": 1}
+        assert load_config_file(tmp_path / name) == {"x": 1}
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, words:
     if content is not None:
         (tmp_path / "f.toml").write_bytes(content)
     with pytest.raises(ConfigError, match=words) as caught:
-        read_file(tmp_path / "f.toml", "domain file")
+        load_config_file(tmp_path / "f.toml", "domain file")
     assert caught.value.__context__ is None
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read_file(tmp_path)
+        load_config_file(tmp_path)
 
 
 def section(**values: Any) -> Section:
@@ -45,7 +45,7 @@ def section(**values: Any) -> Section:
 def test_values() -> None:
     given = section(name="a", size=3, rate=2, every="1 hour", mode="fast", parts=[1])
     assert given.required("name", str) == "a"
-    assert given.whole("size", 1, 3) == 3
+    assert given.integer("size", 1, 3) == 3
     assert given.required("rate", float) == 2.0
     assert given.duration("every") == 3600.0
     assert given.choice("mode", ("fast", "slow")) == "fast"
@@ -62,8 +62,8 @@ def test_values() -> None:
         ({"nome": "a"}, None, r"\[part\]: unknown key 'nome', did you mean 'name'"),
         ({}, lambda given: given.required("name", str), r"\[part\]: name is missing"),
         ({"name": 1}, lambda given: given.required("name", str), "name must be a string"),
-        ({"size": True}, lambda given: given.whole("size", 0, 9), "size must be a whole number"),
-        ({"size": 10}, lambda given: given.whole("size", 0, 9), r"size must be in 0\.\.9, got size=10"),
+        ({"size": True}, lambda given: given.integer("size", 0, 9), "size must be a whole number"),
+        ({"size": 10}, lambda given: given.integer("size", 0, 9), r"size must be in 0\.\.9, got size=10"),
         ({"rate": float("nan")}, lambda given: given.optional("rate", float), "rate must be a finite number"),
         ({"rate": 0}, lambda given: given.positive("rate"), "rate must be positive, got rate=0"),
         ({"every": "soon"}, lambda given: given.duration("every"), r"\[part\]: every must be a duration"),

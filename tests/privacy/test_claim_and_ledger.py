@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, NotBounded
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, UnboundedLoss
 from panstream.privacy import Claim, Intrusions, Ledger
-from panstream.privacy.claim import Refresh, loose
+from panstream.privacy.claim import Refresh, weak_epsilon_warning
 
 
 def test_claim_is_json_and_text() -> None:
@@ -97,7 +97,7 @@ def test_a_limit_that_nothing_bounds_is_refused() -> None:
         (Claim(epsilon=0.1, unit="user-window", window=60.0), "'b' protects one user-window of 1 minute, and nothing"),
         (Claim(epsilon=0.1, unit="user", adjacency="replace"), "'b' protects one user that is replaced"),
     ):
-        with pytest.raises(NotBounded, match=words) as refused:
+        with pytest.raises(UnboundedLoss, match=words) as refused:
             ledger.charge("b", claim)
         assert refused.value.unit == "user"
     assert len(ledger) == 1
@@ -217,8 +217,8 @@ def test_what_became_of_a_copied_state_in_words() -> None:
 
 
 def test_a_factor_above_e_to_the_twenty_is_warned_of() -> None:
-    assert loose(20.0) is loose(math.inf) is None
-    assert "e^20.5" in str(loose(20.5))
+    assert weak_epsilon_warning(20.0) is weak_epsilon_warning(math.inf) is None
+    assert "e^20.5" in str(weak_epsilon_warning(20.5))
 
 
 def test_a_limit_may_be_below_one_and_must_be_above_nothing() -> None:

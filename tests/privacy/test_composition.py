@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from panstream import ContinualCount
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.errors import InvalidParameter
-from panstream.privacy import Claim, Intrusions, composition, group, parallel, per_holder, repeated, sequential
+from panstream.privacy import (
+    Claim,
+    Intrusions,
+    compose_parallel,
+    compose_per_holder,
+    compose_repeated,
+    compose_sequential,
+    composition,
+    group_privacy,
+)
 from panstream.privacy.composition import _zcdp_delta, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
@@ -27,14 +36,14 @@ def claims(losses: list[float]) -> list[Claim]:
 
 @given(LOSSES)
 def test_sequential_adds_and_parallel_takes_the_worst(losses: list[float]) -> None:
-    together = sequential(claims(losses))
+    together = compose_sequential(claims(losses))
     assert together.epsilon == pytest.approx(sum(losses))
     assert together.parts["state"] == pytest.approx(sum(losses) / 2)
     assert together.releases == len(losses)
-    assert parallel(claims(losses)).epsilon == max(losses)
+    assert compose_parallel(claims(losses)).epsilon == max(losses)
 
 
-@pytest.mark.parametrize("join", [sequential, parallel])
+@pytest.mark.parametrize("join", [compose_sequential, compose_parallel])
 def test_together_claims_hold_as_long_as_all_of_them(join: Any) -> None:
     some = [replace(Claim(epsilon=1.0, unit="user"), horizon=horizon) for horizon in (9, None, 5, 7)]
     assert join(some).horizon == 5
@@ -43,17 +52,17 @@ def test_together_claims_hold_as_long_as_all_of_them(join: Any) -> None:
 
 def test_failure_probabilities_add_up_below_one_and_the_largest_counts_in_parallel() -> None:
     some = [Claim(epsilon=1.0, delta=delta, unit="user") for delta in (0.1, 0.3, 0.2)]
-    assert sequential(some).delta == pytest.approx(0.6)
-    assert parallel(some).delta == 0.3
-    assert 0.999 < sequential(some * 4).delta < 1.0
+    assert compose_sequential(some).delta == pytest.approx(0.6)
+    assert compose_parallel(some).delta == 0.3
+    assert 0.999 < compose_sequential(some * 4).delta < 1.0
 
 
 def test_claims_together_cover_the_fewest_looks_that_one_of_them_covers() -> None:
     some = [Claim(epsilon=1.0, unit="user", intrusions=Intrusions(unannounced=u, announced=a)) for u, a in LOOKS]
-    assert sequential(some).intrusions == Intrusions(unannounced=2, announced=1)
-    assert parallel(some).intrusions == Intrusions(unannounced=2, announced=1)
+    assert compose_sequential(some).intrusions == Intrusions(unannounced=2, announced=1)
+    assert compose_parallel(some).intrusions == Intrusions(unannounced=2, announced=1)
     endless = Intrusions(unannounced=-1, announced=-1)
-    assert sequential([replace(some[0], intrusions=endless)] * 2).intrusions == endless
+    assert compose_sequential([replace(some[0], intrusions=endless)] * 2).intrusions == endless
 
 
 def test_one_claim_that_freezes_makes_all_of_them_wait_for_a_still_stream() -> None:
@@ -61,9 +70,9 @@ def test_one_claim_that_freezes_makes_all_of_them_wait_for_a_still_stream() -> N
         Claim(epsilon=1.0, unit="user", intrusions=intrusions)
         for intrusions in (Intrusions(announced=-1), Intrusions(announced=1, freezes=True), Intrusions())
     )
-    assert sequential([adds, freezes]).intrusions == Intrusions(announced=1, freezes=True)
-    assert parallel([adds, adds]).intrusions == Intrusions(announced=-1)
-    assert sequential([freezes, no_refresh]).intrusions == Intrusions()
+    assert compose_sequential([adds, freezes]).intrusions == Intrusions(announced=1, freezes=True)
+    assert compose_parallel([adds, adds]).intrusions == Intrusions(announced=-1)
+    assert compose_sequential([freezes, no_refresh]).intrusions == Intrusions()
 
 
 LOOKS = [(3, 2), (-1, 1), (2, -1), (4, 5)]  # unannounced and announced; -1 for any number
@@ -89,7 +98,7 @@ WEAK = Claim(
 )
 
 
-@pytest.mark.parametrize("compose", [sequential, parallel])
+@pytest.mark.parametrize("compose", [compose_sequential, compose_parallel])
 @pytest.mark.parametrize("order", [[STRONG, WEAK], [WEAK, STRONG], [WEAK, STRONG, WEAK]])
 def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: list[Claim]) -> None:
     """A counter that is not pan-private composes into nothing that claims to be."""
@@ -101,19 +110,19 @@ def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: 
     assert found.horizon == 24
     assert set(found.note.split("; ")) == {"strong", WEAK.note}
     assert set(found.public) == {"a", "b"}
-    assert found.event_epsilon == (0.25 + 0.5 * (len(order) - 1) if compose is sequential else 0.5)
+    assert found.event_epsilon == (0.25 + 0.5 * (len(order) - 1) if compose is compose_sequential else 0.5)
 
 
 def test_a_tree_that_is_not_pan_private_stays_so_in_company() -> None:
     exact, private = LeastSquaresTree(epsilon=1.0, horizon=8).claim(), ContinualCount(epsilon=1.0, horizon=8).claim()
     for order in ([exact, private], [private, exact]):
-        assert str(sequential(order).intrusions) == "none"
-        assert "not pan-private" in sequential(order).note
+        assert str(compose_sequential(order).intrusions) == "none"
+        assert "not pan-private" in compose_sequential(order).note
 
 
 def test_claims_about_different_places_cover_none() -> None:
     memory, disk = (replace(CLAIM, locations=(place,)) for place in ("memory", "disk"))
-    both = sequential([memory, disk])
+    both = compose_sequential([memory, disk])
     assert both.locations == ()
     assert str(both.intrusions) == "none"
     assert dict(both.rows())["intrusions"] == "none (nowhere)"
@@ -123,13 +132,13 @@ def test_parallel_refuses_what_may_move_from_one_part_to_another() -> None:
     """One record leaves the first part and enters the second: both tables change, and both losses count."""
     tables = [Claim(epsilon=loss, unit="record", adjacency="replace") for loss in (0.5, 1.0)]
     with pytest.raises(InvalidParameter, match="does not hold for replace-one"):
-        parallel(tables)
-    apart = per_holder(tables)
+        compose_parallel(tables)
+    apart = compose_per_holder(tables)
     assert apart.epsilon == 1.0
     assert "protected separately" in apart.note
     with pytest.raises(InvalidParameter, match="use parallel"):
-        per_holder([replace(table, adjacency="add-remove") for table in tables])
-    for compose in (parallel, per_holder, sequential):
+        compose_per_holder([replace(table, adjacency="add-remove") for table in tables])
+    for compose in (compose_parallel, compose_per_holder, compose_sequential):
         with pytest.raises(InvalidParameter, match="must not be empty"):
             compose([])
 
@@ -153,37 +162,37 @@ def test_why_parallel_does_not_hold_for_replace_by_enumeration() -> None:
 @given(st.floats(0.01, 5.0), st.integers(1, 1000))
 def test_repeated_is_sequential_of_copies(loss: float, times: int) -> None:
     (claim,) = claims([loss])
-    assert repeated(claim, times).epsilon == pytest.approx(sequential([claim] * times).epsilon)
-    assert repeated(claim, times).releases == times
+    assert compose_repeated(claim, times).epsilon == pytest.approx(compose_sequential([claim] * times).epsilon)
+    assert compose_repeated(claim, times).releases == times
 
 
 def test_a_hundred_compositions_cost_a_hundred_times() -> None:
     """The mistake of a published accountant: .506 where 15.3 is due."""
-    assert repeated(Claim(epsilon=0.153, unit="user"), 100).epsilon == pytest.approx(15.3)
+    assert compose_repeated(Claim(epsilon=0.153, unit="user"), 100).epsilon == pytest.approx(15.3)
 
 
 def test_group_privacy() -> None:
     claim = Claim(epsilon=0.5, delta=1e-6, unit="user")
-    three = group(claim, 3)
+    three = group_privacy(claim, 3)
     assert three.epsilon == pytest.approx(1.5)
     assert three.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.exp(1.0)))
-    assert group(Claim(epsilon=0.0, delta=1e-6, unit="user"), 3).delta == pytest.approx(3e-6)
-    assert group(Claim(epsilon=400.0, delta=1e-6, unit="user"), 3).delta < 1
+    assert group_privacy(Claim(epsilon=0.0, delta=1e-6, unit="user"), 3).delta == pytest.approx(3e-6)
+    assert group_privacy(Claim(epsilon=400.0, delta=1e-6, unit="user"), 3).delta < 1
 
 
 def test_different_units_are_never_added() -> None:
     with pytest.raises(InvalidParameter, match="different units"):
-        sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="event")])
+        compose_sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="event")])
     with pytest.raises(InvalidParameter, match="different units"):
-        sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="user", adjacency="replace")])
+        compose_sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="user", adjacency="replace")])
     day, hour = (Claim(epsilon=1.0, unit="user-window", window=length) for length in (86_400.0, 3600.0))
     with pytest.raises(InvalidParameter, match="got user-window of 1 day .*, user-window of 1 hour"):
-        sequential([day, hour])
+        compose_sequential([day, hour])
     with pytest.raises(InvalidParameter, match="must not be empty"):
-        sequential([])
+        compose_sequential([])
     for call in (
-        lambda: repeated(Claim(epsilon=1.0, unit="user"), 0),
-        lambda: group(Claim(epsilon=1.0, unit="user"), 0),
+        lambda: compose_repeated(Claim(epsilon=1.0, unit="user"), 0),
+        lambda: group_privacy(Claim(epsilon=1.0, unit="user"), 0),
     ):
         with pytest.raises(InvalidParameter, match="at least 1"):
             call()
@@ -209,9 +218,9 @@ def test_zcdp_edges() -> None:
 
 def test_a_repeated_delta_stays_below_one() -> None:
     """Three times 0.4 is no promise at all, but still a probability."""
-    claim = repeated(Claim(epsilon=1.0, delta=0.4, unit="user"), 3)
+    claim = compose_repeated(Claim(epsilon=1.0, delta=0.4, unit="user"), 3)
     assert claim.delta == 1 - 2**-53
-    assert repeated(Claim(epsilon=1.0, delta=0.25, unit="user"), 3).delta == 0.75
+    assert compose_repeated(Claim(epsilon=1.0, delta=0.25, unit="user"), 3).delta == 0.75
 
 
 CLAIM = Claim(epsilon=1.0, unit="user", releases=1)
@@ -219,9 +228,9 @@ CLAIM = Claim(epsilon=1.0, unit="user", releases=1)
 
 def test_unlimited_releases_stay_unlimited_and_none_stay_none() -> None:
     unlimited, none = replace(CLAIM, releases=-1), replace(CLAIM, releases=0)
-    assert sequential([CLAIM, unlimited]).releases == repeated(unlimited, 3).releases == -1
-    assert repeated(none, 3).releases == 0
-    assert repeated(replace(CLAIM, releases=2), 3).releases == 6
+    assert compose_sequential([CLAIM, unlimited]).releases == compose_repeated(unlimited, 3).releases == -1
+    assert compose_repeated(none, 3).releases == 0
+    assert compose_repeated(replace(CLAIM, releases=2), 3).releases == 6
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -0.1])
@@ -233,31 +242,33 @@ def test_delta_is_a_probability_between(delta: float) -> None:
 
 def test_parts_grow_with_the_whole() -> None:
     claim = replace(CLAIM, parts={"state": 0.75, "output": 0.25})
-    for many in (repeated(claim, 4), group(claim, 4), sequential([claim] * 4)):
+    for many in (compose_repeated(claim, 4), group_privacy(claim, 4), compose_sequential([claim] * 4)):
         assert many.parts == {"state": 3.0, "output": 1.0}
         assert many.epsilon == 4.0
-    assert group(claim, 1) == repeated(claim, 1) == claim
+    assert group_privacy(claim, 1) == compose_repeated(claim, 1) == claim
     for none in (0, -1):
         with pytest.raises(InvalidParameter, match="size must be at least 1"):
-            group(claim, none)
+            group_privacy(claim, none)
         with pytest.raises(InvalidParameter, match="times must be at least 1"):
-            repeated(claim, none)
+            compose_repeated(claim, none)
 
 
 def test_no_release_twice_is_no_release() -> None:
     none = replace(CLAIM, releases=0)
-    assert sequential([none, none]).releases == 0
-    assert sequential([none, CLAIM]).releases == 1
+    assert compose_sequential([none, none]).releases == 0
+    assert compose_sequential([none, CLAIM]).releases == 1
 
 
 def test_groups_of_claims_with_delta() -> None:
     """delta·(e**(k·eps) - 1)/(e**eps - 1), at most 1; k·delta without epsilon; nothing without delta."""
     claim = replace(CLAIM, epsilon=0.5, delta=1e-6)
-    assert group(claim, 3).delta == pytest.approx(1e-6 * (math.exp(1.5) - 1) / (math.exp(0.5) - 1))
-    assert group(replace(claim, epsilon=0.0), 3).delta == pytest.approx(3e-6)
-    assert group(replace(claim, epsilon=400.0), 2).delta == pytest.approx(1.0)
-    assert group(replace(claim, delta=0.0), 3).delta == 0.0
-    assert group(replace(claim, epsilon=400.0, delta=0.0), 3).delta == 0.0  # pure claims stay pure, however large
+    assert group_privacy(claim, 3).delta == pytest.approx(1e-6 * (math.exp(1.5) - 1) / (math.exp(0.5) - 1))
+    assert group_privacy(replace(claim, epsilon=0.0), 3).delta == pytest.approx(3e-6)
+    assert group_privacy(replace(claim, epsilon=400.0), 2).delta == pytest.approx(1.0)
+    assert group_privacy(replace(claim, delta=0.0), 3).delta == 0.0
+    assert (
+        group_privacy(replace(claim, epsilon=400.0, delta=0.0), 3).delta == 0.0
+    )  # pure claims stay pure, however large
 
 
 @pytest.mark.parametrize(("rho", "epsilon"), [(1.0, 1.0), (4.0, 0.5), (0.3, 0.1), (0.05, 2.0), (2.0, 30.0)])

@@ -185,11 +185,16 @@ def test_hybrid_halves_are_exact() -> None:
 
 def test_rounding_goes_to_the_side_it_says() -> None:
     third = Fraction(1, 3)
-    assert Fraction(rounding.down(third)) < third < Fraction(rounding.up(third))
-    assert math.nextafter(rounding.down(third), 1.0) == rounding.up(third)
-    assert rounding.up(Fraction(1, 4)) == rounding.down(Fraction(1, 4)) == 0.25
-    assert rounding.multiple(0.1, 3) > 0.3 == rounding.down(Fraction(3, 10))
-    assert rounding.total([1.0, math.inf]) == rounding.multiple(math.inf, 2) == rounding.rest(math.inf, 1.0) == math.inf
+    assert Fraction(rounding.round_down(third)) < third < Fraction(rounding.round_up(third))
+    assert math.nextafter(rounding.round_down(third), 1.0) == rounding.round_up(third)
+    assert rounding.round_up(Fraction(1, 4)) == rounding.round_down(Fraction(1, 4)) == 0.25
+    assert rounding.times_rounded_up(0.1, 3) > 0.3 == rounding.round_down(Fraction(3, 10))
+    assert (
+        rounding.sum_rounded_up([1.0, math.inf])
+        == rounding.times_rounded_up(math.inf, 2)
+        == rounding.remainder(math.inf, 1.0)
+        == math.inf
+    )
     assert rounding.log_up(Fraction(1)) > 0.0
     assert rounding.log_down(Fraction(1)) == 0
 

@@ -13,8 +13,8 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.joint_loss import (
     _pair_ratio,
     kappa_for,
+    kappa_for_approx,
     kappa_for_pair,
-    kappa_near,
     pair_loss,
     pair_state_loss,
     present_probability,
@@ -123,7 +123,7 @@ def test_a_coin_that_is_certain_gives_everything_away(certain: float) -> None:
 @pytest.mark.parametrize("options", [(), (3,), (2, 2)], ids=str)
 @pytest.mark.parametrize(("epsilon", "epsilon_state"), [(1.0, 0.3), (40.0, 2.0), (200.0, 0.01)])
 def test_the_quick_kappa_is_near(epsilon: float, epsilon_state: float, options: tuple[int, ...]) -> None:
-    assert kappa_near(epsilon, epsilon_state, *options) == pytest.approx(
+    assert kappa_for_approx(epsilon, epsilon_state, *options) == pytest.approx(
         kappa_for(epsilon, epsilon_state, *options), rel=1e-13
     )
 

@@ -1,7 +1,7 @@
 """Claims about two machines, alone and composed with others."""
 
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.composition import sequential
+from panstream.privacy.composition import compose_sequential
 from panstream.privacy.secret_shared_loss import ASSUMPTION, noisy_claim, shared_claim, shared_law
 
 
@@ -12,9 +12,9 @@ def test_noise_follows_the_budget() -> None:
 
 def test_composed_claims_cover_what_both_cover() -> None:
     two = shared_claim(1.0, "user", 1, "the universe")
-    both = sequential([two, two])
+    both = compose_sequential([two, two])
     assert (both.epsilon, both.intrusions, both.assumption) == (2.0, Intrusions(unannounced=-1, machines=2), ASSUMPTION)
-    mixed = sequential([two, Claim(epsilon=0.5, unit="user")])
+    mixed = compose_sequential([two, Claim(epsilon=0.5, unit="user")])
     assert mixed.intrusions == Intrusions(unannounced=1, announced=0, machines=1)
     assert mixed.assumption == ASSUMPTION
 

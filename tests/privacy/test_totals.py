@@ -13,7 +13,7 @@ from panstream.algorithms.density import OptBern
 from panstream.algorithms.distinct import Bitmap
 from panstream.algorithms.turnstile import LegendreCounter
 from panstream.privacy import Claim, Ledger
-from panstream.privacy.ledger import _touched
+from panstream.privacy.ledger import _units_touched
 from panstream.testing.enumeration import Enumerator, Step, World, release, tick, update
 
 DAY, HOUR = 86_400.0, 3600.0
@@ -152,9 +152,9 @@ def entry(unit: str, adjacency: str = "add-remove", window: float | None = None)
 def test_how_many_units_of_a_claim_one_unit_touches(
     unit: str, window: float | None, claim: Claim, times: int | None
 ) -> None:
-    found = _touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
+    found = _units_touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
     assert (found == times) if times is not None else isinstance(found, str)
-    twice = _touched(unit, "replace", window, claim)  # type: ignore[arg-type]
+    twice = _units_touched(unit, "replace", window, claim)  # type: ignore[arg-type]
     if claim.adjacency == "add-remove" and times is not None:
         assert twice == 2 * times  # one is taken away and another is put in its place
 
@@ -168,7 +168,7 @@ def test_windows_of_two_lengths_meet_as_often_as_counted(length: int, other: int
     seconds = np.arange(length * other * 2)
     pairs = {(int(a), int(b)) for a, b in zip(seconds // length, seconds // other, strict=True)}
     most = max(sum(a == first for a, _ in pairs) for first in {a for a, _ in pairs})
-    assert _touched("user-window", "add-remove", float(length), entry("user-window", window=float(other))) == most
+    assert _units_touched("user-window", "add-remove", float(length), entry("user-window", window=float(other))) == most
 
 
 def test_replace_totals_and_deltas() -> None:

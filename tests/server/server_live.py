@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from panstream.engine.config.config import Config, load_config
 from panstream.server.auth import Limits
-from panstream.server.server import Settings, make_server
+from panstream.server.server import ServerSettings, make_server
 
 CSV, LINES, ARROW = "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 EVENTS = "/v1/streams/visits/events"
@@ -130,7 +130,7 @@ def write_config(directory: Path, text: str = CONFIG) -> Config:
 def served(config: Config, limits: Limits | None = None, **settings: Any) -> Iterator[Live]:
     ready = threading.Event()
     running = make_server(
-        config, Settings(port=0, limits=limits or Limits(), **settings), started=lambda address: ready.set()
+        config, ServerSettings(port=0, limits=limits or Limits(), **settings), on_started=lambda address: ready.set()
     )
     thread = threading.Thread(target=running.run_until_stopped)
     thread.start()

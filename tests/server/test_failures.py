@@ -23,11 +23,11 @@ from panstream.engine.runtime.selector import Selector
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import PanstreamError
 from panstream.server.auth import Limits
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 from panstream.server.ingest import batch_applier as applying
 from panstream.server.ingest import engine_thread as worker
 from panstream.server.ingest import jobs
-from panstream.server.server import Settings, make_server
+from panstream.server.server import ServerSettings, make_server
 from tests.server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
 from tests.server.test_durable import until
 
@@ -288,7 +288,7 @@ def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, er
 def dying(config: Config) -> Iterator[tuple[Live, list[BaseException | None]]]:
     """A server, and how it ended."""
     ready, ends = threading.Event(), list[BaseException | None]()
-    running = make_server(config, Settings(port=0), started=lambda address: ready.set())
+    running = make_server(config, ServerSettings(port=0), on_started=lambda address: ready.set())
 
     def run() -> None:
         try:
@@ -316,7 +316,7 @@ def failing_step(*given: Any) -> None:
 
 PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "overwrite": lambda patch: patch.setattr(jobs.Job, "overwrite", failing_overwrite),
-    "step": lambda patch: patch.setattr(worker.Worker, "_apply", failing_step),
+    "step": lambda patch: patch.setattr(worker.EngineThread, "_apply", failing_step),
     "parser": lambda patch: in_parse(patch, SystemExit),
     "select": lambda patch: in_select(patch, SystemExit),
     "wiping": lambda patch: patch.setattr(Selector, "wipe", failing_step),
@@ -366,6 +366,6 @@ def test_a_state_in_memory_alone_is_not_started_anew(tmp_path: Path, monkeypatch
 
 
 def test_refusals_name_no_value() -> None:
-    refusal = Refusal.after(ValueError("user-12345"), "a body could not be read")
-    assert isinstance(refusal, Refusal)
+    refusal = HttpError.after(ValueError("user-12345"), "a body could not be read")
+    assert isinstance(refusal, HttpError)
     assert "12345" not in refusal.message

@@ -18,11 +18,11 @@ BODIES = 3000 * int(os.environ.get("PANSTREAM_FUZZ", "1"))
 READ = """
 import json, sys
 import numpy as np
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.primitives.inputs import items
 from panstream.engine.rows.row_batch import RowSchema
 
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.primitives.hashing import derive
 from panstream.primitives.hashing.items import hash_items
 from panstream.server.ingest.request_bodies import _read_arrow
@@ -32,7 +32,7 @@ for name, body in json.load(sys.stdin).items():
         try:
             schema = RowSchema(columns={"x": "string"}, user=user)
             piece = _read_arrow(memoryview(bytearray.fromhex(body)), schema, rows=1000)
-        except FeedError as error:
+        except SourceError as error:
             print("refused", flush=True)
             continue
         ids = items(piece.columns.column("x"))

@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.producers import ROUND, Sender
 from panstream.engine.runtime.selector import Selector
-from panstream.errors import ProducerRefused
+from panstream.errors import ProducerFenced
 from panstream.server.auth import Limits, create_token
 from tests.server.server_live import ARROW, LINES, Live, arrow, lines, served, write_config
 
@@ -93,9 +93,9 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
         idle, busy = (Sender("t", engine.producers.open("t", name, 9).id) for name in ("idle", "busy"))
 
         def take(sender: Sender, number: int) -> bool:
-            place = engine.producers.place(sender)
+            place = engine.producers.position_key(sender)
             rows = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["north"], "amount": [1.0]})
-            selected = select(Rows(columns=rows))
+            selected = select(RowBatch(columns=rows))
             return engine.apply(replace(selected, producer=place, sequence=number)).new
 
         assert [take(each, 1) for each in (idle, busy)] == [True, True]
@@ -104,11 +104,11 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
             now[0] += ROUND * 86_400
             assert take(busy, number) is True
         engine.advance()
-        with pytest.raises(ProducerRefused):
+        with pytest.raises(ProducerFenced):
             take(idle, 1)
         assert take(busy, 4) is False
         assert [each.name for each in engine.producers.all_of("t")] == ["busy"]
-        assert [*engine.positions()] == [engine.producers.find("t", "busy").place]
+        assert [*engine.positions()] == [engine.producers.find("t", "busy").position_key]
 
 
 @pytest.mark.slow

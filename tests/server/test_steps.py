@@ -16,11 +16,11 @@ import pytest
 
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.server.auth import Gate, Limits
+from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.http.app import _queries
-from panstream.server.ingest.engine_thread import Worker
+from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.jobs import Job
-from panstream.server.ingest.request_bodies import Body
+from panstream.server.ingest.request_bodies import RequestBody
 from panstream.server.service import metrics
 from tests.server.server_live import arrow, lines, write_config
 
@@ -109,18 +109,18 @@ def seen_after(
     config = write_config(directory, text)
 
     async def work() -> dict[str, Any]:
-        worker = Worker(lambda: Engine(config, clock=lambda: clock[0]))
+        worker = EngineThread(lambda: Engine(config, clock=lambda: clock[0]))
         pace = ByHand()
         worker._pace = pace  # type: ignore[assignment]
         worker.run()
-        gate, shown = Gate(Limits()), list[str]()
+        gate, shown = QuotaTracker(Limits()), list[str]()
         for posts in steps:
             told: list[Any] = []
             for data, kind in posts:
-                body = Body(gate, kind, "identity")
+                body = RequestBody(gate, kind, "identity")
                 body.make_room(len(data))
                 body.data[: len(data)], body.size = data, len(data)
-                worker.submit(Job(body, tell=lambda result, refusal, told=told: told.append(refusal or result)))
+                worker.submit(Job(body, on_done=lambda result, refusal, told=told: told.append(refusal or result)))
             for _ in range(3000):
                 if len(worker._held) + len(told) == len(posts):
                     break
@@ -178,10 +178,10 @@ def test_as_they_come_the_number_of_batches_shows_and_is_said(tmp_path: Path, mo
     )
 
     async def work() -> tuple[str, ...]:
-        worker = Worker(lambda: Engine(write_config(tmp_path, text)))
+        worker = EngineThread(lambda: Engine(write_config(tmp_path, text)))
         worker.run()
         for _ in range(3):
-            body = Body(Gate(Limits()), "json", "identity")
+            body = RequestBody(QuotaTracker(Limits()), "json", "identity")
             body.make_room(100)
             body.data[:100], body.size = lines(1).ljust(100), 100
             await worker.take(Job(body))
@@ -195,7 +195,7 @@ def test_as_they_come_the_number_of_batches_shows_and_is_said(tmp_path: Path, mo
 
 def test_numbered_batches_are_said(tmp_path: Path) -> None:
     async def work() -> tuple[str, ...]:
-        worker = Worker(lambda: Engine(write_config(tmp_path, CONFIG.format(stream="", durability="batch"))))
+        worker = EngineThread(lambda: Engine(write_config(tmp_path, CONFIG.format(stream="", durability="batch"))))
         worker.run()
         await worker.stop()
         return tuple(worker.engine.plans[0].claim.public)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.release_log import Release
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.errors import MachineError, PanstreamError, StoreError
+from panstream.errors import PanstreamError, StoreError, TwoPartyError
 from panstream.primitives.noise import SeededSource
 from tests.engine.runtime.streams import config, question, rows
 from tests.simulated.disk import SimulatedDisk, Stopped
@@ -140,7 +140,7 @@ class History:
             getattr(self, f"_{kind.replace(' ', '_')}")()
         except Stopped:
             self._ended()
-        except (StoreError, MachineError) as error:
+        except (StoreError, TwoPartyError) as error:
             if not self.excused():
                 self.wrong(f"refused without a cause: {error}")
             self._refused()
@@ -174,7 +174,7 @@ class History:
                 self.wrong("an answer that was published is not in the log")
         return self.engine
 
-    def _batch(self, producer: str, sequence: int) -> Rows:
+    def _batch(self, producer: str, sequence: int) -> RowBatch:
         size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
         return rows([query.name for query in self.config.queries], count=size, producer=producer, sequence=sequence)
 
@@ -241,7 +241,7 @@ class History:
         self.disk.put_back(image)
         try:
             self.opened().close()
-        except (StoreError, MachineError):
+        except (StoreError, TwoPartyError):
             self.told.append("noticed")
         else:
             self.wrong("a state that was rolled back was opened")

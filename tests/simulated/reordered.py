@@ -11,13 +11,13 @@ from datetime import datetime
 import pyarrow as pa
 
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.producers import Sender
 from panstream.engine.storage.release_log import Release
 from panstream.errors import PanstreamError
 from panstream.server.auth import Limits
-from panstream.server.ingest.engine_thread import Worker
+from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.jobs import Job, Stage
 from tests.engine.runtime.streams import config, question
 from tests.simulated.history import ASKED, History, Wrong
@@ -31,7 +31,7 @@ TOKEN = "token"
 class Reordered(History):
     """A sender with several batches in flight, and a worker that is called step by step, without its threads."""
 
-    worker: Worker | None = None
+    worker: EngineThread | None = None
     caught: Wrong | None = None  # in the middle of a commit, where the worker takes it for a failure of the store
     refused_before = False  # what the disk refuses after a commit shows in the next one
 
@@ -54,11 +54,11 @@ class Reordered(History):
 
     def _running(self) -> Engine:
         if self.worker is None:
-            self.worker = Worker(self.opened, limits=LIMITS)
+            self.worker = EngineThread(self.opened, limits=LIMITS)
             self.worker._order._clock = lambda: self.now
             self._take_over()
         elif self.worker._applier.failed:
-            self.worker._applier.open_again()
+            self.worker._applier.reopen_engine()
             if self.worker._applier.failed:
                 self._refused()
                 return self._running()
@@ -71,16 +71,16 @@ class Reordered(History):
         opened = self.worker.engine.producers.open(TOKEN, "p", 9)
         self.worker.engine.commit()
         self.sender = Sender(TOKEN, opened.id)
-        last = max(0, self.worker.engine.last_sequence(opened.place))
+        last = max(0, self.worker.engine.last_sequence(opened.position_key))
         if not max(0, self.acknowledged["p"]) <= last <= max(0, self.sent["p"]):
             self.wrong(f"{self.acknowledged['p']} batches were acknowledged, and {last} are there")
         self.acknowledged["p"] = last
 
-    def _rows(self, number: int) -> Rows:
+    def _rows(self, number: int) -> RowBatch:
         size = self.sizes.setdefault(("p", number), self.random.randrange(1, 9))
         times = pa.array([int(number * SPACING * 1e6)] * size, pa.timestamp("us"))
         columns = {"user": pa.array([1] * size), "at": times}
-        return Rows(columns=pa.RecordBatch.from_pydict(columns), first_row=1)
+        return RowBatch(columns=pa.RecordBatch.from_pydict(columns), first_row=1)
 
     def _arrive(self, numbers: list[int], sender: Sender) -> None:
         """Have batches arrive together, in this order, and end the step."""
@@ -134,7 +134,7 @@ class Reordered(History):
         engine = self._running()
         (release,) = engine.release("asked")
         self.publish(release)
-        self._check_sum(release, max(0, engine.last_sequence(engine.producers.place(self.sender))))
+        self._check_sum(release, max(0, engine.last_sequence(engine.producers.position_key(self.sender))))
 
     def publish(self, release: Release) -> None:
         try:

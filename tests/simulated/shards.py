@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import Call, Link
+from panstream.distributed.sharded._links import ShardCall, ShardTransport
 from panstream.distributed.sharded._shard import Shard
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import StoreError
 from tests.engine.runtime.streams import config, question
@@ -27,7 +27,7 @@ WINDOWS = question("windows", "SELECT SUM(value) FROM s", lower=0, upper=1, wind
 SHARDS = 2
 
 
-class SimulatedLink(Link):
+class SimulatedLink(ShardTransport):
     """Calls are repeated until answered, as over Dask; a shard that ended is opened again from its disk."""
 
     def __init__(self, history: Shards) -> None:
@@ -52,10 +52,10 @@ class SimulatedLink(Link):
                 self._ended(number)
         return self._open[number]
 
-    def send(self, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[ShardCall]) -> list[Any]:
         return [self._send(call) for call in calls]
 
-    def _send(self, call: Call) -> Any:
+    def _send(self, call: ShardCall) -> Any:
         history = self._history
         while True:
             if history.lost():
@@ -120,13 +120,13 @@ class Shards(History):
             self.told.append("lost")
         return gone
 
-    def _batch(self, producer: str, sequence: int) -> Rows:
+    def _batch(self, producer: str, sequence: int) -> RowBatch:
         size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
         first = 1_000 * (producer == "q") + 10 * sequence
         ids, weights = np.arange(first, first + size), np.ones(size, np.int64)
-        values = QueryRows.all(size, values=np.ones(size))
-        chosen = {"asked": QueryRows.all(size, weights=weights), "ticks": values, "windows": values}
-        return Rows(count=size, queries=chosen, ids=ids, producer=producer, sequence=sequence)
+        values = QuerySelection.select_all(size, values=np.ones(size))
+        chosen = {"asked": QuerySelection.select_all(size, weights=weights), "ticks": values, "windows": values}
+        return RowBatch(count=size, queries=chosen, ids=ids, producer=producer, sequence=sequence)
 
     def _event(self) -> None:
         for disk in self.disks:

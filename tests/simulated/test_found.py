@@ -21,7 +21,7 @@ FRONT, A = "the front end's disk is full", True
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[TwoMachines]:
     found = TwoMachines(1, tmp_path)
-    with mock.patch("panstream.distributed.two_party.participant.leave_on_grid"), found._simulated():
+    with mock.patch("panstream.distributed.two_party.participant.wait_for_send_slot"), found._simulated():
         yield found
         found.let_go()
         for machine in found.machines.values():
@@ -48,7 +48,7 @@ def test_two_answers_of_one_step_are_given_again(world: TwoMachines) -> None:
     assert opened_answers(world, "ticks") == [1, 2]
     engine = world._running()
     engine.advance()
-    assert engine.made("ticks") == len(world.seen) == 2
+    assert engine.release_count("ticks") == len(world.seen) == 2
     assert world.machines[A]._party.shares["0/0/ticks"].released == 2
 
 

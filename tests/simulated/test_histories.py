@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from panstream.distributed.two_party.backend import SharedBackend
+from panstream.distributed.two_party.backend import TwoPartyBackend
 from panstream.engine.runtime.engine import Engine
-from panstream.server.ingest.batch_applier import Applier
+from panstream.server.ingest.batch_applier import BatchApplier
 from panstream.server.ingest.batch_order import ReorderBuffer
 from tests.simulated import history
 from tests.simulated.history import BACK, History, Wrong
@@ -68,31 +68,31 @@ def test_a_store_that_leaves_out_a_sync_is_caught(tmp_path: Path, monkeypatch: p
 def test_a_stream_that_forgets_what_it_has_seen_is_caught(
     kind: type[History], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "seen", lambda self, producer, sequence: False)
+    monkeypatch.setattr(Engine, "is_applied", lambda self, producer, sequence: False)
     caught(kind, tmp_path, 60, "rows were counted|rows instead of|were late")
 
 
 def test_a_front_end_that_forgets_what_the_machines_have_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forgetful(self: SharedBackend) -> None:
+    def forgetful(self: TwoPartyBackend) -> None:
         real(self)
         self._ahead.clear()
 
-    real = SharedBackend._join
-    monkeypatch.setattr(SharedBackend, "_join", forgetful)
+    real = TwoPartyBackend._join
+    monkeypatch.setattr(TwoPartyBackend, "_join", forgetful)
     caught(TwoMachines, tmp_path, 200, "rows were counted")
 
 
 def test_a_front_end_that_asks_again_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that the machines have given and the front end forgot cannot be had again."""
 
-    def forgetful(self: SharedBackend) -> None:
+    def forgetful(self: TwoPartyBackend) -> None:
         real(self)
         self._answers.clear()
 
-    real = SharedBackend._join
-    monkeypatch.setattr(SharedBackend, "_join", forgetful)
+    real = TwoPartyBackend._join
+    monkeypatch.setattr(TwoPartyBackend, "_join", forgetful)
     caught(TwoMachines, tmp_path, 200, "the machines gave answer")
 
 
@@ -125,8 +125,8 @@ def test_an_engine_that_opens_windows_by_a_clock_that_went_back_is_caught(
         now = self._clock()
         for query in self._queries.values():
             if query.schedule is not None:
-                query.reach(query.schedule.at(now), self._drawer(query))
-                query.open_at(query.schedule.at(now))
+                query.advance_to(query.schedule.at(now), self._drawer(query))
+                query.open_window(query.schedule.at(now))
         self._stream_clock.advance_to(now)
 
     real = Engine._follow_clock
@@ -137,6 +137,6 @@ def test_an_engine_that_opens_windows_by_a_clock_that_went_back_is_caught(
 
 def test_a_server_that_applies_batches_as_they_come_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReorderBuffer, "arrange", lambda self, jobs, engine: list(jobs))
-    monkeypatch.setattr(Applier, "_last", lambda self, place: 1 << 62)  # whose batches are never early
-    monkeypatch.setattr(Applier, "_joined", lambda self, work: False)
+    monkeypatch.setattr(BatchApplier, "_last", lambda self, place: 1 << 62)  # whose batches are never early
+    monkeypatch.setattr(BatchApplier, "_joined", lambda self, work: False)
     caught(Reordered, tmp_path, 60, "were late|has .* rows instead of|are there|rows were counted of")

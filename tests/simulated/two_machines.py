@@ -10,14 +10,14 @@ from unittest import mock
 
 import numpy as np
 
-from panstream.distributed.two_party._rounds import Work, prepared_answers, reconstruct
-from panstream.distributed.two_party.backend import Line, SharedBackend
+from panstream.distributed.two_party._rounds import StepInProgress, prepared_answers, reconstruct
+from panstream.distributed.two_party.backend import Line, TwoPartyBackend
 from panstream.distributed.two_party.messages import pack, unpack
-from panstream.distributed.two_party.participant import Machine
+from panstream.distributed.two_party.participant import Participant
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.runtime.engine import Engine
-from panstream.errors import MachineError, PanstreamError, StoreError
+from panstream.errors import PanstreamError, StoreError, TwoPartyError
 from tests.simulated.disk import SimulatedDisk, Stopped
 from tests.simulated.history import History, Wrong, on
 
@@ -28,7 +28,7 @@ class TwoMachines(History):
     def __init__(self, seed: int, root: Path, **options: Any) -> None:
         super().__init__(seed, root, **options)
         self.disks = {first: SimulatedDisk(root, self.random.randrange) for first in (True, False)}
-        self.machines: dict[bool, Machine] = {}
+        self.machines: dict[bool, Participant] = {}
         self.lose_in: int | None = None
         self.failed = False
         self.seen_at_first: dict[tuple[str, int], list[int]] = {}  # by state and number, what machine a opened
@@ -47,7 +47,7 @@ class TwoMachines(History):
     def opened(self) -> Engine:
         config = self.config
         statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=self.exact)}
-        backend = SharedBackend(self, "s", statistics)
+        backend = TwoPartyBackend(self, "s", statistics)
         return Engine(config, backend=backend, **{**self.options(), "source": None})  # the machines draw
 
     # The network.
@@ -64,7 +64,7 @@ class TwoMachines(History):
         except Stopped:
             self.told.append(f"{'a' if first else 'b'}: {self.disks[first].ending}")
             self._stop(first)
-            raise MachineError("it cannot be reached") from None
+            raise TwoPartyError("it cannot be reached") from None
         if first:
             self._watch(unpack(found)[0])
         self._carry()
@@ -84,12 +84,12 @@ class TwoMachines(History):
             if self.lose_in < 0:
                 self.lose_in, self.failed = None, True
                 self.told.append("lost")
-                raise MachineError("it cannot be reached")
+                raise TwoPartyError("it cannot be reached")
 
-    def _machine(self, first: bool) -> Machine:
+    def _machine(self, first: bool) -> Participant:
         if first not in self.machines:
             with on(self.disks[first]):
-                made = Machine(
+                made = Participant(
                     self.root / ("a" if first else "b"),
                     first=first,
                     stream="s",
@@ -112,7 +112,7 @@ class TwoMachines(History):
     # What happens.
 
     def run(self) -> list[str]:
-        with mock.patch("panstream.distributed.two_party.participant.leave_on_grid"):  # time is simulated
+        with mock.patch("panstream.distributed.two_party.participant.wait_for_send_slot"):  # time is simulated
             try:
                 return super().run()
             finally:
@@ -173,7 +173,7 @@ class TwoMachines(History):
         try:
             self._running()
             self._take_step()
-        except (StoreError, MachineError):
+        except (StoreError, TwoPartyError):
             self.told.append("noticed")
         else:
             self.wrong("a machine that was rolled back was taken for good")
@@ -193,22 +193,22 @@ class TwoMachines(History):
 @contextlib.contextmanager
 def open_before_commit() -> Iterator[None]:
     """Plant a mistake: machine a opens an answer in the round that prepares it, before the step is decided."""
-    exchange, do_exchange = Machine._exchange, Machine._do_exchange
+    exchange, do_exchange = Participant._exchange, Participant._do_exchange
     shown = [np.empty(0, np.uint8)]
 
-    def show(self: Machine, header: dict[str, Any], body: Any) -> bytearray:
+    def show(self: Participant, header: dict[str, Any], body: Any) -> bytearray:
         reply = do_exchange(self, header, body)
         shares = {} if self._work is None else self._work.party.shares
         parts = [shares[name].answers[number] for name, number in prepared_answers(shares)]
         shown[0] = np.concatenate([np.empty(0, np.uint8), *(part.reshape(-1).view(np.uint8) for part in parts)])
         return reply
 
-    def hasty(self: Machine, header: dict[str, Any], work: Work) -> bytearray:
+    def hasty(self: Participant, header: dict[str, Any], work: StepInProgress) -> bytearray:
         reply, _ = unpack(exchange(self, header, work))
         if reply["prepared"]:
             opened = reconstruct(work.party.shares, shown[0])
             reply["opened"] = {name: [[number, numbers]] for (name, number), numbers in opened.items()}
         return pack(reply)
 
-    with mock.patch.object(Machine, "_exchange", hasty), mock.patch.object(Machine, "_do_exchange", show):
+    with mock.patch.object(Participant, "_exchange", hasty), mock.patch.object(Participant, "_do_exchange", show):
         yield

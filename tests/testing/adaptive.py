@@ -51,7 +51,7 @@ def _start(enumerator: Enumerator, choices: Choices) -> Node:
     if len(choices) > _MOST_STEPS:
         raise InvalidParameter(f"choices must be of at most {_MOST_STEPS} steps, got {len(choices)}")
     node: Node = {}
-    for weight, state in outcomes(enumerator.algorithm.begin, enumerator.window):
+    for weight, state in outcomes(enumerator.algorithm.initial_state, enumerator.window):
         _add(node, enumerator.remember(state), weight, weight)
     return node
 

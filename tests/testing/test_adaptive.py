@@ -19,10 +19,10 @@ from panstream.core.algorithm import Algorithm
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.primitives.codec import FieldLayout, noised, public
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.primitives.noise.distributions import exp_fraction
 from panstream.privacy import Claim
-from panstream.testing.enumeration import Enumerator, Step, World, refresh, release, tick, update, worlds
+from panstream.testing.enumeration import Enumerator, Step, World, enumerate_streams, refresh, release, tick, update
 from tests.conformance.specimens import specimens
 from tests.testing.adaptive import Choices, adaptive_delta, adaptive_loss
 
@@ -87,7 +87,7 @@ def test_no_strategy_beats_the_claim_or_the_worst_fixed_streams(case: str) -> No
     enumerator = Enumerator(algorithm, window=(-1, 3))
     last = slots.index(refresh()) + 1 if refresh() in slots else 0  # the unannounced look comes after it
     adaptive = adaptive_loss(enumerator, choices(slots, actions), look_from=last)
-    fixed = enumerator.joint_loss(worlds(slots, actions), [None, *range(last, len(slots) + 1)]).epsilon
+    fixed = enumerator.joint_loss(enumerate_streams(slots, actions), [None, *range(last, len(slots) + 1)]).epsilon
     assert adaptive == pytest.approx(fixed, rel=1e-12)
     assert adaptive <= algorithm.claim().epsilon
     assert algorithm.claim().inputs == "adaptive"
@@ -101,7 +101,7 @@ def test_at_the_claim_no_strategy_finds_anything_and_below_it_one_does() -> None
     assert adaptive_delta(enumerator, open_to, algorithm.claim().epsilon) == 0
     lower = adaptive_delta(enumerator, open_to, 0.5)
     assert 0 < lower < 1
-    streams = worlds(slots, actions)
+    streams = enumerate_streams(slots, actions)
     pairs = product(streams, streams, (None, *range(5)))
     assert lower >= max(fixed_delta(enumerator, one, other, 0.5, look=look) for one, other, look in pairs)
 
@@ -131,25 +131,25 @@ class Guessing(Algorithm[_Guessed]):
     def layout(self) -> Mapping[str, FieldLayout]:
         return {name: FieldLayout("int") for name in ("word", "there", "told")}
 
-    def begin(self, source: Source) -> _Guessed:
+    def initial_state(self, source: NoiseSource) -> _Guessed:
         return _Guessed(word=int(source.uniform_below(self.words, 1)[0]), there=0, told=0)
 
     def batch(self, ids: Any = (), guess: Any = None) -> Any:
         return list(ids), guess
 
-    def update(self, state: _Guessed, batch: Any, source: Source) -> None:
+    def update(self, state: _Guessed, batch: Any, source: NoiseSource) -> None:
         ids, guess = batch
         state.there |= bool(ids)
         state.told |= guess == state.word
 
-    def release(self, state: _Guessed, source: Source) -> Estimate:
+    def release(self, state: _Guessed, source: NoiseSource) -> Estimate:
         value = float(self.words + state.there if state.told else state.word)
         return Estimate(value=value, unbiased=value, standard_error=0.0, claim=self.claim(), name="", released=())
 
-    def refresh(self, state: _Guessed, source: Source) -> None:
+    def refresh(self, state: _Guessed, source: NoiseSource) -> None:
         raise NotImplementedError
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         return 0.0
 
 
@@ -186,7 +186,7 @@ class Hidden(Guessing):
 
     __slots__ = ()
 
-    def release(self, state: _Guessed, source: Source) -> Estimate:
+    def release(self, state: _Guessed, source: NoiseSource) -> Estimate:
         shown = super().release(state, source)
         return shown if state.told else replace(shown, value=0.0)
 

@@ -12,9 +12,9 @@ from panstream.algorithms.density import OptBern
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.primitives.codec import noised
-from panstream.primitives.noise import Coin, DiscreteLaplace, Source
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource
 from panstream.privacy import Claim
-from panstream.testing.enumeration import Enumerator, release, snapshot, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, release, snapshot, update
 from panstream.testing.sources import ScriptedSource, outcomes
 from tests.statistical import assert_fits
 from tests.zero_noise import ZeroNoiseSource
@@ -23,7 +23,7 @@ THIRD = Coin((1 << 64) // 3)
 
 
 def test_outcomes_walk_every_path_once() -> None:
-    def step(source: Source) -> tuple[int, ...]:
+    def step(source: NoiseSource) -> tuple[int, ...]:
         first = source.bernoulli(THIRD, 2)
         if first.any():
             return (*map(int, first), int(source.uniform_below(3, 1)[0]))
@@ -44,7 +44,7 @@ def test_certain_coins_do_not_branch() -> None:
 def test_laplace_sums_have_their_exact_weight() -> None:
     law = DiscreteLaplace.at_most(0.5)
 
-    def step(source: Source) -> int:
+    def step(source: NoiseSource) -> int:
         values = np.array([2], np.int64)
         source.add_discrete_laplace(values, law)
         return int(values[0])
@@ -85,19 +85,19 @@ class Clear:
 class Literal(OptBern):
     """Publishes and stores the truth: the enumerator must say that there is no bound."""
 
-    def begin(self, source: Source) -> Any:
+    def initial_state(self, source: NoiseSource) -> Any:
         return Clear(bit=0)
 
-    def update(self, state: Any, batch: Any, source: Source) -> None:
+    def update(self, state: Any, batch: Any, source: NoiseSource) -> None:
         state.bit |= len(batch) > 0
 
-    def release(self, state: Any, source: Source) -> Estimate:
+    def release(self, state: Any, source: NoiseSource) -> Estimate:
         return Estimate(value=float(state.bit), standard_error=0.0, claim=Claim(epsilon=1.0, unit="user"))
 
 
 def test_a_leak_has_no_finite_loss_and_a_witness() -> None:
     loss = Enumerator(Literal(universe=1, epsilon=1.0), window=(0, 0)).joint_loss(
-        worlds([None, release()], [update([]), update([0])])
+        enumerate_streams([None, release()], [update([]), update([0])])
     )
     assert loss.epsilon == math.inf
     assert loss.worlds is not None

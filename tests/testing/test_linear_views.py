@@ -9,7 +9,7 @@ import pytest
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.primitives.codec import noised, public
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 from panstream.testing.enumeration import refresh, tick, update
 from panstream.testing.linear_views import linear_views, ticks
@@ -30,7 +30,7 @@ class Doubling:
 
     power: int = 1
 
-    def begin(self, source: Source) -> State:
+    def initial_state(self, source: NoiseSource) -> State:
         state = State(np.zeros(1, np.int64), 0)
         source.add_discrete_laplace(state.total, LAW)
         return state
@@ -38,13 +38,13 @@ class Doubling:
     def batch(self, values: Any) -> int:
         return int(sum(values))
 
-    def update(self, state: State, batch: int, source: Source) -> None:
+    def update(self, state: State, batch: int, source: NoiseSource) -> None:
         state.total += batch
 
-    def refresh(self, state: State, source: Source) -> None:
+    def refresh(self, state: State, source: NoiseSource) -> None:
         source.add_discrete_laplace(state.total, LAW)
 
-    def tick(self, state: State, source: Source) -> Estimate:
+    def tick(self, state: State, source: NoiseSource) -> Estimate:
         shown = 2 * state.total**self.power
         source.add_discrete_laplace(shown, LAW)
         state.time += 1
@@ -82,5 +82,5 @@ def test_scripted_source() -> None:
 
 
 def test_steps_of_whole_slots() -> None:
-    assert ticks([1, 2]).verb == "ticks"
+    assert ticks([1, 2]).verb == "tick_many"
     assert dict(ticks([1, 2]).arguments) == {"values": (1, 2)}

@@ -87,7 +87,7 @@ class DistinctCount(AutoAlgorithm):
         """Return the algorithm of choice, with its parameters."""
         return self.choice.algorithm
 
-    def why(self) -> str:
+    def explain(self) -> str:
         """Return which algorithm was chosen, what error to expect of it, and what was rejected."""
         choice = self.choice
         lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
@@ -130,7 +130,7 @@ def _choose(question: DistinctCount) -> _Choice:
     hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
     if bits is None:
         return hashed
-    cells = _started(question, bits) or bits
+    cells = _with_released_start(question, bits) or bits
     per_user = _Choice(algorithm=cells, users=users, error=cells.standard_error(users))
     best, other = (per_user, hashed) if per_user.error <= hashed.error else (hashed, per_user)
     return replace(best, rejected=other)
@@ -157,7 +157,7 @@ def _sized_bits(question: DistinctCount) -> OptBern:
     return everyone if everyone.population.size <= cells else replace(everyone, sample=cells)
 
 
-def _started(question: DistinctCount, bits: OptBern) -> ContinualDensity | None:
+def _with_released_start(question: DistinctCount, bits: OptBern) -> ContinualDensity | None:
     """Return the same bits with the start released once, for a single answer whose size is about known."""
     if question.expected is None or question.releases > 1 or question.announced or math.isinf(question.epsilon):
         return None
@@ -285,8 +285,8 @@ class TopItems(AutoAlgorithm):
             key=self.key,
         )
         heavy = self.expected / smallest.listing_threshold
-        width = _power(CELLS_PER_NAME * min(heavy, MOST_NAMES), *_WIDTHS[1:])
-        row_width = _power(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
+        width = _next_power_of_two(CELLS_PER_NAME * min(heavy, MOST_NAMES), *_WIDTHS[1:])
+        row_width = _next_power_of_two(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
         while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
             if width <= _WIDTHS[0] and row_width <= _ROW_WIDTHS[0]:
                 min_memory = 4 * (smallest.levels * width + smallest.rows * row_width)
@@ -301,9 +301,9 @@ class TopItems(AutoAlgorithm):
     @property
     def listing_threshold(self) -> float:
         """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
-        return self.algorithm.listed_among(self.expected)
+        return self.algorithm.listing_threshold_among(self.expected)
 
-    def why(self) -> str:
+    def explain(self) -> str:
         """Return from how many events on names are listed, how large the tables are, and what listed keys would
         give.
         """
@@ -328,6 +328,6 @@ class TopItems(AutoAlgorithm):
         return "\n".join(lines)
 
 
-def _power(min_value: float, low: int, high: int) -> int:
+def _next_power_of_two(min_value: float, low: int, high: int) -> int:
     """Return the smallest power of two that is at least ``min_value``, between ``low`` and ``high``."""
     return int(min(max(1 << max(math.ceil(min_value) - 1, 0).bit_length(), low), high))

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.core.shardable import Divisible
+from panstream.core.shardable import Shardable
 from panstream.errors import NotSupported
 from panstream.primitives.codec import FieldLayout, noised, public, published
-from panstream.primitives.noise import Coin, DiscreteLaplace, Source, symmetric_pair
-from panstream.primitives.packed_bits import toss
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, symmetric_coins
+from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.bitmap_loss import Decoder
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
@@ -39,7 +39,7 @@ class BitState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BitLaw:
+class CoinPair:
     """The two coins of a stored bit and the release noise.
 
     ``turns`` is 1 where an arrival draws its bit afresh and 2 where it toggles it.
@@ -53,9 +53,9 @@ class BitLaw:
 
     @classmethod
     @lru_cache(maxsize=256)
-    def symmetric(cls, epsilon_state: float, kappa: float, turns: int = 1) -> BitLaw:
+    def symmetric(cls, epsilon_state: float, kappa: float, turns: int = 1) -> CoinPair:
         """Return the symmetric pair of coins and the release noise for a split of the budget."""
-        absent, present = symmetric_pair(epsilon_state)
+        absent, present = symmetric_coins(epsilon_state)
         noise = DiscreteLaplace.at_most(kappa)
         return cls(absent=absent, present=present, noise=noise, epsilon_state=epsilon_state, turns=turns)
 
@@ -89,14 +89,14 @@ def bit_claim(epsilon: float, epsilon_state: float, announced: int, releases: in
     )
 
 
-class CoinCells(Divisible[BitState], Protocol):
+class RandomizedBits(Shardable[BitState], Protocol):
     """Cells of one bit, packed: a toss of ``law.absent`` at the start, and of ``law.present`` after every touch."""
 
     state_type: ClassVar[type[Any]] = BitState
     freezes: ClassVar[bool] = True
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the two coins and what they cost."""
         ...
 
@@ -117,30 +117,30 @@ class CoinCells(Divisible[BitState], Protocol):
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
-    def fresh(self, count: int, source: Source) -> BitState:
+    def initial_cells(self, count: int, source: NoiseSource) -> BitState:
         """Return cells that nobody has touched."""
-        bits = toss(self.law.absent, count, source)
+        bits = draw_packed_bits(self.law.absent, count, source)
         fresh: BitState = self.state_type(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
         return fresh
 
-    def touch_marked(self, state: BitState, marks: NDArray[np.uint8], source: Source) -> None:
+    def apply_marked(self, state: BitState, marks: NDArray[np.uint8], source: NoiseSource) -> None:
         """Draw every marked cell afresh, once: of several draws in a step only the last would survive."""
         from panstream.primitives.kernels.algorithms.packed_bits import draw_marked
 
         draw_marked(state.bits, marks, source.bernoulli(self.law.present, marks.size))
 
-    def refresh(self, state: BitState, source: Source) -> None:
+    def refresh(self, state: BitState, source: NoiseSource) -> None:
         """Freeze the cells that were seen and start afresh; at most as often as the claim has paid for."""
         if len(state.frozen) >= self.phases():
             raise NotSupported(
                 f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
                 f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
             )
-        self.refresh_part(state, self.cells, source)
+        self.refresh_shard(state, self.cells, source)
 
-    def refresh_part(self, state: BitState, count: int, source: Source) -> None:
+    def refresh_shard(self, state: BitState, count: int, source: NoiseSource) -> None:
         """Freeze what was seen of ``count`` cells, and start them afresh."""
         if len(state.frozen) >= MAX_PHASES:
             raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
         state.frozen = np.concatenate([state.frozen, state.bits[np.newaxis]])
-        toss(self.law.absent, count, source, state.bits)
+        draw_packed_bits(self.law.absent, count, source, state.bits)

@@ -18,8 +18,8 @@ from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from panstream.audit.claims.case import Case as Case
+    from panstream.audit.claims.case import ExactLoss as ExactLoss
     from panstream.audit.claims.case import Finding as Finding
-    from panstream.audit.claims.case import Measured as Measured
     from panstream.audit.claims.case import Trial as Trial
     from panstream.audit.claims.exact import Enumeration as Enumeration
     from panstream.audit.claims.exact import LinearProgram as LinearProgram
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from panstream.audit.claims.report import to_markdown as to_markdown
     from panstream.audit.claims.runner import FAILURE as FAILURE
     from panstream.audit.claims.runner import audit as audit
+    from panstream.audit.claims.runner import audit_case as audit_case
     from panstream.audit.claims.runner import cases as cases
-    from panstream.audit.claims.runner import examine as examine
-    from panstream.audit.claims.runner import forget_case as forget_case
     from panstream.audit.claims.runner import register_case as register_case
     from panstream.audit.claims.runner import select as select
+    from panstream.audit.claims.runner import unregister_case as unregister_case
 
 _MODULES = {
     "Case": "panstream.audit.claims.case",
@@ -47,14 +47,14 @@ _MODULES = {
     "FAILURE": "panstream.audit.claims.runner",
     "Finding": "panstream.audit.claims.case",
     "LinearProgram": "panstream.audit.claims.exact",
-    "Measured": "panstream.audit.claims.case",
+    "ExactLoss": "panstream.audit.claims.case",
     "Scenario": "panstream.audit.claims.exact",
     "Trial": "panstream.audit.claims.case",
     "audit": "panstream.audit.claims.runner",
     "case_of": "panstream.audit.claims.exact",
     "cases": "panstream.audit.claims.runner",
-    "examine": "panstream.audit.claims.runner",
-    "forget_case": "panstream.audit.claims.runner",
+    "audit_case": "panstream.audit.claims.runner",
+    "unregister_case": "panstream.audit.claims.runner",
     "gaussian_loss": "panstream.audit.claims.exact",
     "learn_event": "panstream.audit.claims.monte_carlo",
     "linear_case": "panstream.audit.claims.exact",

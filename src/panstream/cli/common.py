@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, MissingExtra, PanstreamError, SqlRefused
+from panstream.errors import (
+    BudgetExhausted,
+    ConfigError,
+    InvalidParameter,
+    MissingExtra,
+    PanstreamError,
+    UnsupportedQuery,
+)
 from panstream.primitives.escaping import printable_lines
 from panstream.primitives.interrupts import INTERRUPTS
 
@@ -70,7 +77,7 @@ NoHardening = Annotated[
 
 
 @contextmanager
-def outcome(
+def exit_codes(
     *, refused: int | None = None, interrupted: str = "error: interrupted; what was committed is kept"
 ) -> Iterator[None]:
     """Turn panstream's errors into a line on standard error and an exit code: ``refused``, or that of the error's
@@ -150,4 +157,4 @@ def operator_key(path: Path | None) -> bytes | None:
 def _code(error: PanstreamError) -> int:
     if isinstance(error, BudgetExhausted):
         return 3
-    return 2 if isinstance(error, InvalidParameter | ConfigError | SqlRefused | MissingExtra) else 1
+    return 2 if isinstance(error, InvalidParameter | ConfigError | UnsupportedQuery | MissingExtra) else 1

@@ -12,36 +12,36 @@ import re
 import sys
 from pathlib import Path
 
-from panstream.primitives.interrupts import block
-from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, forbid_dumps
+from panstream.primitives.interrupts import block_signals
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, disable_core_dumps
 
-__all__ = ["ENVIRONMENT", "harden", "lock_memory"]
+__all__ = ["ENVIRONMENT", "lock_memory", "reexec_hardened"]
 
 _CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
 _CAP_IPC_LOCK = 14
 _NOT_LOCKED = "note: memory is not locked (no permission), so it may be swapped; encrypt or disable swap"
 
 
-def harden() -> None:
+def reexec_hardened() -> None:
     """Start this command again with a wiping allocator, once, on Linux; and leave no core dumps."""
     if sys.platform != "linux" or not _is_command():
         return
-    forbid_dumps()  # in force until the next start, so it is done again there
+    disable_core_dumps()  # in force until the next start, so it is done again there
     if os.environ.get(MARK) != "1":
-        block()  # a signal that Python has noted and not yet handled would be lost with this program
+        block_signals()  # a signal that Python has noted and not yet handled would be lost with this program
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
-    from panstream.primitives.memory.secret_memory import keep_states_secret
+    from panstream.primitives.memory.secret_memory import enable_secret_memory
 
-    keep_states_secret()
+    enable_secret_memory()
 
 
 def lock_memory() -> None:
     """Keep all memory of this process, now and later, out of swap; say so where that is not permitted."""
-    if not _locked():
+    if not _memory_is_locked():
         print(_NOT_LOCKED, file=sys.stderr, flush=True)
 
 
-def _locked() -> bool:
+def _memory_is_locked() -> bool:
     if sys.platform != "linux":
         return False
     import ctypes

@@ -6,9 +6,9 @@ import contextlib
 import sys
 from typing import NoReturn
 
-from panstream.cli.hardening import harden
+from panstream.cli.hardening import reexec_hardened
 from panstream.errors import MissingExtra
-from panstream.primitives.fast_import import load
+from panstream.primitives.fast_import import import_without_gc
 from panstream.primitives.interrupts import INTERRUPTS
 
 _ABORTED = (1, 130)  # typer's exit codes after Ctrl-C, whichever signal it was
@@ -21,7 +21,7 @@ _LOADED = {  # what commands need that start large rooms
 
 def main() -> NoReturn:
     """Run the command line; without the [cli] extra, say how to get it."""
-    with contextlib.suppress(KeyboardInterrupt), INTERRUPTS.caught():
+    with contextlib.suppress(KeyboardInterrupt), INTERRUPTS.handling():
         _run()
     raise SystemExit(INTERRUPTS.exit_code)
 
@@ -29,9 +29,9 @@ def main() -> NoReturn:
 def _run() -> NoReturn:
     command = sys.argv[1] if sys.argv[1:] and "--help" not in sys.argv else ""
     if command in _HARDENED and "--no-hardening" not in sys.argv:
-        harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
+        reexec_hardened()  # as the command itself does; before anything is loaded, the second start is a third cheaper
     if command in _LOADED:
-        load("panstream.cli.app", _LOADED[command])
+        import_without_gc("panstream.cli.app", _LOADED[command])
     try:
         import typer  # noqa: F401
     except ImportError:

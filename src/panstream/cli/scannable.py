@@ -22,16 +22,16 @@ def _main() -> None:
     if "--no-hardening" not in sys.argv and os.environ.get(MARK) != "1":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
     from panstream.cli import main as command
-    from panstream.primitives.memory.secret_memory import VARIABLE, keep_states_secret
-    from panstream.testing.memory import permit_scan
+    from panstream.primitives.memory.secret_memory import VARIABLE, enable_secret_memory
+    from panstream.testing.memory import allow_scan
 
-    permit_scan()
+    allow_scan()
     if sys.argv[1:2] == [_INSTRUMENT]:
         module, _, argument = sys.argv[2].partition(":")
         del sys.argv[1:3]
         importlib.import_module(module).install(argument)
     if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan is blind to it
-        keep_states_secret()
+        enable_secret_memory()
     command()
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from panstream.client._transport import LINES, Wire
-from panstream.errors import BatchUncertain, PanstreamError, RequestRefused, ServerUnreachable
+from panstream.client._transport import LINES, HttpConnection
+from panstream.errors import BatchStatusUnknown, PanstreamError, RequestRejected, ServerUnreachable
 
 _OPENINGS = 3  # of the producer for one batch
 _POINTLESS = (401, 403, 404)  # statuses that an empty batch would get, too
@@ -27,7 +27,7 @@ class Batch:
     uncertain: bool = False  # whether the producer was opened anew while the batch was unanswered
     behind: bool = False  # whether the server refused it for want of an earlier one
     openings: int = 0  # of the producer for this batch
-    refusal: RequestRefused | None = None  # why an empty batch is sent in its place
+    refusal: RequestRejected | None = None  # why an empty batch is sent in its place
 
 
 class BatchSequence:
@@ -39,7 +39,7 @@ class BatchSequence:
     under its earlier id. A batch that the server refuses for its content leaves no gap: an empty one takes its number.
     """
 
-    def __init__(self, producer: str, stream: str, wire: Wire) -> None:
+    def __init__(self, producer: str, stream: str, wire: HttpConnection) -> None:
         self._events = f"/v1/streams/{quote(stream, safe='')}/events"
         self._producer = f"/v1/producers/{quote(producer, safe='')}"
         self._wire = wire
@@ -67,12 +67,12 @@ class BatchSequence:
                 batch.number = self._last
         return batch
 
-    def deliver(self, batch: Batch, wire: Wire) -> dict[str, Any]:
+    def deliver(self, batch: Batch, wire: HttpConnection) -> dict[str, Any]:
         """Return the server's answer to a batch.
 
         Raises:
-            RequestRefused: The batch was refused, and is dropped.
-            BatchUncertain: It may or may not have been counted, and is dropped.
+            RequestRejected: The batch was refused, and is dropped.
+            BatchStatusUnknown: It may or may not have been counted, and is dropped.
             ServerUnreachable: It, or one before it, was not answered. It is ``stuck``: clear that, and deliver it
                 again, together with all others that are.
         """
@@ -103,13 +103,13 @@ class BatchSequence:
         """Close the connection; and the producer, if it is to be forgotten and the server can be reached."""
         self._wire.close()
         if forget and self._id is not None:
-            wire = self._wire.another(once=True)
+            wire = self._wire.clone(once=True)
             with contextlib.suppress(PanstreamError):
-                wire.ask("DELETE", self._producer)
+                wire.request("DELETE", self._producer)
             wire.close()
 
     def _open(self) -> int:
-        answer = self._wire.ask("POST", self._producer, b"")
+        answer = self._wire.request("POST", self._producer, b"")
         self._id, self._window = str(answer["id"]), int(answer["in_flight"])
         self._last = int(answer["last"])
         last = self._last
@@ -144,7 +144,7 @@ class BatchSequence:
     def _open_for(self, batch: Batch) -> None:
         try:
             self._open()
-        except RequestRefused:
+        except RequestRejected:
             self._drop(batch)
             raise
         except PanstreamError:
@@ -161,10 +161,10 @@ class BatchSequence:
         assert first.number is not None
         return batch.number < first.number + self._window
 
-    def _try(self, batch: Batch, producer_id: str, wire: Wire) -> dict[str, Any]:
+    def _try(self, batch: Batch, producer_id: str, wire: HttpConnection) -> dict[str, Any]:
         origin = {"Panstream-Producer": producer_id, "Panstream-Sequence": str(batch.number)}
         try:
-            return dict(wire.ask("POST", self._events, batch.body, {**batch.headers, **origin}))
+            return dict(wire.request("POST", self._events, batch.body, {**batch.headers, **origin}))
         finally:
             batch.unanswered |= wire.unanswered
 
@@ -177,7 +177,7 @@ class BatchSequence:
             if batch.refusal is not None:
                 raise batch.refusal
             if not answer["new"] and not batch.unanswered:
-                raise BatchUncertain(
+                raise BatchStatusUnknown(
                     "the server has another batch under this number, so this one was not counted: does another "
                     "sender use the same producer?",
                     code="unknown_producer",
@@ -185,7 +185,7 @@ class BatchSequence:
                 )
             return True
         assert failure is not None
-        if not isinstance(failure, RequestRefused):
+        if not isinstance(failure, RequestRejected):
             batch.stuck = True
             raise failure
         if failure.code == "sequence_gap" and batch is not self._batches[0]:
@@ -219,8 +219,8 @@ class BatchSequence:
         self._changed.notify_all()
 
 
-def _uncertain() -> BatchUncertain:
-    return BatchUncertain(
+def _uncertain() -> BatchStatusUnknown:
+    return BatchStatusUnknown(
         "a batch was sent without an answer, and the server no longer knows its producer: it may or may not have been "
         "counted, and was not sent again",
         code="unknown_producer",

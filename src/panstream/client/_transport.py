@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from panstream.errors import (
     InvalidBatch,
     InvalidParameter,
-    RequestRefused,
+    RequestRejected,
     ServerUnreachable,
-    needed,
-    translated,
+    import_optional,
+    translate_errors,
 )
 
 COMPRESSIONS = (None, "gzip", "zstd")
@@ -29,25 +29,25 @@ LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long to go on trying. Times are seconds; pauses double from ``first`` to ``longest``."""
+class RetryPolicy:
+    """How long to go on trying. Times are seconds; pauses double from ``initial_delay`` to ``max_delay``."""
 
-    tries: int = 8
-    first: float = 0.05
-    longest: float = 5.0
+    max_attempts: int = 8
+    initial_delay: float = 0.05
+    max_delay: float = 5.0
     timeout: float = 30.0
     sleep: Callable[[float], None] = time.sleep
 
-    def pause(self, number: int, retry_after: str | None = None) -> None:
+    def delay(self, number: int, retry_after: str | None = None) -> None:
         """Wait before another try; ``retry_after`` is the server's Retry-After."""
         wished = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
-        self.sleep(min(self.longest, max(wished, self.first * 2.0**number)))
+        self.sleep(min(self.max_delay, max(wished, self.initial_delay * 2.0**number)))
 
 
-class Wire:
+class HttpConnection:
     """A connection that is made when needed, and again when lost. For one thread at a time."""
 
-    def __init__(self, url: str, token: str | None, ca_file: str | None, patience: Patience) -> None:
+    def __init__(self, url: str, token: str | None, ca_file: str | None, patience: RetryPolicy) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise InvalidParameter("url must look like https://host:port, with nothing after the port")
@@ -61,18 +61,18 @@ class Wire:
         self._connection: http.client.HTTPConnection | None = None
         self.unanswered = False  # whether a try of the last request may have been taken although no answer said so
 
-    def another(self, *, once: bool = False) -> Wire:
+    def clone(self, *, once: bool = False) -> HttpConnection:
         """Return another connection to the same server; ``once`` tries everything once."""
-        patience = Patience(tries=1, timeout=self._patience.timeout) if once else self._patience
-        return Wire(self._url, self._token, self._ca_file, patience)
+        patience = RetryPolicy(max_attempts=1, timeout=self._patience.timeout) if once else self._patience
+        return HttpConnection(self._url, self._token, self._ca_file, patience)
 
-    def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """Return the answer's JSON. Sends the same again while the server cannot be reached or is busy.
 
         Only for requests that may be repeated.
         """
         reason, self.unanswered = "", False
-        for number in range(self._patience.tries):
+        for number in range(self._patience.max_attempts):
             wait: str | None = None
             try:
                 status, answer, wait = self._exchange(method, path, body, headers or {})
@@ -91,12 +91,14 @@ class Wire:
                     return answer
                 code, message = _error(answer, status)
                 if status not in _AGAIN:
-                    raise RequestRefused(message, code=code, status=status)
+                    raise RequestRejected(message, code=code, status=status)
                 reason = code
                 self.unanswered |= status != 429
-            if number + 1 < self._patience.tries:
-                self._patience.pause(number, wait)
-        raise ServerUnreachable(f"no answer after {self._patience.tries} tries; the last one ended with {reason}")
+            if number + 1 < self._patience.max_attempts:
+                self._patience.delay(number, wait)
+        raise ServerUnreachable(
+            f"no answer after {self._patience.max_attempts} tries; the last one ended with {reason}"
+        )
 
     def _exchange(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any, str | None]:
         connection = self._open()
@@ -115,7 +117,7 @@ class Wire:
         if response.status != 200:
             code, message = _error(_json(response.read()), response.status)
             self.close()
-            raise RequestRefused(message, code=code, status=response.status)
+            raise RequestRejected(message, code=code, status=response.status)
         kind, data = "message", ""
         try:
             for raw in response:
@@ -163,7 +165,7 @@ def _error(answer: Any, status: int) -> tuple[str, str]:
 
 def as_batches(rows: Any) -> list[Any]:
     """Return rows as record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table."""
-    pa = needed("pyarrow", "the client", "arrow")
+    pa = import_optional("pyarrow", "the client", "arrow")
     with contextlib.suppress(pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
         if isinstance(rows, pa.RecordBatch):
             return [rows]
@@ -182,8 +184,8 @@ def as_batches(rows: Any) -> list[Any]:
 
 def encode(batches: list[Any], compression: str | None) -> Any:
     """Return one IPC stream with all rows in one batch."""
-    pa = needed("pyarrow", "the client", "arrow")
-    table = translated(
+    pa = import_optional("pyarrow", "the client", "arrow")
+    table = translate_errors(
         lambda: pa.Table.from_batches(batches).combine_chunks() if len(batches) > 1 else None,
         pa.ArrowException,
         lambda _: InvalidBatch("all rows of a batch must have the same columns and types"),

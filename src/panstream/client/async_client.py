@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ParamSpec, Self, TypeVar
 
-from panstream.client.client import Client, Sent
+from panstream.client.client import Client, DeliveryReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class AsyncClient:
         self._turn = asyncio.Lock()
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> DeliveryReport:
         """Return what the server has acknowledged."""
         return self._client.sent
 
@@ -49,7 +49,7 @@ class AsyncClient:
         """Take rows; full batches go on their way."""
         await self._ask(self._client.send, rows)
 
-    async def flush(self) -> Sent:
+    async def flush(self) -> DeliveryReport:
         """Return when everything is durable on the server."""
         return await self._ask(self._client.flush)
 

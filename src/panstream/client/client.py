@@ -18,8 +18,8 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from panstream.client._sequence import Batch, BatchSequence
-from panstream.client._transport import COMPRESSIONS, LINES, Patience, Wire, as_batches, encode
-from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
+from panstream.client._transport import COMPRESSIONS, LINES, HttpConnection, RetryPolicy, as_batches, encode
+from panstream.errors import BatchStatusUnknown, InvalidParameter, PanstreamError, RequestRejected
 from panstream.primitives import validation as checks
 from panstream.primitives.noise.entropy import random_id
 
@@ -28,7 +28,7 @@ _AHEAD = 8  # batches that may wait for their turn when they go by the clock
 
 
 @dataclass(slots=True)
-class Sent:
+class DeliveryReport:
     """What the server has acknowledged: it is durable there."""
 
     batches: int = 0
@@ -40,7 +40,7 @@ class Sent:
     )
     uncertain: int = 0  # batches that may or may not have been counted; not among ``batches`` and ``rows``
 
-    def note(self, answer: dict[str, Any]) -> None:
+    def add(self, answer: dict[str, Any]) -> None:
         """Add one batch."""
         self.batches += 1
         self.rows += answer["rows"]
@@ -53,7 +53,7 @@ class Sent:
 class _Lane:
     """A connection, and the batch that it delivers."""
 
-    wire: Wire
+    wire: HttpConnection
     batch: Batch | None = None
 
 
@@ -79,14 +79,14 @@ class Client:
             batches it sent. Without one, a random name is used and given up when the client is
             closed.
         batch_rows: Rows per batch.
-        lanes: How many batches may be in flight at a time; more than the server's
+        connections: How many batches may be in flight at a time; more than the server's
             ``in_flight``, 32 by default, are of no use.
         pace: Send one batch every ``pace`` seconds, empty if there are no rows, so that the
             number of batches says nothing about rows. At most ``batch_rows`` rows go at a time;
             the others, and ``flush``, wait their turn.
         compression: None, "gzip" or "zstd".
         ca_file: Certificates to trust, PEM.
-        patience: How often and for how long to try again.
+        retry: How often and for how long to try again.
     """
 
     def __init__(
@@ -97,36 +97,36 @@ class Client:
         token: str | None = None,
         producer: str | None = None,
         batch_rows: int = 10_000,
-        lanes: int = 2,
+        connections: int = 2,
         pace: float | None = None,
         compression: str | None = None,
         ca_file: str | None = None,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
-        if batch_rows < 1 or lanes < 1:
-            raise InvalidParameter(f"batch_rows and lanes must be positive, got {batch_rows} and {lanes}")
+        if batch_rows < 1 or connections < 1:
+            raise InvalidParameter(f"batch_rows and connections must be positive, got {batch_rows} and {connections}")
         if pace is not None:
-            checks.positive(pace=pace)
+            checks.require_positive(pace=pace)
         if compression not in COMPRESSIONS:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
         self._rows, self._compression, self._pace = batch_rows, compression, pace
-        self._control = Wire(url, token, ca_file, patience or Patience())
+        self._control = HttpConnection(url, token, ca_file, retry or RetryPolicy())
         self._passing = producer is None  # whether its producer ends with it
         name = producer or f"client-{random_id(8).hex()}"
-        self._sequence = BatchSequence(name, stream, self._control.another())
-        self._lanes = [_Lane(self._control.another()) for _ in range(lanes)]
+        self._sequence = BatchSequence(name, stream, self._control.clone())
+        self._lanes = [_Lane(self._control.clone()) for _ in range(connections)]
         self._free: deque[_Lane] = deque(self._lanes)
         self._freed = threading.Condition()
-        self._pool = ThreadPoolExecutor(lanes, "panstream-lane")
+        self._pool = ThreadPoolExecutor(connections, "panstream-lane")
         self._pending: list[Any] = []
         self._pending_rows = 0
         self._under_way: set[Future[None]] = set()
         self._failure: PanstreamError | None = None  # of a batch that is kept, to be sent again
-        self._refusals: list[RequestRefused] = []  # of batches that are gone: each is raised, whatever comes after
-        self.sent = Sent()
+        self._refusals: list[RequestRejected] = []  # of batches that are gone: each is raised, whatever comes after
+        self.sent = DeliveryReport()
         self._closed = threading.Event()
         if pace is not None:
-            threading.Thread(target=self._keep_pace, args=[pace], name="panstream-pace", daemon=True).start()
+            threading.Thread(target=self._throttle, args=[pace], name="panstream-pace", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -175,9 +175,9 @@ class Client:
         headers = {"Content-Type": content_type}
         if encoding is not None:
             headers["Content-Encoding"] = encoding
-        self._start(self._free_lane(), body, headers)
+        self._start(self._wait_for_connection(), body, headers)
 
-    def flush(self) -> Sent:
+    def flush(self) -> DeliveryReport:
         """Send what waits, and return when everything is durable on the server. What was not answered is sent again.
 
         Raises what a batch was refused for, one refusal a call: call it again to hear of the others.
@@ -220,11 +220,11 @@ class Client:
 
     def _dispatch(self) -> None:
         """Send the next batch of rows that were collected, or none if there are none."""
-        lane = self._free_lane()
+        lane = self._wait_for_connection()
         try:
             body = self._next_body()
         except BaseException:
-            self._give_back(lane)
+            self._return_connection(lane)
             raise
         headers = {"Content-Type": LINES if body is None else _ARROW}
         if self._compression is not None and body is not None:
@@ -244,7 +244,7 @@ class Client:
             self._pending_rows -= rows
         return encode(taken, self._compression) if taken else None
 
-    def _keep_pace(self, pace: float) -> None:
+    def _throttle(self, pace: float) -> None:
         due = time.monotonic() + pace
         while not self._closed.wait(max(0.0, due - time.monotonic())):
             due += pace
@@ -263,7 +263,7 @@ class Client:
             self._failure = failure or self._failure
             self._freed.notify_all()
 
-    def _free_lane(self) -> _Lane:
+    def _wait_for_connection(self) -> _Lane:
         """Return a lane; wait while all of them are busy, raise if they are stuck."""
         with self._freed:
             self._freed.wait_for(lambda: self._free or self._failure is not None)
@@ -273,7 +273,7 @@ class Client:
                 raise failure
             return self._free.popleft()
 
-    def _give_back(self, lane: _Lane) -> None:
+    def _return_connection(self, lane: _Lane) -> None:
         with self._freed:
             lane.batch = None
             self._free.append(lane)
@@ -306,15 +306,15 @@ class Client:
             failure = error
         with self._freed:
             if failure is None:
-                self.sent.note(answer)
-            elif isinstance(failure, RequestRefused):
+                self.sent.add(answer)
+            elif isinstance(failure, RequestRejected):
                 self._refusals.append(failure)
-                self.sent.uncertain += isinstance(failure, BatchUncertain)
+                self.sent.uncertain += isinstance(failure, BatchStatusUnknown)
             else:
                 self._failure = failure
             self._freed.notify_all()
-        if failure is None or isinstance(failure, RequestRefused):
-            self._give_back(lane)
+        if failure is None or isinstance(failure, RequestRejected):
+            self._return_connection(lane)
 
     def _check(self) -> None:
         with self._freed:
@@ -328,7 +328,7 @@ class Client:
 
     def queries(self) -> dict[str, Any]:
         """Return the stream and its questions, with what each of them promises."""
-        return dict(self._control.ask("GET", "/v1/queries"))
+        return dict(self._control.request("GET", "/v1/queries"))
 
     def releases(
         self, query: str | None = None, *, since: str | None = None, limit: int = 1_000
@@ -337,20 +337,20 @@ class Client:
         path = f"/v1/releases?limit={limit}"
         path += "" if query is None else f"&query={quote(query, safe='')}"
         path += "" if since is None else f"&since={quote(since, safe='')}"
-        return list(self._control.ask("GET", path)["releases"])
+        return list(self._control.request("GET", path)["releases"])
 
     def listen(self, query: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield releases, old ones first, then each as it is published, until the server ends the stream."""
         path = "/v1/releases" if query is None else f"/v1/releases?query={quote(query, safe='')}"
         seen: set[tuple[str, int]] = set()
-        for kind, data in self._control.another().events(path):
+        for kind, data in self._control.clone().events(path):
             if kind == "release" and (data["series"], data["number"]) not in seen:
                 seen.add((data["series"], data["number"]))
                 yield data
 
     def ledger(self) -> dict[str, Any]:
         """Return what was spent."""
-        return dict(self._control.ask("GET", "/v1/ledger"))
+        return dict(self._control.request("GET", "/v1/ledger"))
 
     def release(self, query: str) -> list[dict[str, Any]]:
         """Answer a query without schedule now (admin). Not repeated if the answer is lost: look at ``releases``
@@ -360,7 +360,7 @@ class Client:
 
     def intrusions(self) -> dict[str, Any]:
         """Return the intrusions announced so far, and what announcing another one costs."""
-        return dict(self._control.ask("GET", "/v1/intrusions"))
+        return dict(self._control.request("GET", "/v1/intrusions"))
 
     def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
         """Tell the server that its state may have been copied (admin). Not repeated if the answer is lost.
@@ -373,8 +373,8 @@ class Client:
         return self._once("/v1/intrusions", json.dumps(body).encode())
 
     def _once(self, path: str, body: bytes) -> dict[str, Any]:
-        wire = self._control.another(once=True)
+        wire = self._control.clone(once=True)
         try:
-            return dict(wire.ask("POST", path, body, {"Content-Type": "application/json"}))
+            return dict(wire.request("POST", path, body, {"Content-Type": "application/json"}))
         finally:
             wire.close()

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from panstream.core.estimate import Estimates as Estimates
     from panstream.core.monitor import Monitor as Monitor
     from panstream.core.registry import register as register
-    from panstream.core.shardable import Divisible as Divisible
-    from panstream.core.shardable import DivisibleTables as DivisibleTables
+    from panstream.core.shardable import Shardable as Shardable
+    from panstream.core.shardable import ShardableTables as ShardableTables
     from panstream.primitives.codec import FieldLayout as FieldLayout
     from panstream.primitives.codec import noise as noise
     from panstream.primitives.codec import noised as noised
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from panstream.primitives.noise import Coin as Coin
     from panstream.primitives.noise import DiscreteGaussian as DiscreteGaussian
     from panstream.primitives.noise import DiscreteLaplace as DiscreteLaplace
-    from panstream.primitives.noise import Preference as Preference
+    from panstream.primitives.noise import NoiseSource as NoiseSource
     from panstream.primitives.noise import SeededSource as SeededSource
-    from panstream.primitives.noise import Source as Source
+    from panstream.primitives.noise import SelectionRate as SelectionRate
 
 _MODULES = {
     "Algorithm": "panstream.core.algorithm",
@@ -33,15 +33,15 @@ _MODULES = {
     "Continual": "panstream.core.algorithm",
     "DiscreteGaussian": "panstream.primitives.noise",
     "DiscreteLaplace": "panstream.primitives.noise",
-    "Divisible": "panstream.core.shardable",
-    "DivisibleTables": "panstream.core.shardable",
+    "Shardable": "panstream.core.shardable",
+    "ShardableTables": "panstream.core.shardable",
     "Estimate": "panstream.core.estimate",
     "Estimates": "panstream.core.estimate",
     "FieldLayout": "panstream.primitives.codec",
     "Monitor": "panstream.core.monitor",
-    "Preference": "panstream.primitives.noise",
+    "SelectionRate": "panstream.primitives.noise",
     "SeededSource": "panstream.primitives.noise",
-    "Source": "panstream.primitives.noise",
+    "NoiseSource": "panstream.primitives.noise",
     "noise": "panstream.primitives.codec",
     "noised": "panstream.primitives.codec",
     "public": "panstream.primitives.codec",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overlo
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import BudgetExhausted
 from panstream.primitives.codec import FieldLayout
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
 
 if TYPE_CHECKING:
@@ -25,23 +25,23 @@ StateT = TypeVar("StateT")
 SeenT = TypeVar("SeenT", contravariant=True)
 
 
-_GIVEN = {"update": 3, "release": 2, "refresh": 2}  # what these are given besides the algorithm
+_REQUIRED_ARGUMENTS = {"update": 3, "release": 2, "refresh": 2}  # what these are given besides the algorithm
 
 
-def _of_a_state(method: Callable[..., Any], argument_count: int) -> Callable[..., Any]:
+def _require_state_argument(method: Callable[..., Any], argument_count: int) -> Callable[..., Any]:
     """Return a method that says, called like a monitor's, that a monitor is what was meant."""
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) + len(kwargs) < argument_count:
-            raise not_started(self, method.__name__)
+            raise not_started_error(self, method.__name__)
         return method(self, *args, **kwargs)
 
     checked.__dict__["checked"] = True
     return checked
 
 
-def not_started(owner: object, name: str) -> AttributeError:
+def not_started_error(owner: object, name: str) -> AttributeError:
     """Return the error of who calls on an algorithm what only its monitor can do."""
     from panstream.core.monitor import Monitor
 
@@ -54,7 +54,7 @@ class Algorithm(Protocol[StateT]):
     """A frozen dataclass of public parameters with the verbs start, update, release, refresh.
 
     ``batch`` checks input against the public parameters and raises before anything is touched; ``update`` then cannot
-    fail because of the data. A subclass gives ``begin`` instead of ``start``; everything else here is shared.
+    fail because of the data. A subclass gives ``initial_state`` instead of ``start``; everything else here is shared.
     """
 
     state_type: ClassVar[type[Any]]
@@ -65,10 +65,10 @@ class Algorithm(Protocol[StateT]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, argument_count in _GIVEN.items():
+        for name, argument_count in _REQUIRED_ARGUMENTS.items():
             method = cls.__dict__.get(name)
             if method is not None and not hasattr(method, "checked"):  # a dataclass with slots is made twice
-                setattr(cls, name, _of_a_state(method, argument_count))
+                setattr(cls, name, _require_state_argument(method, argument_count))
 
     def claim(self) -> Claim:
         """Return exactly what is promised."""
@@ -76,7 +76,7 @@ class Algorithm(Protocol[StateT]):
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return what each field of the state looks like."""
 
-    def begin(self, source: Source) -> StateT:
+    def initial_state(self, source: NoiseSource) -> StateT:
         """Return a fresh state, already noised."""
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,26 +85,26 @@ class Algorithm(Protocol[StateT]):
         Its ``wipe()`` overwrites the copies that panstream made; the caller's own arrays are left alone.
         """
 
-    def update(self, state: StateT, batch: Any, source: Source) -> None:
+    def update(self, state: StateT, batch: Any, source: NoiseSource) -> None:
         """Take one batch into the state: one atomic step, in place."""
 
-    def release(self, state: StateT, source: Source) -> Estimate:
+    def release(self, state: StateT, source: NoiseSource) -> Estimate:
         """Return noisy integers turned into an estimate, and count the release."""
 
-    def refresh(self, state: StateT, source: Source) -> None:
+    def refresh(self, state: StateT, source: NoiseSource) -> None:
         """Make the state safe again after an announced intrusion."""
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``."""
 
     @overload
     def start(self) -> Monitor[StateT]: ...
     @overload
-    def start(self, source: Source) -> StateT: ...
-    def start(self, source: Source | None = None) -> Monitor[StateT] | StateT:
+    def start(self, source: NoiseSource) -> StateT: ...
+    def start(self, source: NoiseSource | None = None) -> Monitor[StateT] | StateT:
         """Return a running `Monitor`; with a source, only the state."""
         if source is not None:
-            return self.begin(source)
+            return self.initial_state(source)
         from panstream.core.monitor import Monitor
 
         return Monitor(self)
@@ -123,10 +123,10 @@ class Algorithm(Protocol[StateT]):
 class Continual(Protocol[SeenT]):
     """An algorithm that releases at every tick."""
 
-    def tick(self, state: SeenT, source: Source) -> Estimate:
+    def tick(self, state: SeenT, source: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
 
-    def ticks(self, state: SeenT, values: Any, source: Source) -> Estimates:
+    def tick_many(self, state: SeenT, values: Any, source: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates."""
 
 
@@ -140,7 +140,7 @@ def _releases_at_ticks(kind: type[object]) -> bool:  # looking through the metho
     return issubclass(kind, Continual)
 
 
-def spend_release(released: int, allowed: int) -> int:
+def consume_release(released: int, allowed: int) -> int:
     """Return the new count of releases, or raise: behaviour depends on calls, never on data."""
     if 0 <= allowed <= released:
         raise BudgetExhausted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from panstream.core.algorithm import not_started
+from panstream.core.algorithm import not_started_error
 from panstream.core.monitor import Monitor
 from panstream.privacy.claim import Claim
 
@@ -17,7 +17,7 @@ class AutoAlgorithm:
     algorithm: Any
 
     def __getattr__(self, name: str) -> Any:
-        raise not_started(self, name)
+        raise not_started_error(self, name)
 
     def start(self) -> Monitor[Any]:
         """Return a running monitor of the chosen algorithm."""

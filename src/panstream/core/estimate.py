@@ -40,7 +40,7 @@ class Estimate:
     released: tuple[int, ...] = ()
     at_most_beyond: int | None = None
     text: str = ""
-    rule: IntervalRule | None = field(default=None, repr=False, compare=False)
+    interval_rule: IntervalRule | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def clipped(cls, unbiased: float, support: tuple[float, float], **rest: Any) -> Estimate:
@@ -55,9 +55,9 @@ class Estimate:
         reaches from there as far as the normal quantile times the standard error: none is empty, or as short as if
         nothing were uncertain. What is cut off is impossible, so the coverage is at least that of the uncut interval.
         """
-        checks.probability(level=level)
-        if self.rule is not None:
-            low, high = self.rule(level)
+        checks.require_probability(level=level)
+        if self.interval_rule is not None:
+            low, high = self.interval_rule(level)
         else:
             half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
             low, high = self.unclipped - half, self.unclipped + half
@@ -83,8 +83,8 @@ class Estimate:
 
     def scaled(self, factor: float, name: str) -> Estimate:
         """Return the same answer in another unit (a density as a number of users, say)."""
-        checks.positive(factor=factor)
-        rule = self.rule
+        checks.require_positive(factor=factor)
+        rule = self.interval_rule
 
         def scaled_rule(level: float) -> tuple[float, float]:
             low, high = rule(level) if rule is not None else (0.0, 0.0)
@@ -97,7 +97,7 @@ class Estimate:
             unbiased=self.unbiased * factor,
             support=(self.support[0] * factor, self.support[1] * factor),
             name=name,
-            rule=scaled_rule if rule is not None else None,
+            interval_rule=scaled_rule if rule is not None else None,
         )
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
@@ -122,14 +122,14 @@ class Estimate:
         }
 
     @property
-    def only_interval(self) -> bool:
+    def has_no_value(self) -> bool:
         """Return whether only an interval is known: there are data, but no point in it is better than another."""
         return math.isnan(self.value) and math.isnan(self.standard_error)
 
     @property
     def description(self) -> str | None:
         """Return what is known in words, where it is not a number with an interval around it."""
-        if self.only_interval:
+        if self.has_no_value:
             low, high = self.interval()
             return f"between {format_number(low)} and {format_number(high)} (95%)"
         return self.text or None
@@ -215,10 +215,10 @@ def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:
 
     while excess(high) > 0:
         high *= 2
-    return falling_root(excess, 0.0, high)
+    return bisect_decreasing(excess, 0.0, high)
 
 
-def falling_root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
+def bisect_decreasing(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
     """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois
     method).
     """

@@ -11,15 +11,15 @@ from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 from panstream.core import replay_guard as copies
 from panstream.core.algorithm import Algorithm, is_continual
 from panstream.core.estimate import Estimate, Estimates
-from panstream.core.registry import built
-from panstream.errors import MergeRefused, NotSupported, PanstreamError
+from panstream.core.registry import algorithm_from_header
+from panstream.errors import MergeError, NotSupported, PanstreamError
 from panstream.primitives import codec
 from panstream.primitives.codec import FieldLayout
-from panstream.primitives.memory.scratch import leaves_nothing
-from panstream.primitives.memory.secret_memory import settle
-from panstream.primitives.noise import Source
+from panstream.primitives.memory.scratch import clears_registers
+from panstream.primitives.memory.secret_memory import move_to_secret_memory
+from panstream.primitives.noise import NoiseSource
 from panstream.primitives.noise.entropy import random_id
-from panstream.privacy.claim import Claim, Refresh, loose
+from panstream.privacy.claim import Claim, Refresh, weak_epsilon_warning
 
 StateT = TypeVar("StateT")
 OtherT = TypeVar("OtherT")
@@ -31,8 +31,8 @@ _KEPT = 1 << 12  # bytes of parameters that a monitor remembers as JSON: a unive
 class _Mergeable(Protocol[OtherT]):
     """An algorithm whose states can be merged."""
 
-    def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: Source) -> tuple[Any, OtherT]:
-        """Return the merged algorithm and state, or raise MergeRefused with both inputs untouched."""
+    def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: NoiseSource) -> tuple[Any, OtherT]:
+        """Return the merged algorithm and state, or raise MergeError with both inputs untouched."""
 
 
 class Monitor(Generic[StateT]):
@@ -50,20 +50,20 @@ class Monitor(Generic[StateT]):
 
     __slots__ = ("_given", "_header", "_id", "_published", "_state", "algorithm", "last_release")
 
-    @leaves_nothing
+    @clears_registers
     def __init__(
-        self, algorithm: Algorithm[StateT], *, state: StateT | None = None, source: Source | None = None
+        self, algorithm: Algorithm[StateT], *, state: StateT | None = None, source: NoiseSource | None = None
     ) -> None:
         self.algorithm = algorithm
         self.last_release: Estimate | None = None
         self._given = source
         self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # what every ``to_bytes`` begins with
         if state is None:
-            if text := loose(getattr(algorithm, "epsilon", 0.0)):
+            if text := weak_epsilon_warning(getattr(algorithm, "epsilon", 0.0)):
                 warnings.warn(text, stacklevel=4)
             with self._step() as step:
-                state = algorithm.begin(step)
-        settle(state)
+                state = algorithm.initial_state(step)
+        move_to_secret_memory(state)
         self._state: StateT | None = state
         self._id, self._published = random_id(copies.ID_BYTES), 0
 
@@ -86,13 +86,13 @@ class Monitor(Generic[StateT]):
         insecure = self._given is not None and not self._given.is_secure
         return claim.without_privacy("drawn from a test source") if insecure else claim
 
-    @leaves_nothing
+    @clears_registers
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Take a batch: all of it, or none of it and an error."""
         self.state  # noqa: B018  (raises if a merge consumed it)
         self._apply(self.algorithm.batch(*args, **kwargs))
 
-    @leaves_nothing
+    @clears_registers
     def apply(self, batch: Any) -> None:
         """Take a batch that ``algorithm.batch`` has checked, and wipe it."""
         self._apply(batch)
@@ -101,11 +101,11 @@ class Monitor(Generic[StateT]):
         try:
             with self._step() as source:
                 self.algorithm.update(self.state, batch, source)
-            settle(self.state)
+            move_to_secret_memory(self.state)
         finally:
             batch.wipe()
 
-    @leaves_nothing
+    @clears_registers
     def release(self) -> Estimate:
         """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of
         it.
@@ -113,25 +113,25 @@ class Monitor(Generic[StateT]):
         with self._publishing(), self._step() as source:
             return self._publish(self.algorithm.release(self.state, source))
 
-    @leaves_nothing
+    @clears_registers
     def tick(self) -> Estimate:
         """Close the current slot of a continual algorithm and publish."""
         algorithm = self._continual()
         with self._publishing(), self._step() as source:
             return self._publish(algorithm.tick(self.state, source))
 
-    @leaves_nothing
-    def ticks(self, values: Any) -> Estimates:
+    @clears_registers
+    def tick_many(self, values: Any) -> Estimates:
         """Take one value per slot and publish after each; the fast way for arrays."""
         algorithm = self._continual()
         with self._publishing(), self._step() as source:
-            estimates: Estimates = algorithm.ticks(self.state, values, source)
-            settle(self.state)
+            estimates: Estimates = algorithm.tick_many(self.state, values, source)
+            move_to_secret_memory(self.state)
             if not source.is_secure:
                 estimates = replace(estimates, claim=self.claim())
             return estimates
 
-    @leaves_nothing
+    @clears_registers
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
         """Refresh the state after an intrusion that you know of, if that makes another copy safe.
 
@@ -153,19 +153,19 @@ class Monitor(Generic[StateT]):
             return Refresh.too_late(rows_since_copy)
         with self._step() as source:
             self.algorithm.refresh(self.state, source)
-        settle(self.state)
+        move_to_secret_memory(self.state)
         return Refresh(covered=True)
 
-    @leaves_nothing
+    @clears_registers
     def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
         """Return the merged monitor; both inputs are consumed."""
         if not isinstance(self.algorithm, _Mergeable):
             raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
         if other is self:
-            raise MergeRefused("a monitor cannot be merged with itself")
+            raise MergeError("a monitor cannot be merged with itself")
         mine, theirs = self.state, other.state
         if self._shares:
-            copies.check((self._id, self._published), (other._id, other._published))
+            copies.require_not_replayed((self._id, self._published), (other._id, other._published))
         with self._step() as source:
             algorithm, state = self.algorithm.merge(mine, other.algorithm, theirs, source)
         if self._shares:
@@ -173,13 +173,13 @@ class Monitor(Generic[StateT]):
         self._state = other._state = None
         return Monitor(algorithm, state=state, source=self._given)
 
-    def to_bytes(self, *, checked: bool = True) -> bytes:
+    def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the state as bytes. A stored copy of the state is an intrusion: keep one, replace it in place.
 
         The copy's releases are spent with this monitor's: a second answer, drawn from a copy, was never paid for. This
         process refuses it; that no other draws one is yours to see to. So store the bytes again after every release.
 
-        ``checked`` adds a checksum; leave it out only where the bytes are authenticated by what holds them.
+        ``checksum`` adds a checksum; leave it out only where the bytes are authenticated by what holds them.
         """
         header = self._header
         if header is None:
@@ -187,13 +187,13 @@ class Monitor(Generic[StateT]):
             self._header = header if len(header[0]) <= _KEPT else None
         (parameters, layout), name = header, type(self.algorithm).__name__
         identity = self._id, self._published
-        return codec.encode(name, parameters, self.state, layout, identity=identity, checked=checked)
+        return codec.encode(name, parameters, self.state, layout, identity=identity, checksum=checksum)
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, source: Source | None = None, checked: bool = True) -> Self:
+    def from_bytes(cls, data: bytes, *, source: NoiseSource | None = None, verify_checksum: bool = True) -> Self:
         """Continue from what `to_bytes` wrote, with its id and its count of releases."""
-        header, _ = codec.read_header(data, checked=checked)
-        algorithm = built(header)
+        header, _ = codec.read_header(data, checked=verify_checksum)
+        algorithm = algorithm_from_header(header)
         identity = codec.read_identity(header)
         state = codec.decode(data, algorithm.state_type, algorithm.layout(), checked=False)
         monitor = cls(algorithm, state=state, source=source)
@@ -214,18 +214,18 @@ class Monitor(Generic[StateT]):
         """Count one publication of this state and of all its copies, unless the call is refused."""
         previous_count = self._published
         if self._shares:
-            copies.spend(self._id, previous_count)
+            copies.record_publication(self._id, previous_count)
         try:
             self._published += 1
             yield
         except PanstreamError:
             self._published = previous_count
             if self._shares:
-                copies.give_back(self._id, previous_count)
+                copies.undo_publication(self._id, previous_count)
             raise
 
-    def _step(self) -> Source:
-        return self._given if self._given is not None else Source()
+    def _step(self) -> NoiseSource:
+        return self._given if self._given is not None else NoiseSource()
 
     def _continual(self) -> Any:
         if not is_continual(self.algorithm):
@@ -236,5 +236,5 @@ class Monitor(Generic[StateT]):
         if self._given is not None and not self._given.is_secure:
             estimate = replace(estimate, claim=estimate.claim.without_privacy("drawn from a test source"))
         self.last_release = estimate
-        settle(self.state)
+        move_to_secret_memory(self.state)
         return estimate

@@ -22,7 +22,7 @@ def register(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     return algorithm
 
 
-def find(name: str) -> type[Any]:
+def find_algorithm(name: str) -> type[Any]:
     """Return the algorithm class called ``name``."""
     if name in _REGISTERED:
         return _REGISTERED[name]
@@ -32,9 +32,9 @@ def find(name: str) -> type[Any]:
     return algorithm_class
 
 
-def built(header: dict[str, Any]) -> Any:
+def algorithm_from_header(header: dict[str, Any]) -> Any:
     """Return the algorithm that a header of stored bytes names, or raise InvalidBytes."""
-    kind = find(header["algorithm"])
+    kind = find_algorithm(header["algorithm"])
     try:
         return kind.from_parameters(header["parameters"])
     except (TypeError, InvalidParameter):

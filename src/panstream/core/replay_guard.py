@@ -20,38 +20,38 @@ MOST_REMEMBERED = 1 << 16  # states, the least recently released are forgotten f
 
 _published: OrderedDict[bytes, int] = OrderedDict()
 _lock = threading.Lock()
-_GONE = 1 << 62  # more than any state publishes
+_RETIRED = 1 << 62  # more than any state publishes
 
 
-def spend(state: bytes, published: int) -> None:
+def record_publication(state: bytes, published: int) -> None:
     """Count one more publication of a state that has published so often, or raise where a copy of it has already."""
     with _lock:
-        _refuse_behind(state, published)
+        _require_latest(state, published)
         _remember(state, published + 1)
 
 
-def give_back(state: bytes, published: int) -> None:
-    """Take `spend` back: the call was refused, and nothing was drawn."""
+def undo_publication(state: bytes, published: int) -> None:
+    """Take `record_publication` back: the call was refused, and nothing was drawn."""
     with _lock:
         if _published.get(state) == published + 1:
             _remember(state, published)
 
 
-def check(*states: tuple[bytes, int]) -> None:
+def require_not_replayed(*states: tuple[bytes, int]) -> None:
     """Raise where a copy of one of these states, each with its count, has published or was merged since."""
     with _lock:
         for state, published in states:
-            _refuse_behind(state, published)
+            _require_latest(state, published)
 
 
 def retire(*states: bytes) -> None:
     """Let no copy of these states publish any more: they live on in another one."""
     with _lock:
         for state in states:
-            _remember(state, _GONE)
+            _remember(state, _RETIRED)
 
 
-def _refuse_behind(state: bytes, published: int) -> None:
+def _require_latest(state: bytes, published: int) -> None:
     if _published.get(state, 0) > published:
         raise BudgetExhausted(
             "another copy of this state was released or merged since this one was written, and copies share their "

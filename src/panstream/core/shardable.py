@@ -1,7 +1,7 @@
 """Algorithms whose state is made of independent cells, so that its parts may live in different places.
 
-Where a row touches one cell, single cells are dealt out (`Divisible`); where it moves a cell in each of many
-tables, whole tables are (`DivisibleTables`).
+Where a row touches one cell, single cells are dealt out (`Shardable`); where it moves a cell in each of many
+tables, whole tables are (`ShardableTables`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from panstream.core.algorithm import Algorithm
 from panstream.core.estimate import Estimate
 from panstream.errors import NotSupported
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 StateT = TypeVar("StateT")
 
@@ -26,7 +26,7 @@ Touches = tuple[NDArray[Any], ...]
 
 
 @runtime_checkable
-class Divisible(Algorithm[StateT], Protocol[StateT]):
+class Shardable(Algorithm[StateT], Protocol[StateT]):
     """An algorithm that turns rows into touches of cells, and does to any set of cells what touches do.
 
     A *part* is a state of the same type whose arrays are shorter: some of the cells, and nothing about the others.
@@ -35,9 +35,9 @@ class Divisible(Algorithm[StateT], Protocol[StateT]):
     them.
 
     The same verbs serve an owner of all cells, shards that own some of them, and two machines that hold shares of
-    every cell: ``mark`` gives the cells that a batch touches as a dense vector, ``touches`` the weights that are
-    added to them (or, of presence, -1 for a delete, the last of which wins), and ``layout`` the integers that a cell
-    may hold. What a release opens is a function of the whole state.
+    every cell: ``mark_cells`` gives the cells that a batch touches as a dense vector, ``cell_updates`` the weights
+    that are added to them (or, of presence, -1 for a delete, the last of which wins), and ``layout`` the integers that
+    a cell may hold. What a release opens is a function of the whole state.
     """
 
     @property
@@ -46,60 +46,60 @@ class Divisible(Algorithm[StateT], Protocol[StateT]):
         ...
 
     @property
-    def carried(self) -> tuple[type[np.generic], ...]:
+    def update_columns(self) -> tuple[type[np.generic], ...]:
         """Return what a row carries besides its cell. It depends on public parameters only, whatever the rows hold."""
         return ()
 
     @property
-    def only_touched(self) -> bool:
+    def is_idempotent(self) -> bool:
         """Return whether it only matters which cells are touched, not how often or in which order."""
         return False
 
     @abstractmethod
-    def fresh(self, count: int, source: Source) -> StateT:
+    def initial_cells(self, count: int, source: NoiseSource) -> StateT:
         """Return a state of ``count`` cells that nobody has touched."""
 
     @abstractmethod
-    def touches(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
+    def cell_updates(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
         """Yield what a checked batch touches, piece by piece, in arrays that the next piece may overwrite.
 
         Cells beyond the last are outside the sample. What is carried may be left out at the end: 0, then.
         """
 
     @abstractmethod
-    def touch(self, state: StateT, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: StateT, touches: Touches, source: NoiseSource) -> None:
         """Do to the cells of a state, or of a part, what their rows do, row by row."""
 
-    def mark(self, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
+    def mark_cells(self, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
         """Set ``marks`` to 1 at the cells that a checked batch touches."""
         from panstream.primitives.kernels.hashing.cell_marks import mark_inside
 
-        for cells, *_ in self.touches(batch, scratch):
+        for cells, *_ in self.cell_updates(batch, scratch):
             mark_inside(marks, cells)
 
-    def touch_marked(self, state: StateT, marks: NDArray[np.uint8], source: Source) -> None:
+    def apply_marked(self, state: StateT, marks: NDArray[np.uint8], source: NoiseSource) -> None:
         """Do what touches of all marked cells do, where only that matters; ``marks`` may be longer than the state."""
         raise NotSupported(f"{type(self).__name__} must know more than which cells are touched")
 
-    def refresh_part(self, state: StateT, count: int, source: Source) -> None:
+    def refresh_shard(self, state: StateT, count: int, source: NoiseSource) -> None:
         """Do to a part of ``count`` cells what ``refresh``, which says whether it may be, does to the whole."""
         raise NotSupported(f"{type(self).__name__} cannot be refreshed")
 
-    def begin(self, source: Source) -> StateT:
+    def initial_state(self, source: NoiseSource) -> StateT:
         """Return a fresh state of all cells."""
-        return self.fresh(self.cells, source)
+        return self.initial_cells(self.cells, source)
 
-    def update(self, state: StateT, batch: Any, source: Source) -> None:
+    def update(self, state: StateT, batch: Any, source: NoiseSource) -> None:
         """Do to the cells what the rows of the batch do."""
         scratch = source.scratch
-        for touches in self.touches(batch, scratch):
-            taken = scratch.taken
-            self.touch(state, touches, source)
-            scratch.reuse(taken)  # the coins of the next piece find these in the cache
+        for touches in self.cell_updates(batch, scratch):
+            taken = scratch.mark
+            self.apply_updates(state, touches, source)
+            scratch.rewind(taken)  # the coins of the next piece find these in the cache
 
 
 @runtime_checkable
-class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
+class ShardableTables(Algorithm[StateT], Protocol[StateT]):
     """An algorithm of several tables with noise in every cell; a row moves a cell in some of them, or in all.
 
     A *part* is a state with some of the tables: those whose numbers are in ``own``, in order. ``refresh`` adds one draw
@@ -113,19 +113,19 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
         ...
 
     @abstractmethod
-    def places(self, local_tables: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
+    def table_offsets(self, local_tables: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
         """Return which entries of the first axis of every array a part has."""
 
     @abstractmethod
-    def blank(self, local_tables: NDArray[np.int64]) -> StateT:
+    def zero_tables(self, local_tables: NDArray[np.int64]) -> StateT:
         """Return a part of zeros without any noise, in which rows in flight are added up."""
 
     @abstractmethod
-    def add_up(self, state: StateT, batch: Any, scratch: Scratch) -> None:
+    def accumulate(self, state: StateT, batch: Any, scratch: Scratch) -> None:
         """Do to a state of all tables what a checked batch does."""
 
     @property
-    def columns(self) -> tuple[np.dtype[Any], ...]:
+    def update_columns(self) -> tuple[np.dtype[Any], ...]:
         """Return the types of what travels of a row: first how often it came, where 0 is no row at all.
 
         They depend on public parameters only, whatever the rows hold.
@@ -133,11 +133,11 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
         ...
 
     @abstractmethod
-    def listed(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
+    def to_update_columns(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
         """Yield the rows of a checked batch in these columns, equal ones together; whoever takes them in wipes them."""
 
     @abstractmethod
-    def move(
+    def apply_update_columns(
         self,
         state: StateT,
         local_tables: NDArray[np.int64],
@@ -148,10 +148,10 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
         """Do to the tables of a part what the ``chosen`` of listed rows do."""
 
     @abstractmethod
-    def answer(self, state: StateT) -> Estimate:
+    def estimate(self, state: StateT) -> Estimate:
         """Return the answer of tables that have their release noise."""
 
 
-def is_divided(algorithm: Any) -> bool:
+def is_shardable(algorithm: Any) -> bool:
     """Return whether the state of an algorithm can be dealt out."""
-    return isinstance(algorithm, Divisible | DivisibleTables)
+    return isinstance(algorithm, Shardable | ShardableTables)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from panstream.algorithms.secret_shared.presence import SharedEdges as SharedEdges
+    from panstream.algorithms.secret_shared.presence import SharedGraphDensity as SharedGraphDensity
 
 _MODULES = {
-    "SharedEdges": "panstream.algorithms.secret_shared.presence",
+    "SharedGraphDensity": "panstream.algorithms.secret_shared.presence",
 }
 
 __all__ = sorted(_MODULES)

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from panstream.engine.reporting.export import answers as answers
     from panstream.engine.rows.row_batch import RowSchema as RowSchema
     from panstream.engine.runtime.engine import Engine as Engine
-    from panstream.engine.runtime.ingest import feed as feed
+    from panstream.engine.runtime.ingest import ingest as ingest
     from panstream.engine.runtime.selector import Selector as Selector
-    from panstream.engine.sources import TableFeed as TableFeed
+    from panstream.engine.sources import TableSource as TableSource
 
 _MODULES = {
     "Config": "panstream.engine.config.config",
     "Engine": "panstream.engine.runtime.engine",
     "RowSchema": "panstream.engine.rows.row_batch",
     "Selector": "panstream.engine.runtime.selector",
-    "TableFeed": "panstream.engine.sources",
+    "TableSource": "panstream.engine.sources",
     "answers": "panstream.engine.reporting.export",
     "explain": "panstream.engine.reporting.explain",
-    "feed": "panstream.engine.runtime.ingest",
+    "ingest": "panstream.engine.runtime.ingest",
     "load_config": "panstream.engine.config.config",
     "read_config": "panstream.engine.config.config",
 }

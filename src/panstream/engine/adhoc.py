@@ -16,22 +16,22 @@ from typing import Any, TypeVar
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig, read_config
 from panstream.engine.config.text_style import DecimalMark
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query
-from panstream.engine.reporting.answer import Answer, answer_row
-from panstream.engine.reporting.export import notes, shown
+from panstream.engine.reporting.answer import Answer, release_to_row
+from panstream.engine.reporting.export import notes, visible_rows
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import ROWS_OF_FILES, Fed, drain, feed_of, is_paths
+from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, feed_of, ingest_all, is_paths
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import Dialect
 from panstream.engine.sources.first_rows import Caller, check_first_rows
-from panstream.engine.sources.input_files import expand
-from panstream.engine.sources.schema_guess import Guess, guess, guess_table
+from panstream.engine.sources.input_files import expand_paths
+from panstream.engine.sources.schema_guess import InferredSchema, infer_schema, infer_table_schema
 from panstream.engine.sql.parser import table_read
-from panstream.engine.storage.ledger_file import beside, charge
-from panstream.errors import ConfigError, FeedError, InvalidParameter, translated
-from panstream.privacy.claim import loose
-from panstream.privacy.rounding import down, share, total
+from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
+from panstream.errors import ConfigError, InvalidParameter, SourceError, translate_errors
+from panstream.privacy.claim import weak_epsilon_warning
+from panstream.privacy.rounding import equal_share, round_down, sum_rounded_up
 
 _T = TypeVar("_T")
 _NAME = "answer"
@@ -94,7 +94,7 @@ def query(
     """
     sources = [str(source)] if isinstance(source, str | Path) else source
     written = Dialect(decimal=decimal, date_format=date_format, encoding=encoding)
-    prepared = Asked(
+    prepared = PreparedQuery(
         sources,
         sql,
         epsilon=epsilon,
@@ -111,7 +111,7 @@ def query(
     return prepared.answer(ledger=ledger, budget=budget)
 
 
-class Asked:
+class PreparedQuery:
     """A question and its input, looked at but not read: what was guessed can be shown before anything is paid for."""
 
     def __init__(
@@ -129,14 +129,14 @@ class Asked:
         caller: Caller = "python",
         unusable_share: bool = True,
     ) -> None:
-        source_of(sql)  # before anything waits for standard input
+        table_in_from(sql)  # before anything waits for standard input
         self.sql = sql
         self.files = [Path(path) for path in source] if is_paths(source) else []
         self._source = source
         if is_paths(source):
-            self.guess = guess(source, format=format, written=written, caller=caller)
+            self.guess = infer_schema(source, format=format, written=written, caller=caller)
         else:
-            self._source, self.guess = guess_table(source)
+            self._source, self.guess = infer_table_schema(source)
         self.guess = _with_types(self.guess, types or {})
         self._epsilon = epsilon
         self._declared = self._with_hints(
@@ -144,7 +144,7 @@ class Asked:
         )
         self._doubts = self._check_first_rows(caller) if is_paths(source) else []
         self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
-        self.fed = Fed()  # what became of the rows, for their owner only
+        self.fed = IngestResult()  # what became of the rows, for their owner only
 
     @functools.cached_property
     def config(self) -> Config:
@@ -152,16 +152,16 @@ class Asked:
         epsilon for the share of unusable rows.
         """
         declared = self._declared
-        queries = _told(lambda: tuple(_divided(query, declared.stream) for query in declared.queries))
+        queries = _as_query_errors(lambda: tuple(_divided(query, declared.stream) for query in declared.queries))
         divided = replace(declared, queries=queries)
         return with_paid_share(divided, self._epsilon) if self._publishes_share else divided
 
     def warnings(self) -> list[str]:
         """Return what whoever asks should know before the answer is paid for."""
-        loose_texts = loose(self._epsilon)
+        loose_texts = weak_epsilon_warning(self._epsilon)
         texts = [*self._doubts] if loose_texts is None else [*self._doubts, loose_texts]
         stream = self.config.stream
-        plans = _told(lambda: plan_all(self.config))
+        plans = _as_query_errors(lambda: plan_all(self.config))
         if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
             texts.append(
                 f"one row is protected, not all rows of one {stream.user}: nothing says how many there are; give "
@@ -181,21 +181,21 @@ class Asked:
 
     def _with_hints(self, work: Callable[[], _T]) -> _T:
         """Return ``work()``; its error also says how columns may be written that are read as text."""
-        return translated(
+        return translate_errors(
             work, InvalidParameter, lambda error: InvalidParameter("; ".join([str(error), *self.guess.hints.values()]))
         )
 
     def ledgers(self, ledger: str | Path | bool) -> list[Path]:
         """Return the files that the cost is written to."""
         if isinstance(ledger, bool):
-            return [beside(path) for path in self._paths()] if ledger else []
+            return [ledger_path_for(path) for path in self._paths()] if ledger else []
         return [Path(ledger)]
 
     def _paths(self) -> list[Path]:
         """Return the files that are read, standard input left out."""
         if not self.files:
             return []
-        inputs = expand([str(file) for file in self.files], format=self.guess.reading.get("format"))
+        inputs = expand_paths([str(file) for file in self.files], format=self.guess.reading.get("format"))
         return [file.path for file in inputs if file.path is not None]
 
     def _check_read_once(self) -> None:
@@ -205,7 +205,7 @@ class Asked:
             status = path.stat()
             other = seen.setdefault((status.st_dev, status.st_ino), path)
             if other is not path:
-                raise FeedError(
+                raise SourceError(
                     f"{other.name} and {path.name} are one file (links), so that its rows would count twice; "
                     "leave one of them out"
                 )
@@ -231,8 +231,8 @@ class Asked:
         if budget is not None and not paths:
             raise InvalidParameter("a budget needs a ledger: name a file for it")
         with (
-            self._with_hints(lambda: _told(lambda: Selector(self.config))) as select,
-            _told(lambda: Engine(self.config)) as engine,
+            self._with_hints(lambda: _as_query_errors(lambda: Selector(self.config))) as select,
+            _as_query_errors(lambda: Engine(self.config)) as engine,
         ):
             feed = feed_of(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
@@ -241,14 +241,16 @@ class Asked:
             claims_by_text = {
                 self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims
             }
-            charged = charge(paths, claims_by_text, budget=budget)
-            self.fed = drain(engine, feed, select, tick=tick, once=True)
+            charged = charge_ledgers(paths, claims_by_text, budget=budget)
+            self.fed = ingest_all(engine, feed, select, on_batch=tick, once=True)
             if self.fed.interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
             has_several_columns = len(self.config.statements[0].view.shown) > 1
-            rows = [answer_row(release, name if has_several_columns else None) for name, release in shown(engine)]
+            rows = [
+                release_to_row(release, name if has_several_columns else None) for name, release in visible_rows(engine)
+            ]
             answer_plans = [plan for plan in engine.plans if not plan.config.of_unusable]
             promised = (
                 *_contribution_labels(answer_plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
@@ -269,10 +271,10 @@ class Asked:
         )
 
 
-def source_of(sql: str) -> str:
+def table_in_from(sql: str) -> str:
     """Return what a statement reads FROM; a file's name stands in quotes. Refuse what is not one SELECT.
 
-    >>> source_of("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
+    >>> table_in_from("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
     'logs/*.csv'
     """
     table = table_read(sql)
@@ -289,7 +291,7 @@ def _config(
     for role, column in (("user", user), ("time", time)):
         if column is not None and column not in columns:
             raise InvalidParameter(f"{role} must be one of the columns {', '.join(columns)}, got {column!r}")
-    stream: dict[str, Any] = {"name": source_of(sql), "columns": dict(columns)}
+    stream: dict[str, Any] = {"name": table_in_from(sql), "columns": dict(columns)}
     if user is not None:
         stream["user"] = user
     scheduled = settings.get("window") is not None or settings.get("every") is not None
@@ -298,14 +300,18 @@ def _config(
     query_table = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
     if isinstance(groups := query_table.get("groups"), Mapping):
         query_table["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
-    config = _told(lambda: read_config({"stream": stream, "query": [query_table]}))
+    config = _as_query_errors(lambda: read_config({"stream": stream, "query": [query_table]}))
     return replace(config, stream=replace(config.stream, guessed=True))
 
 
 def _divided(query: QueryConfig, stream: StreamConfig) -> QueryConfig:
     """Return the query with the share of each group as its epsilon and delta: all of them cost what was declared."""
     groups = plan_query(query, stream, ("memory",)).groups_touched
-    return replace(query, epsilon=down(share(query.epsilon, groups)), delta=down(share(query.delta, groups)))
+    return replace(
+        query,
+        epsilon=round_down(equal_share(query.epsilon, groups)),
+        delta=round_down(equal_share(query.delta, groups)),
+    )
 
 
 def _shares(plans: Sequence[QueryPlan]) -> str:
@@ -314,7 +320,9 @@ def _shares(plans: Sequence[QueryPlan]) -> str:
     for plan in plans:
         by_groups.setdefault(plan.groups_touched, []).append(plan.config.epsilon)
     grouped = {groups: epsilons for groups, epsilons in by_groups.items() if groups > 1}
-    return "; ".join(f"{total(epsilons):.6g} in each of {groups} groups" for groups, epsilons in grouped.items())
+    return "; ".join(
+        f"{sum_rounded_up(epsilons):.6g} in each of {groups} groups" for groups, epsilons in grouped.items()
+    )
 
 
 def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> list[str]:
@@ -360,7 +368,7 @@ def _time_column(columns: Mapping[str, str]) -> str:
     return candidates[0]
 
 
-def _with_types(guessed: Guess, types: Mapping[str, str]) -> Guess:
+def _with_types(guessed: InferredSchema, types: Mapping[str, str]) -> InferredSchema:
     for column in types:
         if column not in guessed.columns:
             raise InvalidParameter(
@@ -369,7 +377,7 @@ def _with_types(guessed: Guess, types: Mapping[str, str]) -> Guess:
     return replace(guessed, columns={**guessed.columns, **types})
 
 
-def _told(work: Callable[[], _T]) -> _T:
+def _as_query_errors(work: Callable[[], _T]) -> _T:
     """Return ``work()``; tell errors about a configuration as what they are about here, where there is none."""
 
     def told(error: ConfigError) -> InvalidParameter:
@@ -378,4 +386,4 @@ def _told(work: Callable[[], _T]) -> _T:
             message = message.replace(prefix, "")
         return InvalidParameter(message)
 
-    return translated(work, ConfigError, told)
+    return translate_errors(work, ConfigError, told)

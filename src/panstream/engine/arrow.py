@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import needed
+from panstream.errors import import_optional
 
-__all__ = ["arrow_mask", "compute", "kind_of", "missing", "numbers_of", "pa", "truth_of", "words_of"]
+__all__ = ["arrow_mask", "boolean_bytes", "compute", "kind_of", "null_of", "numeric_view", "pa", "string_array"]
 
-pa = needed("pyarrow", "the stream engine", "engine")
-compute = needed("pyarrow.compute", "the stream engine", "engine")
+pa = import_optional("pyarrow", "the stream engine", "engine")
+compute = import_optional("pyarrow.compute", "the stream engine", "engine")
 
 
 def arrow_mask(mask: NDArray[np.bool_]) -> Any:
@@ -27,7 +27,7 @@ def arrow_mask(mask: NDArray[np.bool_]) -> Any:
     return pa.Array.from_buffers(pa.bool_(), mask.size, [None, bits])
 
 
-def truth_of(array: Any) -> NDArray[np.bool_]:
+def boolean_bytes(array: Any) -> NDArray[np.bool_]:
     """Return a boolean array as bytes, false where it is null."""
     first, last = array.offset, array.offset + len(array)
     bits = _bits(array.buffers()[1], first, last)
@@ -41,7 +41,7 @@ def _bits(buffer: Any, first: int, last: int) -> NDArray[np.uint8]:
     return np.unpackbits(packed, bitorder="little")[first % 8 : first % 8 + last - first]
 
 
-def numbers_of(array: Any) -> NDArray[Any]:
+def numeric_view(array: Any) -> NDArray[Any]:
     """Return the memory of an array of numbers, with anything at all in place of nulls."""
     name = str(array.type)
     kind = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name)
@@ -57,14 +57,14 @@ _NUMBERS = frozenset(
 )
 
 
-def words_of(texts: Sequence[str]) -> Any:
+def string_array(texts: Sequence[str]) -> Any:
     """Return strings as an array."""
     data = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, data)]).astype(np.int32)
     return pa.StringArray.from_buffers(len(data), pa.py_buffer(ends), pa.py_buffer(b"".join(data)))
 
 
-def missing(kind: Any) -> Any:
+def null_of(kind: Any) -> Any:
     """Return a null of a type."""
     return pa.nulls(1, kind)[0]
 

@@ -15,7 +15,7 @@ import tempfile
 from base64 import b64encode
 from typing import Any
 
-from panstream.primitives.memory.process_hardening import forbid_dumps
+from panstream.primitives.memory.process_hardening import disable_core_dumps
 
 __all__: list[str] = []
 
@@ -63,6 +63,6 @@ def _lines(sample: bytes, decimal: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    forbid_dumps()
+    disable_core_dumps()
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (an error may quote values)
     json.dump((_lines if sys.argv[1] == "json" else _text)(sys.stdin.buffer.read(), sys.argv[2]), sys.stdout)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from panstream.papers.counters.consistency import ConsistentCount as ConsistentCount
     from panstream.papers.counters.event_counter import EventCounter as EventCounter
     from panstream.papers.counters.hybrid import HybridMechanism as HybridMechanism
-    from panstream.papers.counters.intrusion_transform import Closing as Closing
-    from panstream.papers.counters.intrusion_transform import Opening as Opening
+    from panstream.papers.counters.intrusion_transform import AccumulatorClosing as AccumulatorClosing
+    from panstream.papers.counters.intrusion_transform import AccumulatorOpening as AccumulatorOpening
     from panstream.papers.counters.intrusion_transform import PartialSums as PartialSums
     from panstream.papers.counters.logarithmic import LogarithmicMechanism as LogarithmicMechanism
     from panstream.papers.counters.simple_counters import SimpleCounterI as SimpleCounterI
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "BinaryMechanism": "panstream.papers.counters.binary",
-    "Closing": "panstream.papers.counters.intrusion_transform",
+    "AccumulatorClosing": "panstream.papers.counters.intrusion_transform",
     "ConsistentCount": "panstream.papers.counters.consistency",
     "EventCounter": "panstream.papers.counters.event_counter",
     "HybridMechanism": "panstream.papers.counters.hybrid",
     "LogarithmicMechanism": "panstream.papers.counters.logarithmic",
-    "Opening": "panstream.papers.counters.intrusion_transform",
+    "AccumulatorOpening": "panstream.papers.counters.intrusion_transform",
     "PartialSums": "panstream.papers.counters.intrusion_transform",
     "PublishedAverage": "panstream.papers.as_printed.counters",
     "PublishedBinary": "panstream.papers.as_printed.counters",

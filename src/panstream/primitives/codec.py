@@ -69,7 +69,7 @@ def _declare(role: Role, options: dict[str, Any]) -> Any:
     return field(default=default, metadata={"role": role}, **options)
 
 
-def role_of(declared: Field[Any]) -> Role | None:
+def field_role(declared: Field[Any]) -> Role | None:
     """Return how a state field was declared, or ``None`` if it was not."""
     role: Role | None = declared.metadata.get("role")
     return role
@@ -82,12 +82,12 @@ def encode(
     layout: Mapping[str, FieldLayout],
     *,
     identity: Identity | None = None,
-    checked: bool = True,
+    checksum: bool = True,
 ) -> bytes:
     """Return the bytes of a state with the public parameters it belongs to, or with what ``to_json`` made of them;
     ``identity`` is for states that can release.
 
-    Without ``checked`` there are zeros in the place of the checksum, for containers that authenticate what they hold.
+    Without ``checksum`` there are zeros in the place of the checksum, for containers that authenticate what they hold.
     """
     table: list[tuple[str, str, tuple[int, ...]]] = []
     payload: list[Any] = []
@@ -102,12 +102,12 @@ def encode(
         payload.append(np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data)
         table.append((declared.name, _file_kind(expected), tuple(shape)))
     header = _header(name, parameters if isinstance(parameters, str) else to_json(parameters), tuple(table), identity)
-    return b"".join(to_pieces(STATE, header, payload, checksum=checked))
+    return b"".join(to_pieces(STATE, header, payload, checksum=checksum))
 
 
 def to_json(parameters: Mapping[str, Any]) -> str:
     """Return public parameters as the header of a state has them."""
-    return _dumps(_plain(parameters))
+    return _dumps(_to_jsonable(parameters))
 
 
 def _header(name: str, parameters: str, table: tuple[Any, ...], identity: Identity | None) -> bytes:
@@ -134,7 +134,7 @@ def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], m
         raise InvalidBytes(f"format version {version!r} is not known; this release reads version {FORMAT}")
     if not isinstance(header.get("algorithm"), str) or not isinstance(header.get("parameters"), dict):
         raise InvalidBytes("the header names no algorithm")
-    header["parameters"] = {key: _rich(value) for key, value in header["parameters"].items()}
+    header["parameters"] = {key: _from_jsonable(value) for key, value in header["parameters"].items()}
     return header, body
 
 
@@ -200,7 +200,7 @@ def _raw(array: NDArray[Any], expected: FieldLayout) -> tuple[NDArray[Any], list
     if expected.kind == "bits":
         return np.packbits(array.ravel(), bitorder="little"), list(array.shape)
     if expected.kind != "packed":
-        return _little(array), list(array.shape)
+        return _little_endian(array), list(array.shape)
     width = expected.shape[-1]
     assert width is not None
     if width % 8 and array.ndim > 1:  # rows end within a byte
@@ -236,7 +236,7 @@ def _fits(shape: Any, expected: tuple[int | None, ...]) -> bool:
     )
 
 
-def _little(array: NDArray[Any]) -> NDArray[Any]:
+def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
     if sys.byteorder == "little":  # arrays in memory are native
         return array
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -245,22 +245,22 @@ def _little(array: NDArray[Any]) -> NDArray[Any]:
 _SCALARS = frozenset({bool, int, float, str})
 
 
-def _plain(value: Any) -> Any:
+def _to_jsonable(value: Any) -> Any:
     """Return JSON values; bytes are marked so that they come back as bytes."""
     if value is None or type(value) in _SCALARS:
         return value
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_jsonable(item) for item in value]
     return value
 
 
-def _rich(value: Any) -> Any:
+def _from_jsonable(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"bytes"}:
         return base64.b64decode(value["bytes"])
     if isinstance(value, list):
-        return tuple(_rich(item) for item in value)
+        return tuple(_from_jsonable(item) for item in value)
     return value

@@ -39,10 +39,10 @@ def parse_duration(text: object, *, name: str) -> float:
     return seconds
 
 
-def say_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return the duration in its largest fitting unit.
 
-    >>> say_duration(7200.0)
+    >>> format_duration(7200.0)
     '2 hours'
     """
     for unit in ("week", "day", "hour", "minute", "second"):

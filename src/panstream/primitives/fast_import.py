@@ -11,7 +11,7 @@ import sys
 from panstream.errors import PanstreamError
 
 
-def load(*modules: str) -> None:
+def import_without_gc(*modules: str) -> None:
     """Import numba, then ``modules``, with the collector off, which would look through all of it again and again.
 
     Numba is kept from importing SciPy for linear algebra that no kernel uses; loops of others may, so this is for

@@ -12,7 +12,7 @@ from types import FrameType
 _BOTH = (signal.SIGINT, signal.SIGTERM)
 
 
-class _Interrupts:
+class _InterruptGuard:
     """Raises KeyboardInterrupt at once while nothing is at stake, and after the step while one is under way.
 
     What is raised in a signal's handler can be swallowed, by an import or in __del__, wherever the signal happens to
@@ -26,7 +26,7 @@ class _Interrupts:
         self._process = 0
 
     @contextlib.contextmanager
-    def caught(self, *signals: int) -> Iterator[_Interrupts]:
+    def handling(self, *signals: int) -> Iterator[_InterruptGuard]:
         """Handle SIGINT and SIGTERM, or some of them, in here; in the main thread only, where Python handles
         signals.
         """
@@ -39,7 +39,7 @@ class _Interrupts:
         self._depth += 1
         try:
             if main and hasattr(signal, "pthread_sigmask"):
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _BOTH)  # what came during ``block`` comes now
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _BOTH)  # what came during ``block_signals`` comes now
             yield self
             self.check()
         finally:
@@ -85,10 +85,10 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
-def block() -> None:
+def block_signals() -> None:
     """Have signals wait until they are caught: for a command that is about to start itself again."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, _BOTH)
 
 
-INTERRUPTS = _Interrupts()  # of this process
+INTERRUPTS = _InterruptGuard()  # of this process

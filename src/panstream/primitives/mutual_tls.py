@@ -19,7 +19,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from panstream.errors import InvalidParameter, PeerUnreachable
-from panstream.primitives.memory.scratch import leaves_nothing, wipe
+from panstream.primitives.memory.scratch import clears_registers, wipe
 
 PATH = "/v1/ask"
 _KIND = "application/octet-stream"
@@ -93,7 +93,7 @@ class _TlsServer(ThreadingHTTPServer):
         super().__init__(address, handler)
         self._context = context
 
-    @leaves_nothing
+    @clears_registers
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands in the connection's own thread, so that a silent client holds nobody up."""
         request.settimeout(_TIMEOUT)

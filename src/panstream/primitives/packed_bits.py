@@ -2,8 +2,8 @@
 
 A packed array has the lowest cell in the lowest bit, and 0 beyond the last cell.
 
->>> bits = packed(np.array([1, 0, 0, 1, 0, 0, 0, 0, 1, 1], np.uint8))
->>> bits.tolist(), unpacked(bits, 10).tolist(), bit_at(bits, 3), number_of_ones(bits)
+>>> bits = pack_bits(np.array([1, 0, 0, 1, 0, 0, 0, 0, 1, 1], np.uint8))
+>>> bits.tolist(), unpack_bits(bits, 10).tolist(), get_bit(bits, 3), popcount(bits)
 ([9, 3], [1, 0, 0, 1, 0, 0, 0, 0, 1, 1], 1, 4)
 """
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.primitives.noise import Coin, Source
+from panstream.primitives.noise import Coin, NoiseSource
 
 _CHUNK = 1 << 17  # a multiple of eight
 
 
-def toss(coin: Coin, cells: int, source: Source, bits: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+def draw_packed_bits(
+    coin: Coin, cells: int, source: NoiseSource, bits: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
     """Return ``cells`` packed tosses of a coin, in ``bits`` if it is given."""
     from panstream.primitives.kernels.algorithms.packed_bits import pack
 
@@ -29,21 +31,21 @@ def toss(coin: Coin, cells: int, source: Source, bits: NDArray[np.uint8] | None 
     return out
 
 
-def packed(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def pack_bits(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return bytes 0 and 1 packed along the last axis."""
     return np.packbits(cells, axis=-1, bitorder="little")
 
 
-def unpacked(bits: NDArray[np.uint8], cells: int) -> NDArray[np.uint8]:
+def unpack_bits(bits: NDArray[np.uint8], cells: int) -> NDArray[np.uint8]:
     """Return ``cells`` bytes 0 and 1 for each packed row."""
     return np.unpackbits(bits, axis=-1, count=cells, bitorder="little")
 
 
-def bit_at(bits: NDArray[np.uint8], cell: int) -> int:
+def get_bit(bits: NDArray[np.uint8], cell: int) -> int:
     """Return one cell."""
     return int(bits[cell >> 3]) >> (cell & 7) & 1
 
 
-def number_of_ones(bits: NDArray[np.uint8]) -> int:
+def popcount(bits: NDArray[np.uint8]) -> int:
     """Return how many cells are 1."""
     return int(np.unpackbits(bits).sum(dtype=np.int64))

@@ -16,14 +16,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import ConfigError, InvalidParameter, translated
+from panstream.errors import ConfigError, InvalidParameter, translate_errors
 from panstream.primitives.durations import parse_duration
 
 _KINDS = {str: "string", int: "whole number", float: "finite number", dict: "table", list: "list"}
 _KINDS |= {bool: "truth value, true or false"}
 
 
-def read_file(path: Path, what: str = "configuration file") -> Any:
+def load_config_file(path: Path, what: str = "configuration file") -> Any:
     """Return what a file of TOML says, or one of JSON, which begins with a brace."""
 
     def told(error: Exception) -> ConfigError:
@@ -34,11 +34,11 @@ def read_file(path: Path, what: str = "configuration file") -> Any:
         return ConfigError(f"the {what} {path.name!r} is not valid {kind}: {error}")
 
     kind = "TOML"
-    text = translated(lambda: path.read_text("utf-8"), (OSError, UnicodeDecodeError), told)
+    text = translate_errors(lambda: path.read_text("utf-8"), (OSError, UnicodeDecodeError), told)
     if not text.lstrip().startswith("{"):
-        return translated(lambda: tomllib.loads(text), ValueError, told)
+        return translate_errors(lambda: tomllib.loads(text), ValueError, told)
     kind = "JSON"
-    return translated(lambda: json.loads(text), (ValueError, RecursionError), told)
+    return translate_errors(lambda: json.loads(text), (ValueError, RecursionError), told)
 
 
 def toml_key(name: str) -> str:
@@ -67,17 +67,17 @@ def toml_value(value: Any) -> str:
 
 
 class Section:
-    """One table of a file, all of whose keys are ``known``; ``place`` is how errors call it."""
+    """One table of a file, all of whose keys are ``known``; ``label`` is how errors call it."""
 
-    def __init__(self, place: str, values: Any, known: Collection[str]) -> None:
+    def __init__(self, label: str, values: Any, known: Collection[str]) -> None:
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{place} must be a table")
-        self.place, self.values = place, values
+            raise ConfigError(f"{label} must be a table")
+        self.place, self.values = label, values
         for key in values:
             if key not in known:
                 with_word = sorted(name for name in known if key in name.split("_"))  # "ahead" for "max_ahead"
                 near = with_word or difflib.get_close_matches(key, known, 1)
-                raise ConfigError(f"{place}: unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+                raise ConfigError(f"{label}: unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
 
     def has(self, key: str) -> bool:
         """Return whether a value is given."""
@@ -100,14 +100,14 @@ class Section:
             raise ConfigError(f"{self.place}: {key} is missing")
         return value
 
-    def positive(self, key: str) -> float:
+    def positive_number(self, key: str) -> float:
         """Return a positive number that must be there."""
         value: float = self.required(key, float)
         if not value > 0:
             raise ConfigError(f"{self.place}: {key} must be positive, got {key}={value:g}")
         return value
 
-    def whole(self, key: str, low: int, high: int) -> int | None:
+    def integer(self, key: str, low: int, high: int) -> int | None:
         """Return a whole number in ``low..high``."""
         value: int | None = self.optional(key, int)
         if value is not None and not low <= value <= high:
@@ -118,7 +118,7 @@ class Section:
         """Return a length of time in seconds."""
         if not self.has(key):
             return None
-        return translated(
+        return translate_errors(
             lambda: parse_duration(self.values[key], name=key),
             InvalidParameter,
             lambda error: ConfigError(f"{self.place}: {error}"),

@@ -17,57 +17,57 @@ from typing import Any
 from panstream.errors import InvalidParameter
 
 
-def positive(**values: float | Fraction) -> None:
+def require_positive(**values: float | Fraction) -> None:
     """Refuse what is not above 0; infinity is, and stands for no noise at all.
 
-    >>> positive(epsilon=-1.0)
+    >>> require_positive(epsilon=-1.0)
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: epsilon must be positive, got epsilon=-1.0
     """
-    _keep(values, lambda value: value > 0, "positive")
+    _require(values, lambda value: value > 0, "positive")
 
 
-def finite(**values: float | Fraction) -> None:
+def require_finite(**values: float | Fraction) -> None:
     """Refuse what is not above 0, and infinity too: noise must be drawn."""
-    _keep(values, lambda value: 0 < value < math.inf, "positive and finite")
+    _require(values, lambda value: 0 < value < math.inf, "positive and finite")
 
 
-def at_least(minimum: float, **values: float | Fraction) -> None:
+def require_at_least(minimum: float, **values: float | Fraction) -> None:
     """Refuse what is below ``minimum``."""
-    _keep(values, lambda value: value >= minimum, f"at least {minimum}")
+    _require(values, lambda value: value >= minimum, f"at least {minimum}")
 
 
-def within(low: int, high: int, **values: int) -> None:
+def require_integer_in_range(low: int, high: int, **values: int) -> None:
     """Refuse what is not one of the whole numbers from ``low`` to ``high``.
 
-    >>> within(1, 2**62, horizon=0)
+    >>> require_integer_in_range(1, 2**62, horizon=0)
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: horizon must be in 1..2**62, got horizon=0
     """
-    _keep(values, lambda value: low <= value <= high, f"in {low}..{_said(high)}")
+    _require(values, lambda value: low <= value <= high, f"in {low}..{_format_bound(high)}")
 
 
-def integer(low: int, high: int, **values: object) -> None:
+def require_int(low: int, high: int, **values: object) -> None:
     """Refuse what is not an ``int`` from ``low`` to ``high``, whatever else it may be."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InvalidParameter(f"{name} must be an integer in {low}..{_said(high)}, got {name}={value!r}")
+            raise InvalidParameter(f"{name} must be an integer in {low}..{_format_bound(high)}, got {name}={value!r}")
 
 
-def probability(**values: float) -> None:
+def require_probability(**values: float) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    _keep(values, lambda value: 0 < value < 1, "in (0, 1)")
+    _require(values, lambda value: 0 < value < 1, "in (0, 1)")
 
 
-def fraction(**values: float) -> None:
+def require_fraction(**values: float) -> None:
     """Refuse what is not from 0 to 1, both included."""
-    _keep(values, lambda value: 0 <= value <= 1, "in [0, 1]")
+    _require(values, lambda value: 0 <= value <= 1, "in [0, 1]")
 
 
-def _keep(values: Mapping[str, Any], allowed: Callable[[Any], bool], rule: str) -> None:
+def _require(values: Mapping[str, Any], allowed: Callable[[Any], bool], rule: str) -> None:
     """Refuse what is no number, and what the rule does not allow.
 
-    >>> positive(epsilon="1")
+    >>> require_positive(epsilon="1")
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: epsilon must be a number, got epsilon='1'
     """
@@ -78,7 +78,7 @@ def _keep(values: Mapping[str, Any], allowed: Callable[[Any], bool], rule: str) 
             raise InvalidParameter(f"{name} must be {rule}, got {name}={value}")
 
 
-def _said(number: int) -> str:
+def _format_bound(number: int) -> str:
     """Return a large power of two, or one less, as one writes it."""
     power = number.bit_length()
     if number >= 1 << 20 and number == 1 << (power - 1):

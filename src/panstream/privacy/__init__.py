@@ -7,7 +7,13 @@ shipped code. No other room computes a loss.
 """
 
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
-from panstream.privacy.composition import group, parallel, per_holder, repeated, sequential
+from panstream.privacy.composition import (
+    compose_parallel,
+    compose_per_holder,
+    compose_repeated,
+    compose_sequential,
+    group_privacy,
+)
 from panstream.privacy.joint_loss import pair_loss
 from panstream.privacy.ledger import Ledger
 
@@ -17,10 +23,10 @@ __all__ = [
     "Intrusions",
     "Ledger",
     "Unit",
-    "group",
+    "compose_parallel",
+    "compose_per_holder",
+    "compose_repeated",
+    "compose_sequential",
+    "group_privacy",
     "pair_loss",
-    "parallel",
-    "per_holder",
-    "repeated",
-    "sequential",
 ]

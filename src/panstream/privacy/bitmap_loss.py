@@ -19,9 +19,9 @@ from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.noise.distributions import COIN_BITS, exp_fraction
 from panstream.privacy.budget_split import density_split, laplace_variance
-from panstream.privacy.joint_loss import kappa_for, kappa_near, present_probability
+from panstream.privacy.joint_loss import kappa_for, kappa_for_approx, present_probability
 from panstream.privacy.numeric_search import minimise
-from panstream.privacy.rounding import HAIR, down, log_up, rest, up
+from panstream.privacy.rounding import HAIR, log_up, remainder, round_down, round_up
 
 Floats = NDArray[np.float64]
 _LEAST_VARIANCE = 1e-12  # stands in for 0 where nothing is noisy and nobody has come
@@ -160,14 +160,14 @@ def bitmap_split(
 
     if turns == 1 and announced == 0:
         return density_split(epsilon, buckets, releases)
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 
     def error(state: float) -> float:
         p1 = present_probability(state)
         if turns == 1:
-            decoder, kappa = Decoder.redrawn(p1), kappa_near(epsilon, state, releases, announced)
+            decoder, kappa = Decoder.redrawn(p1), kappa_for_approx(epsilon, state, releases, announced)
         else:
             decoder, kappa = Decoder.toggled(p1), (epsilon - (announced + 1) * state) / releases
         noise = laplace_variance(kappa)
@@ -181,12 +181,12 @@ def bitmap_split(
 
 def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
     """Return the kappa whose joint loss (k+1)·epsilon_state + n·kappa is ``epsilon``, rounded down."""
-    remaining = rest(epsilon, *[epsilon_state] * (announced + 1))
+    remaining = remainder(epsilon, *[epsilon_state] * (announced + 1))
     if math.isinf(remaining):
         return math.inf
     if not remaining > 0:
         raise InvalidParameter(f"epsilon_state must leave something of epsilon={epsilon}, got {epsilon_state}")
-    return down(remaining / releases)
+    return round_down(remaining / releases)
 
 
 def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fraction]:
@@ -302,4 +302,4 @@ def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> 
     # product of one less each of them, and K is at most 1 - o.
     margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / low
     shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[left_out])
-    return up(shown + Fraction(log_up(output / gone * (1 + HAIR))) + margin)
+    return round_up(shown + Fraction(log_up(output / gone * (1 + HAIR))) + margin)

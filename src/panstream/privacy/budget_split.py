@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 from panstream.primitives import validation as checks
-from panstream.privacy.joint_loss import kappa_for, kappa_near, present_probability
+from panstream.privacy.joint_loss import kappa_for, kappa_for_approx, present_probability
 from panstream.privacy.numeric_search import minimise
 
 
@@ -28,14 +28,14 @@ def density_split(epsilon: float, cells: int, releases: int = 1, announced: int 
     >>> round(state, 4), round(kappa, 4)
     (0.8495, 0.2085)
     """
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 
     def mse(epsilon_state: float) -> float:
         p1 = present_probability(epsilon_state)
         gap = math.tanh(epsilon_state / 2.0)
-        noise = laplace_variance(kappa_near(epsilon, epsilon_state, releases, announced))
+        noise = laplace_variance(kappa_for_approx(epsilon, epsilon_state, releases, announced))
         bits = (1.0 + p1 * (1.0 - p1) / gap**2) ** (announced + 1) - 1.0
         # Every frozen pattern has its own release noise, weighted by the product of its decoders (joint-loss.md).
         spread = ((p1 * p1 + (1.0 - p1) ** 2) / gap**2) ** announced / gap**2

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.joint_loss import kappa_near, log_mixture, mixture_room, present_probability
-from panstream.privacy.numeric_search import bisected
-from panstream.privacy.rounding import down
+from panstream.privacy.joint_loss import kappa_for_approx, log_mixture, max_mixture_exponent, present_probability
+from panstream.privacy.numeric_search import bisect
+from panstream.privacy.rounding import round_down
 
 _MARGIN = 1e-9  # of epsilon: far more than floats lose in the formula of Theorem B
 _ROUNDS = 60
 
 
-def change_room(epsilon: float, epsilon_state: float, start: float = 0.0, *, deletions: bool = False) -> float:
+def max_change_budget(epsilon: float, epsilon_state: float, start: float = 0.0, *, deletions: bool = False) -> float:
     """Return the largest ``tree`` with which one event loses at most ``epsilon``, rounded down.  [Theorem A]
 
     ``tree`` is levels·kappa and ``start`` the rate of the noise with which the start is released, 0 if it is not.
@@ -32,25 +32,27 @@ def change_room(epsilon: float, epsilon_state: float, start: float = 0.0, *, del
     remaining = Fraction(epsilon) - Fraction(epsilon_state)
     if not remaining > 0:
         raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
-    headroom = mixture_room(remaining, epsilon_state)
+    headroom = max_mixture_exponent(remaining, epsilon_state)
     if deletions:
         tree = min(headroom / 2, headroom - Fraction(start))
     else:
-        tree = min(headroom - Fraction(start), mixture_room(Fraction(epsilon), epsilon_state) / 2)
+        tree = min(headroom - Fraction(start), max_mixture_exponent(Fraction(epsilon), epsilon_state) / 2)
     if not tree > 0:
         raise InvalidParameter(f"start must leave something of epsilon={epsilon}, got start={start}")
-    return down(tree)
+    return round_down(tree)
 
 
-def change_room_near(epsilon: float, epsilon_state: float, start: float, *, deletions: bool = False) -> float:
-    """Return ``change_room`` to within rounding, either way, and 0 where there is none: quick, for searches only."""
-    headroom = kappa_near(epsilon, epsilon_state)
+def max_change_budget_approx(epsilon: float, epsilon_state: float, start: float, *, deletions: bool = False) -> float:
+    """Return ``max_change_budget`` to within rounding, either way, and 0 where there is none: quick, for searches
+    only.
+    """
+    headroom = kappa_for_approx(epsilon, epsilon_state)
     if deletions:
         return max(min(headroom / 2.0, headroom - start), 0.0)
-    return max(min(headroom - start, kappa_near(epsilon + epsilon_state, epsilon_state) / 2.0), 0.0)
+    return max(min(headroom - start, kappa_for_approx(epsilon + epsilon_state, epsilon_state) / 2.0), 0.0)
 
 
-def single_room(epsilon: float, epsilon_state: float, start: float) -> float:
+def max_single_budget(epsilon: float, epsilon_state: float, start: float) -> float:
     """Return the largest kappa with which a user loses at most ``epsilon``, less a margin; 0 if there is none.
 
     The start is released, then one answer, and no row is taken after it. [Theorem C]
@@ -97,7 +99,7 @@ def _spread(x: float, p1: float) -> float:
     return (p1 - 1.0) * x + math.log1p((1.0 - p1) * math.expm1(x))
 
 
-def flicker_room(
+def max_flicker_budget(
     epsilon: float, epsilon_state: float, levels: int, closings: Sequence[int], *, windowed: bool = False
 ) -> float:
     """Return the largest ``tree`` = levels·kappa with which one user loses at most ``epsilon``, by bisection."""
@@ -108,4 +110,4 @@ def flicker_room(
     def fits(tree: float) -> bool:
         return _flicker_loss(epsilon_state, tree / levels, levels, closings, windowed=windowed) <= max_loss
 
-    return high * (1.0 - _MARGIN) if fits(high) else bisected(fits, 0.0, high, _ROUNDS)[0]
+    return high * (1.0 - _MARGIN) if fits(high) else bisect(fits, 0.0, high, _ROUNDS)[0]

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self, get_args
 
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
-from panstream.primitives.durations import say_duration
-from panstream.privacy.rounding import share, up
+from panstream.primitives.durations import format_duration
+from panstream.privacy.rounding import equal_share, round_up
 
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
 Adjacency = Literal["add-remove", "replace"]
@@ -28,10 +28,10 @@ _SAID = {
 _PARTS = {"state": "stored state", "output": "answers"}
 
 
-def loose(epsilon: float) -> str | None:
+def weak_epsilon_warning(epsilon: float) -> str | None:
     """Return a warning about an epsilon that hides almost nothing; infinity stands for no noise on purpose.
 
-    >>> loose(1000.0)
+    >>> weak_epsilon_warning(1000.0)
     'epsilon = 1000 hides almost nothing: an answer may change the odds by a factor of e^1000'
     """
     if not _LOOSE < epsilon < math.inf:
@@ -39,13 +39,13 @@ def loose(epsilon: float) -> str | None:
     return f"epsilon = {epsilon:g} hides almost nothing: an answer may change the odds by a factor of e^{epsilon:g}"
 
 
-def say_unit(unit: Unit, window: float | None = None) -> str:
+def format_unit(unit: Unit, window: float | None = None) -> str:
     """Return a unit in words.
 
-    >>> say_unit("user"), say_unit("user-window", 86_400.0)
+    >>> format_unit("user"), format_unit("user-window", 86_400.0)
     ('user', 'user-window of 1 day')
     """
-    return unit if window is None else f"{unit} of {say_duration(window)}"
+    return unit if window is None else f"{unit} of {format_duration(window)}"
 
 
 def _with_text(text: str, more: str) -> str:
@@ -158,7 +158,7 @@ class Claim:
     assumption: str = ""
 
     def __post_init__(self) -> None:
-        checks.at_least(0, epsilon=self.epsilon)
+        checks.require_at_least(0, epsilon=self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
         if self.unit not in get_args(Unit):
@@ -180,14 +180,14 @@ class Claim:
         defaults: dict[str, Any] = {
             "unit": "event" if rows is None else "user",
             "note": "no noise: for tests only" if math.isinf(epsilon) else note,
-            "event_epsilon": None if rows is None else up(share(epsilon, rows)),
+            "event_epsilon": None if rows is None else round_up(equal_share(epsilon, rows)),
         }
         return cls(epsilon=epsilon, **defaults | rest)
 
     @property
     def protects(self) -> str:
         """Return what is protected, in words: the unit, and how long its windows are."""
-        return say_unit(self.unit, self.window)
+        return format_unit(self.unit, self.window)
 
     @property
     def is_private(self) -> bool:

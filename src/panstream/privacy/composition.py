@@ -1,4 +1,4 @@
-"""Adding up losses. The number of times something happens is multiplied in exactly one place: ``repeated``.
+"""Adding up losses. The number of times something happens is multiplied in exactly one place: ``compose_repeated``.
 
 A composed claim promises the weaker of each thing: the fewest intrusions, the locations that all name, the shortest
 horizon. What has no theorem is refused.
@@ -14,29 +14,29 @@ from dataclasses import replace
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.numeric_search import bisected
-from panstream.privacy.rounding import multiple, total
+from panstream.privacy.numeric_search import bisect
+from panstream.privacy.rounding import sum_rounded_up, times_rounded_up
 
 _MOST_DELTA = 1 - 2**-53
 _MARGIN = 1e-12  # of conversions between rho and (epsilon, delta): far more than their floating-point error
 
 
-def sequential(claims: Sequence[Claim]) -> Claim:
+def compose_sequential(claims: Sequence[Claim]) -> Claim:
     """Compose claims about the same unit: losses add up, and of everything else the weaker is promised."""
     return _composed(
         claims,
-        epsilon=total(claim.epsilon for claim in claims),
-        delta=total(claim.delta for claim in claims),
+        epsilon=sum_rounded_up(claim.epsilon for claim in claims),
+        delta=sum_rounded_up(claim.delta for claim in claims),
         parts=_parts(claims),
-        event_epsilon=total(_of_an_event(claim) for claim in claims),
+        event_epsilon=sum_rounded_up(_of_an_event(claim) for claim in claims),
     )
 
 
-def parallel(claims: Sequence[Claim]) -> Claim:
+def compose_parallel(claims: Sequence[Claim]) -> Claim:
     """Compose claims about disjoint parts of the data, where a unit's part is fixed: the largest loss counts.
 
     Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. Where every part
-    is the table of a holder of its own, see `per_holder`.
+    is the table of a holder of its own, see `compose_per_holder`.
     """
     if any(claim.adjacency == "replace" for claim in claims):
         raise InvalidParameter(
@@ -46,7 +46,7 @@ def parallel(claims: Sequence[Claim]) -> Claim:
     return _largest(claims)
 
 
-def per_holder(claims: Sequence[Claim]) -> Claim:
+def compose_per_holder(claims: Sequence[Claim]) -> Claim:
     """Compose replace-one claims of several holders about their own tables: the largest loss counts.
 
     A record is replaced by another of the same holder, and the number of each holder's records is public.
@@ -57,27 +57,27 @@ def per_holder(claims: Sequence[Claim]) -> Claim:
     return replace(largest, note=_joined([largest.note, "every holder's records are protected separately"]))
 
 
-def repeated(claim: Claim, times: int) -> Claim:
+def compose_repeated(claim: Claim, times: int) -> Claim:
     """Compose a claim with itself: every loss is multiplied by ``times``."""
-    checks.at_least(1, times=times)
+    checks.require_at_least(1, times=times)
     return replace(
         claim,
-        epsilon=multiple(claim.epsilon, times),
-        delta=min(multiple(claim.delta, times), _MOST_DELTA),
-        parts={name: multiple(loss, times) for name, loss in claim.parts.items()},
-        event_epsilon=None if claim.event_epsilon is None else multiple(claim.event_epsilon, times),
+        epsilon=times_rounded_up(claim.epsilon, times),
+        delta=min(times_rounded_up(claim.delta, times), _MOST_DELTA),
+        parts={name: times_rounded_up(loss, times) for name, loss in claim.parts.items()},
+        event_epsilon=None if claim.event_epsilon is None else times_rounded_up(claim.event_epsilon, times),
         releases=max(claim.releases * times, -1),  # any number of them remains any number
     )
 
 
-def group(claim: Claim, size: int) -> Claim:
+def group_privacy(claim: Claim, size: int) -> Claim:
     """Return the claim for groups of ``size`` units: epsilon·size, delta·(e**(size·eps)-1)/(e**eps-1)."""
-    checks.at_least(1, size=size)
+    checks.require_at_least(1, size=size)
     return replace(
         claim,
-        epsilon=multiple(claim.epsilon, size),
+        epsilon=times_rounded_up(claim.epsilon, size),
         delta=group_delta(claim.epsilon, claim.delta, size),
-        parts={name: multiple(loss, size) for name, loss in claim.parts.items()},
+        parts={name: times_rounded_up(loss, size) for name, loss in claim.parts.items()},
         event_epsilon=None,
     )
 
@@ -108,17 +108,17 @@ def _zcdp_delta(rho: float, epsilon: float) -> float:
         return (2.0 * alpha - 1.0) * rho - epsilon + math.log1p(-1.0 / alpha) < 0.0
 
     # d/dalpha log_delta is increasing in alpha, so bisection on it finds the minimum.
-    _, best = bisected(falls, 1.0 + 1e-12, max(2.0, (epsilon + 1.0) / (2.0 * rho) + 2.0))
+    _, best = bisect(falls, 1.0 + 1e-12, max(2.0, (epsilon + 1.0) / (2.0 * rho) + 2.0))
     return min(math.exp(min(log_delta(best), 0.0)), 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the smallest epsilon at which rho-zCDP gives ``delta``."""
-    checks.probability(delta=delta)
+    checks.require_probability(delta=delta)
     if rho == 0.0:
         return 0.0
     upper = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
-    return bisected(lambda epsilon: _zcdp_delta(rho, epsilon) > delta, 0.0, upper)[1] * (1.0 + _MARGIN)
+    return bisect(lambda epsilon: _zcdp_delta(rho, epsilon) > delta, 0.0, upper)[1] * (1.0 + _MARGIN)
 
 
 @functools.lru_cache(maxsize=256)
@@ -129,14 +129,14 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     >>> round(rho, 6), _zcdp_delta(rho, 1.0) <= 1e-9
     (0.014973, True)
     """
-    checks.positive(epsilon=epsilon)
-    checks.probability(delta=delta)
+    checks.require_positive(epsilon=epsilon)
+    checks.require_probability(delta=delta)
     if math.isinf(epsilon):
         return math.inf
     low, high = 0.0, epsilon
     while _zcdp_delta(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    return bisected(lambda rho: _zcdp_delta(rho, epsilon) <= delta, low, high)[0] * (1.0 - _MARGIN)
+    return bisect(lambda rho: _zcdp_delta(rho, epsilon) <= delta, low, high)[0] * (1.0 - _MARGIN)
 
 
 def _largest(claims: Sequence[Claim]) -> Claim:
@@ -162,7 +162,9 @@ def _composed(
         raise InvalidParameter(f"claims about different units cannot be added up, got {named}")
     first = claims[0]
     locations = tuple(location for location in first.locations if all(location in claim.locations for claim in claims))
-    intrusions = Intrusions(unannounced=0) if not locations else _weaker([claim.intrusions for claim in claims])
+    intrusions = (
+        Intrusions(unannounced=0) if not locations else _common_intrusions([claim.intrusions for claim in claims])
+    )
     horizons = [claim.horizon for claim in claims if claim.horizon is not None]
     return Claim(
         epsilon=epsilon,
@@ -183,7 +185,7 @@ def _composed(
     )
 
 
-def _weaker(intrusions: Sequence[Intrusions]) -> Intrusions:
+def _common_intrusions(intrusions: Sequence[Intrusions]) -> Intrusions:
     """Return the intrusions that every claim covers."""
     counted = [
         intrusion.announced for intrusion in intrusions if intrusion.announced >= 0
@@ -205,7 +207,7 @@ def _parts(claims: Sequence[Claim]) -> dict[str, float]:
     for claim in claims:
         for name, loss in (claim.parts or {"total": claim.epsilon}).items():
             losses_by_part.setdefault(name, []).append(loss)
-    return {name: total(losses) for name, losses in losses_by_part.items()}
+    return {name: sum_rounded_up(losses) for name, losses in losses_by_part.items()}
 
 
 def _of_an_event(claim: Claim) -> float:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from panstream.primitives import validation as checks
 from panstream.primitives.noise.distributions import DiscreteGaussian, DiscreteLaplace
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.rounding import share
+from panstream.privacy.rounding import equal_share
 
 
 @lru_cache(maxsize=256)
@@ -28,9 +28,9 @@ def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions:
     >>> tree_kappa(0.5, levels=5, sensitivity=2)
     Fraction(1, 20)
     """
-    checks.positive(epsilon=epsilon)
-    checks.at_least(1, contributions=contributions)
-    return share(epsilon, levels * sensitivity * contributions)
+    checks.require_positive(epsilon=epsilon)
+    checks.require_at_least(1, contributions=contributions)
+    return equal_share(epsilon, levels * sensitivity * contributions)
 
 
 def moment_sensitivity(steps: int, degree: int, *, replaces: bool) -> int:
@@ -56,7 +56,7 @@ def binary_levels(horizon: int) -> int:
     >>> [binary_levels(horizon) for horizon in (1, 2, 3, 4, 8, 1024)]
     [1, 2, 2, 3, 4, 11]
     """
-    checks.at_least(1, horizon=horizon)
+    checks.require_at_least(1, horizon=horizon)
     return horizon.bit_length()
 
 
@@ -65,7 +65,7 @@ def segment_levels(horizon: int) -> int:
 
     Also how many nodes of a window's block hold one slot: the block itself is not a node.
     """
-    checks.at_least(1, horizon=horizon)
+    checks.require_at_least(1, horizon=horizon)
     return max(1, (horizon - 1).bit_length())
 
 
@@ -99,8 +99,8 @@ def tables_laws(
     >>> [round(law.sigma, 1) for law in tables_laws(1.0, 1e-9, 1, [Fraction(1, 4), Fraction(3, 4)])]
     [11.6, 6.7]
     """
-    checks.positive(epsilon=epsilon)
-    checks.at_least(1, contributions=contributions)
+    checks.require_positive(epsilon=epsilon)
+    checks.require_at_least(1, contributions=contributions)
     assert sum(shares) <= 1, "the shares of the tables must add up to at most 1"
     if math.isinf(epsilon):
         return (DiscreteLaplace(None),) * len(shares)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise.distributions import DiscreteGaussian, DiscreteLaplace
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.numeric_search import bisected
+from panstream.privacy.numeric_search import bisect
 
 ROW_SHARE = 0.25  # of the budget: the rows that test and count; the levels that spell get the rest
 _LEAST_DELTA = 1e-12
@@ -65,7 +65,7 @@ def _scale(epsilon: float, delta: float) -> float:
     def loses_more(sigma: float) -> bool:
         return normal(0.5 / sigma - epsilon * sigma) - _grown(epsilon, -0.5 / sigma - epsilon * sigma) > delta
 
-    return bisected(loses_more, 1e-3, 1e6)[1]
+    return bisect(loses_more, 1e-3, 1e6)[1]
 
 
 def _grown(epsilon: float, z: float) -> float:

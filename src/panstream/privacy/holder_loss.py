@@ -18,7 +18,7 @@ from typing import Any
 
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
-from panstream.privacy.rounding import total
+from panstream.privacy.rounding import sum_rounded_up
 from panstream.privacy.table_loss import choice_rho
 
 _ROUNDING = 1e-12
@@ -47,7 +47,7 @@ class Loss:
         1.4).
         """
         values = list(epsilons)
-        return cls(epsilon=total(values), rho=total(epsilon**2 / 2 for epsilon in values))
+        return cls(epsilon=sum_rounded_up(values), rho=sum_rounded_up(epsilon**2 / 2 for epsilon in values))
 
     @classmethod
     def of_choice(cls, epsilon: float) -> Loss:
@@ -62,20 +62,20 @@ class Loss:
 
         With ``parts`` the noise is the sum of so many equal ones, of which one is left if all other holders collude.
         """
-        rho = total(rhos)
+        rho = sum_rounded_up(rhos)
         return cls(epsilon=math.inf, rho=rho, collusion_rho=(parts - 1) * rho)
 
     def __add__(self, other: Loss) -> Loss:
         return Loss(
-            epsilon=total((self.epsilon, other.epsilon)),
-            rho=total((self.rho, other.rho)),
-            collusion_rho=total((self.collusion_rho, other.collusion_rho)),
+            epsilon=sum_rounded_up((self.epsilon, other.epsilon)),
+            rho=sum_rounded_up((self.rho, other.rho)),
+            collusion_rho=sum_rounded_up((self.collusion_rho, other.collusion_rho)),
         )
 
     @property
     def if_all_collude(self) -> Loss:
         """Return the loss towards an analyst with whom all other holders collude."""
-        return Loss(epsilon=self.epsilon, rho=total((self.rho, self.collusion_rho)))
+        return Loss(epsilon=self.epsilon, rho=sum_rounded_up((self.rho, self.collusion_rho)))
 
     def at(self, delta: float) -> float:
         """Return the epsilon that a holder reports: the pure total, or the converted rho where that is smaller."""

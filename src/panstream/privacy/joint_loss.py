@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise.distributions import exp_fraction
-from panstream.privacy.numeric_search import bisected
-from panstream.privacy.rounding import HAIR, down, log_down, log_up
+from panstream.privacy.numeric_search import bisect
+from panstream.privacy.rounding import HAIR, log_down, log_up, round_down
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -40,7 +40,7 @@ def log_mixture(epsilon_state: float, exponent: float) -> float:
     return math.log1p(p1 * math.expm1(exponent))
 
 
-def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
+def kappa_for_approx(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
     """Return ``kappa_for`` to within rounding, either way: quick, for searches only.
 
     kappa = ln(1 + (e**(epsilon - (k+1)·epsilon_state) - 1)/p1) / n
@@ -66,10 +66,10 @@ def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced
     remaining = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
     if not remaining > 0:
         raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
-    return down(mixture_room(remaining, epsilon_state) / releases)
+    return round_down(max_mixture_exponent(remaining, epsilon_state) / releases)
 
 
-def mixture_room(remaining: Fraction, epsilon_state: float) -> Fraction:
+def max_mixture_exponent(remaining: Fraction, epsilon_state: float) -> Fraction:
     """Return the largest x with ln(1 - p1 + p1·e**x) at most ``remaining``, rounded down: the inverse of
     ``log_mixture``.
     """
@@ -120,7 +120,7 @@ def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | 
     if not pair_state_loss(p0, p1) < epsilon:
         raise InvalidParameter(f"the state alone must lose less than epsilon={float(epsilon)}")
     high = math.log1p(math.expm1(epsilon) / p1) / releases  # the loss is at least ln(1 - p1 + p1·e**(n·kappa))
-    low, _ = bisected(lambda kappa: pair_loss(float(p0), float(p1), kappa, releases) <= epsilon, 0.0, high)
+    low, _ = bisect(lambda kappa: pair_loss(float(p0), float(p1), kappa, releases) <= epsilon, 0.0, high)
     max_ratio = exp_fraction(epsilon) * (1 - HAIR)
     while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > max_ratio:
         low *= 1.0 - 2.0**-52

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, NotBounded
-from panstream.privacy.claim import Adjacency, Claim, Unit, say_unit
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, UnboundedLoss
+from panstream.privacy.claim import Adjacency, Claim, Unit, format_unit
 from panstream.privacy.composition import group_delta
-from panstream.privacy.rounding import multiple, total
+from panstream.privacy.rounding import sum_rounded_up, times_rounded_up
 
 Kind = tuple[Unit, Adjacency]
 Charge = tuple[str, Claim]  # what was paid for, and how much
@@ -35,7 +35,7 @@ _WITHIN: dict[Unit, frozenset[Unit]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class LedgerTotal:
     """What one unit can lose to all claims together. ``parts`` are the shares by name; ``reason`` says why there is
     no bound.
     """
@@ -52,7 +52,7 @@ class Total:
     @property
     def protects(self) -> str:
         """Return the unit in words."""
-        return say_unit(self.unit, self.window)
+        return format_unit(self.unit, self.window)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; a total that is infinite or not bounded is the string "inf"."""
@@ -101,7 +101,7 @@ class Ledger:
     def check(self, claim: Claim, name: str = "this claim") -> None:
         """Raise `BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it is about.
 
-        `NotBounded`, which is one, where the total would have no bound at all.
+        `UnboundedLoss`, which is one, where the total would have no bound at all.
         """
         entries = [*self._entries, (name, claim)]
         for kind in self._kinds(entries) if self._limits else ():
@@ -113,7 +113,7 @@ class Ledger:
                 continue
             if spent.reason:
                 refused = f"a budget for one {spent.protects} ({spent.adjacency}) cannot be kept: {spent.reason}"
-                raise NotBounded(refused, unit=spent.unit)
+                raise UnboundedLoss(refused, unit=spent.unit)
             share = dict(spent.parts)[name]
             raise BudgetExhausted(
                 f"charging epsilon={share:g} to {spent.protects} ({spent.adjacency}) "
@@ -127,7 +127,7 @@ class Ledger:
         spent = self._total(unit, adjacency, window, self._entries)
         return spent.epsilon, spent.delta
 
-    def totals(self) -> tuple[Total, ...]:
+    def totals(self) -> tuple[LedgerTotal, ...]:
         """Return the total of every unit that a charge or a limit is about, windows of each length on their own."""
         return tuple(self._total(*kind, self._entries) for kind in self._kinds(self._entries))
 
@@ -141,25 +141,25 @@ class Ledger:
         declared = [(unit, adjacency, None) for unit, adjacency in self._limits if (unit, adjacency) not in named]
         return [*declared, *kinds]
 
-    def _total(self, unit: Unit, adjacency: Adjacency, window: float | None, entries: Sequence[Charge]) -> Total:
+    def _total(self, unit: Unit, adjacency: Adjacency, window: float | None, entries: Sequence[Charge]) -> LedgerTotal:
         parts: list[tuple[str, float]] = []
         deltas: list[float] = []
         reasons: list[str] = []
         for name, claim in entries:
-            times = _touched(unit, adjacency, window, claim)
+            times = _units_touched(unit, adjacency, window, claim)
             if isinstance(times, str):
                 parts.append((name, math.inf))
                 reasons.append(f"{name!r} {times}")
                 continue
             one = claim.event_epsilon if unit == "event" and claim.event_epsilon is not None else claim.epsilon
-            parts.append((name, multiple(one, times)))
+            parts.append((name, times_rounded_up(one, times)))
             deltas.append(group_delta(one, claim.delta, times))
-        return Total(
+        return LedgerTotal(
             unit=unit,
             adjacency=adjacency,
             window=window,
-            epsilon=total(epsilon for _, epsilon in parts),
-            delta=total(deltas),
+            epsilon=sum_rounded_up(epsilon for _, epsilon in parts),
+            delta=sum_rounded_up(deltas),
             limit=self._limits.get((unit, adjacency)),
             parts=tuple(parts),
             reason="; ".join(reasons),
@@ -195,23 +195,23 @@ class Ledger:
         return cls(limits, entries)
 
 
-def say_totals(totals: Iterable[Total]) -> str:
+def say_totals(totals: Iterable[LedgerTotal]) -> str:
     """Return totals in words."""
     return "; ".join(f"{_loss(total)} for one {total.protects}" for total in totals)
 
 
-def _loss(spent: Total) -> str:
+def _loss(spent: LedgerTotal) -> str:
     if spent.epsilon == math.inf:
         return "no bound on epsilon"
     return f"epsilon {spent.epsilon:.6g}" + (f", delta {spent.delta:.3g}," if spent.delta else "")
 
 
-def _touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:
+def _units_touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:
     """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no
     limit.
 
     >>> day = Claim(epsilon=1.0, unit="user-window", window=86_400.0)
-    >>> _touched("event", "add-remove", None, day), _touched("user-window", "add-remove", 604_800.0, day)
+    >>> _units_touched("event", "add-remove", None, day), _units_touched("user-window", "add-remove", 604_800.0, day)
     (1, 7)
     """
     if (unit, adjacency, window) == (claim.unit, claim.adjacency, claim.window) and (window or unit != "user-window"):

@@ -24,10 +24,10 @@ def minimise(function: Callable[[float], float], lower: float, upper: float, tol
     return (a + b) / 2.0
 
 
-def bisected(holds: Callable[[float], bool], low: float, high: float, rounds: int = 200) -> tuple[float, float]:
+def bisect(holds: Callable[[float], bool], low: float, high: float, rounds: int = 200) -> tuple[float, float]:
     """Return the ends between which ``holds``, which is true at ``low`` and not at ``high``, turns.
 
-    >>> bisected(lambda x: x * x < 2, 1.0, 2.0)[1]
+    >>> bisect(lambda x: x * x < 2, 1.0, 2.0)[1]
     1.4142135623730951
     """
     for _ in range(rounds):
@@ -39,7 +39,7 @@ def bisected(holds: Callable[[float], bool], low: float, high: float, rounds: in
     return low, high
 
 
-def least_integer(suffices: Callable[[int], bool], low: int, high: int) -> int:
+def smallest_integer(suffices: Callable[[int], bool], low: int, high: int) -> int:
     """Return the smallest integer above ``low`` that suffices, where all from it up to ``high`` do."""
     while high - low > 1:
         middle = (low + high) // 2
@@ -47,7 +47,7 @@ def least_integer(suffices: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
-def least_positive(suffices: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
+def smallest_positive(suffices: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
     """Return the smallest positive number that suffices, up to a factor of 1 + ``tolerance``, where ``high`` does."""
     while high > low * (1.0 + tolerance):
         middle = math.sqrt(low * high)

@@ -16,45 +16,48 @@ HAIR = Fraction(1, 10**60)
 _CONTEXT = Context(prec=80)
 
 
-def up(number: Fraction | float) -> float:
+def round_up(number: Fraction | float) -> float:
     """Return the smallest float that is at least ``number``."""
     nearest = float(number)
     return math.nextafter(nearest, math.inf) if math.isfinite(nearest) and Fraction(nearest) < number else nearest
 
 
-def down(number: Fraction | float) -> float:
+def round_down(number: Fraction | float) -> float:
     """Return the largest float that is at most ``number``."""
     nearest = float(number)
     return math.nextafter(nearest, -math.inf) if math.isfinite(nearest) and Fraction(nearest) > number else nearest
 
 
-def total(losses: Iterable[float | Fraction]) -> float:
+def sum_rounded_up(losses: Iterable[float | Fraction]) -> float:
     """Return the sum of losses, rounded up.
 
-    >>> sum([0.1] * 10), total([0.1] * 10)
+    >>> sum([0.1] * 10), sum_rounded_up([0.1] * 10)
     (0.9999999999999999, 1.0000000000000002)
     """
     values = list(losses)
-    return math.inf if math.inf in values else up(sum((Fraction(value) for value in values), Fraction(0)))
+    return math.inf if math.inf in values else round_up(sum((Fraction(value) for value in values), Fraction(0)))
 
 
-def multiple(loss: float, times: int | Fraction) -> float:
+def times_rounded_up(loss: float, times: int | Fraction) -> float:
     """Return a loss so many times, rounded up."""
-    return math.inf if math.isinf(loss) else up(Fraction(loss) * times)
+    return math.inf if math.isinf(loss) else round_up(Fraction(loss) * times)
 
 
-def rest(epsilon: float, *spent: float) -> Fraction | float:
+def remainder(epsilon: float, *spent: float) -> Fraction | float:
     """Return exactly what is left of ``epsilon``: a fraction, or inf."""
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) - sum(map(Fraction, spent), Fraction(0))
 
 
 def state_and_output(epsilon: float, *states: float) -> dict[str, float]:
     """Return what a claim is made of: the losses of the states seen, and what is left for the outputs."""
-    remaining = rest(epsilon, *states) if math.isfinite(epsilon) else math.inf
-    return {"state": total(states), "output": remaining if isinstance(remaining, float) else up(remaining)}
+    remaining = remainder(epsilon, *states) if math.isfinite(epsilon) else math.inf
+    return {
+        "state": sum_rounded_up(states),
+        "output": remaining if isinstance(remaining, float) else round_up(remaining),
+    }
 
 
-def share(epsilon: float, parts: int) -> Fraction | float:
+def equal_share(epsilon: float, parts: int) -> Fraction | float:
     """Return exactly one of so many equal parts of ``epsilon``."""
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / parts
 
@@ -71,7 +74,7 @@ def rounded_up(number: float) -> str:
 def log_up(ratio: Fraction) -> float:
     """Return ln(ratio) for a ratio of at least 1, rounded up."""
     logarithm = _log(ratio)
-    return up(logarithm + (1 + logarithm) * HAIR)
+    return round_up(logarithm + (1 + logarithm) * HAIR)
 
 
 def log_down(ratio: Fraction) -> Fraction:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from panstream.primitives.noise.distributions import DiscreteLaplace
 from panstream.privacy.claim import Claim, Intrusions, Unit
-from panstream.privacy.rounding import share
+from panstream.privacy.rounding import equal_share
 
 __all__ = ["ASSUMPTION", "noisy_claim", "shared_claim", "shared_law"]
 
@@ -25,7 +25,7 @@ def shared_law(epsilon: float, moved: int) -> DiscreteLaplace:
 
     epsilon = moved·kappa                                                                  [two-machines.md, Theorem]
     """
-    return DiscreteLaplace.at_most(share(epsilon, moved))
+    return DiscreteLaplace.at_most(equal_share(epsilon, moved))
 
 
 def shared_claim(epsilon: float, unit: Unit, releases: int, public: str) -> Claim:

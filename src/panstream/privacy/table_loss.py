@@ -18,7 +18,7 @@ TABLE_L2_SQUARED = 2
 
 def table_kappa(epsilon: float | Fraction) -> Fraction | float:
     """Return the decay rate of discrete Laplace noise with which one table loses ``epsilon``: epsilon/2."""
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / TABLE_L1
 
 
@@ -28,14 +28,14 @@ def table_sigma(rho: float) -> float:
     Sums of counts are integers, so the discrete Gaussian loses what the continuous one does: sensitivity²/(2·sigma²).
     [Canonne, Kamath, Steinke 2020, Theorem 14]
     """
-    checks.positive(rho=rho)
+    checks.require_positive(rho=rho)
     return 0.0 if math.isinf(rho) else math.nextafter(math.sqrt(TABLE_L2_SQUARED / (2.0 * rho)), math.inf)
 
 
 def choice_rate(epsilon: float | Fraction, sensitivity: int | Fraction) -> Fraction | float:
     """Return the exponent for each unit of utility with which one choice loses ``epsilon``: epsilon/(2·sensitivity)."""
-    checks.positive(epsilon=epsilon)
-    checks.positive(sensitivity=sensitivity)
+    checks.require_positive(epsilon=epsilon)
+    checks.require_positive(sensitivity=sensitivity)
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / (2 * Fraction(sensitivity))
 
 
@@ -49,7 +49,7 @@ def choice_rho(epsilon: float) -> float:
 
 def choice_epsilon(rho: float) -> float:
     """Return the epsilon of an exponential mechanism that loses ``rho`` zCDP: sqrt(8·rho), rounded down."""
-    checks.positive(rho=rho)
+    checks.require_positive(rho=rho)
     return math.inf if math.isinf(rho) else math.nextafter(math.sqrt(8.0 * rho), 0.0)
 
 
@@ -91,5 +91,5 @@ def f_sensitivity(records: int) -> Fraction:
 
 
 def _records(records: int) -> int:
-    checks.at_least(1, records=records)
+    checks.require_at_least(1, records=records)
     return records

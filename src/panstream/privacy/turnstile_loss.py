@@ -13,7 +13,7 @@ from functools import lru_cache
 from panstream.primitives import validation as checks
 from panstream.privacy.budget_split import laplace_variance
 from panstream.privacy.numeric_search import minimise
-from panstream.privacy.rounding import down, rest
+from panstream.privacy.rounding import remainder, round_down
 
 
 def _class_probabilities(epsilon_state: float, prime: int) -> tuple[float, float]:
@@ -86,7 +86,7 @@ def profile_split(
 def _split(
     epsilon: float, shares: int, variance: Callable[[float, float], float], looks: int = 1
 ) -> tuple[float, float]:
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 
@@ -94,4 +94,4 @@ def _split(
         return variance(state, min((epsilon - looks * state) / shares, 500.0))
 
     state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9) / looks)
-    return state, down(rest(epsilon, *[state] * looks) / shares)
+    return state, round_down(remainder(epsilon, *[state] * looks) / shares)

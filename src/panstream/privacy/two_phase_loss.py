@@ -11,14 +11,14 @@ from functools import lru_cache
 
 from panstream.primitives import validation as checks
 from panstream.privacy.budget_split import laplace_variance
-from panstream.privacy.joint_loss import kappa_near, mixture_room, present_probability
+from panstream.privacy.joint_loss import kappa_for_approx, max_mixture_exponent, present_probability
 from panstream.privacy.numeric_search import minimise
-from panstream.privacy.rounding import down
+from panstream.privacy.rounding import round_down
 
 _POINTS = 8
 
 
-def reading(p1: float, crop: int, seen: int, bit: int, fits: int) -> float:
+def decode_reading(p1: float, crop: int, seen: int, bit: int, fits: int) -> float:
     """Return what one user counts as after the look; its mean is min(arrivals, crop)."""
     gap = 2 * p1 - 1
     before, after = (seen - 1 + p1) / gap, (bit - 1 + p1) / gap
@@ -60,7 +60,7 @@ def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tu
     >>> round(paired_split(2.0, 10_000, 3)[0], 2)
     0.91
     """
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf, math.inf
 
@@ -68,7 +68,7 @@ def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tu
         ones, pairs = noise_weights(present_probability(state), crop)
         pair_epsilon = share * (epsilon - 2 * state)
         return ones * laplace_variance(
-            kappa_near(epsilon - pair_epsilon, state, releases, 1)
+            kappa_for_approx(epsilon - pair_epsilon, state, releases, 1)
         ) + pairs * laplace_variance(pair_epsilon / releases)
 
     def share_of(state: float) -> float:
@@ -79,5 +79,5 @@ def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tu
 
     state = minimise(error, 1e-6 * epsilon, epsilon / 2 * (1 - 1e-9), 1e-9)
     remaining = Fraction(epsilon) - 2 * Fraction(state)
-    pairs = down(remaining * Fraction(share_of(state)) / releases)
-    return state, down(mixture_room(remaining - releases * Fraction(pairs), state) / releases), pairs
+    pairs = round_down(remaining * Fraction(share_of(state)) / releases)
+    return state, round_down(max_mixture_exponent(remaining - releases * Fraction(pairs), state) / releases), pairs

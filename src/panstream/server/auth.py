@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from panstream.errors import InvalidParameter, translated
+from panstream.errors import InvalidParameter, translate_errors
 from panstream.primitives.noise.entropy import system_entropy
 from panstream.primitives.validation import is_loopback
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 
 SCOPES = ("ingest", "read", "admin")
 _FIRST_SECONDS = 5.0
@@ -34,14 +34,14 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Grant:
+class TokenGrant:
     """Who a token was made for, and what it allows. Limits are kept by this name."""
 
     name: str
     scopes: frozenset[str]
 
 
-_ANYBODY = _Grant(name="anybody on this machine", scopes=frozenset(SCOPES))
+_ANYBODY = TokenGrant(name="anybody on this machine", scopes=frozenset(SCOPES))
 
 
 def create_token(path: Path, name: str, scopes: list[str]) -> str:
@@ -68,9 +68,9 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
     return token
 
 
-def _read(path: Path) -> list[tuple[bytes, _Grant]]:
+def _read(path: Path) -> list[tuple[bytes, TokenGrant]]:
     refused = InvalidParameter(f"the token file {path.name!r} cannot be read")
-    lines = translated(lambda: path.read_text().splitlines(), (OSError, UnicodeDecodeError), lambda _: refused)
+    lines = translate_errors(lambda: path.read_text().splitlines(), (OSError, UnicodeDecodeError), lambda _: refused)
     grants = []
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
@@ -85,22 +85,22 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _parsed(line: str, label: str) -> tuple[bytes, _Grant]:
+def _parsed(line: str, label: str) -> tuple[bytes, TokenGrant]:
     name, scopes, digest = (*line.split(), "", "", "")[:3]
     scope_set = frozenset(scopes.split(","))
     if len(line.split()) != 3 or not scope_set <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise InvalidParameter(f"{label} must read: name, scopes joined by commas, SHA-256 in hexadecimal")
-    return bytes.fromhex(digest), _Grant(name=name, scopes=scope_set)
+    return bytes.fromhex(digest), TokenGrant(name=name, scopes=scope_set)
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Authenticator:
     """Checks requests. ``hashes`` of None lets everybody in who comes by a loopback name."""
 
-    hashes: tuple[tuple[bytes, _Grant], ...] | None
+    hashes: tuple[tuple[bytes, TokenGrant], ...] | None
 
     @classmethod
-    def load(cls, path: Path | None, host: str) -> Access:
+    def load(cls, path: Path | None, host: str) -> Authenticator:
         """Read a file of tokens, which a server needs unless its host is a loopback address."""
         if path is None:
             if not is_loopback(host):
@@ -111,7 +111,7 @@ class Access:
             raise InvalidParameter(f"{path.name} holds no token; create one with: panstream token {path.name} NAME")
         return cls(tuple(grants))
 
-    def check(self, headers: Mapping[str, str], scope: str | None) -> _Grant:
+    def check(self, headers: Mapping[str, str], scope: str | None) -> TokenGrant:
         """Return who is asking, or refuse. ``scope`` of None is open to all."""
         self._check_site(headers)
         if self.hashes is None or scope is None:
@@ -119,12 +119,12 @@ class Access:
         kind, _, token = headers.get("authorization", "").partition(" ")
         grant = self.grant(token.strip()) if kind.lower() == "bearer" else None
         if grant is None:
-            raise Refusal("unauthorized")
+            raise HttpError("unauthorized")
         if scope not in grant.scopes:
-            raise Refusal("forbidden", f"this needs a token with scope {scope}")
+            raise HttpError("forbidden", f"this needs a token with scope {scope}")
         return grant
 
-    def grant(self, token: str) -> _Grant | None:
+    def grant(self, token: str) -> TokenGrant | None:
         """Return what a token allows. Takes equally long whatever the token."""
         presented, match = _digest(token), None
         for stored, grant in self.hashes or ():
@@ -136,10 +136,10 @@ class Access:
         """Keep web pages of other sites out: they can make a browser send requests to servers it can reach."""
         host = headers.get("host", "")
         if self.hashes is None and not is_loopback(_name(host)):
-            raise Refusal("misdirected")
+            raise HttpError("misdirected")
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            raise Refusal("forbidden", "requests from pages of another site are refused")
+            raise HttpError("forbidden", "requests from pages of another site are refused")
 
 
 def _name(host: str) -> str:
@@ -184,17 +184,17 @@ class Limits:
         """
         return max(1, min(self.out_of_order, self.max_concurrent // 2))
 
-    def patience(self, received: int) -> float:
+    def body_timeout(self, received: int) -> float:
         """Return how long a body may take of which so many bytes have come.
 
-        >>> Limits().patience(0), Limits().patience(327_680), Limits().patience(16 << 20)
+        >>> Limits().body_timeout(0), Limits().body_timeout(327_680), Limits().body_timeout(16 << 20)
         (5.0, 15.0, 30.0)
         """
         return min(self.body_time, _FIRST_SECONDS + received / self.body_rate)
 
 
 @dataclass(slots=True)
-class _Use:
+class _TokenUsage:
     """What one token uses at the moment."""
 
     allowance: float
@@ -204,12 +204,12 @@ class _Use:
 
 
 @dataclass(slots=True)
-class Gate:
+class QuotaTracker:
     """Counts what every token uses."""
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
-    _uses: dict[str, _Use] = field(default_factory=dict)
+    _uses: dict[str, _TokenUsage] = field(default_factory=dict)
     _memory: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -228,7 +228,7 @@ class Gate:
         use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
         use.at = now
         if use.allowance < 1.0 or use.under_way >= self.limits.max_concurrent:
-            raise Refusal("rate_limited", retry_after=1)
+            raise HttpError("rate_limited", retry_after=1)
         use.allowance -= 1.0
         use.under_way += 1
 
@@ -249,13 +249,13 @@ class Gate:
                 self._memory += size
                 use.memory += size
         if full:
-            raise Refusal("rate_limited", "too many events are waiting under this token; try again", retry_after=1)
+            raise HttpError("rate_limited", "too many events are waiting under this token; try again", retry_after=1)
 
-    def give_back(self, size: int, name: str = "") -> None:
+    def release_memory(self, size: int, name: str = "") -> None:
         """Free what was reserved."""
         with self._lock:
             self._memory -= size
             self._use(name).memory -= size
 
-    def _use(self, name: str) -> _Use:
-        return self._uses.get(name) or self._uses.setdefault(name, _Use(2.0 * self.limits.rate, self.clock()))
+    def _use(self, name: str) -> _TokenUsage:
+        return self._uses.get(name) or self._uses.setdefault(name, _TokenUsage(2.0 * self.limits.rate, self.clock()))

@@ -37,7 +37,7 @@ _COMMON = b"cache-control: no-store\r\ncontent-type: application/json\r\ncontent
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-class Refusal(Exception):
+class HttpError(Exception):
     """A request that is answered with one of ``CODES``. The message never holds a value of a row."""
 
     def __init__(self, code: str, message: str = "", *, row: int | None = None, retry_after: int | None = None) -> None:
@@ -47,7 +47,7 @@ class Refusal(Exception):
         super().__init__(self.message)
 
     @classmethod
-    def after(cls, error: Exception, what: str) -> Refusal:
+    def after(cls, error: Exception, what: str) -> HttpError:
         """Return what a sender is told whose body the server could not deal with; the error itself may quote a row."""
         if isinstance(error, MemoryError):
             return cls("too_large", "the body needs more memory than there is; send it in smaller parts")
@@ -65,10 +65,10 @@ class Refusal(Exception):
         error = {"code": self.code, "message": self.message} | ({} if self.row is None else {"row": self.row})
         return to_json({"error": error})
 
-    def framed(self, *, last: bool = False) -> bytes:
+    def to_http_response(self, *, last: bool = False) -> bytes:
         """Return the whole answer as it goes over the wire; ``last`` says that the connection ends with it."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
-        return framed(self.status, self.body, lines.encode() + (b"connection: close\r\n" if last else b""))
+        return frame_json_response(self.status, self.body, lines.encode() + (b"connection: close\r\n" if last else b""))
 
 
 def to_json(content: object) -> bytes:
@@ -76,6 +76,6 @@ def to_json(content: object) -> bytes:
     return _ENCODE(content).encode()
 
 
-def framed(status: int, body: bytes, lines: bytes = b"") -> bytes:
+def frame_json_response(status: int, body: bytes, lines: bytes = b"") -> bytes:
     """Return a JSON answer as it goes over the wire, with further header ``lines``."""
     return b"HTTP/1.1 %d %s\r\n" % (status, _PHRASES.get(status, b"")) + lines + _COMMON % len(body) + body

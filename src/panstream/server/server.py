@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from panstream.errors import InvalidParameter, MissingExtra, PanstreamError, translated
+from panstream.errors import InvalidParameter, MissingExtra, PanstreamError, translate_errors
 
 try:
     import h11  # noqa: F401
@@ -27,27 +27,27 @@ except ImportError:
     raise MissingExtra("the server", "server") from None
 
 from panstream.distributed.two_party.session import open_stream
-from panstream.engine.arrow import pa, words_of
+from panstream.engine.arrow import pa, string_array
 from panstream.engine.config.config import Config
-from panstream.engine.planner.public_facts import intakes_of
-from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
+from panstream.engine.planner.public_facts import ingestion_paths
+from panstream.engine.rows.row_batch import RowBatch, RowSchema, arrow_type
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.storage.release_log import Release
 from panstream.server import website as site
-from panstream.server.auth import Access, Gate, Limits
+from panstream.server.auth import Authenticator, Limits, QuotaTracker
 from panstream.server.dashboard import routes
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 from panstream.server.http.app import application
-from panstream.server.http.connection_limiter import Door
+from panstream.server.http.connection_limiter import ConnectionLimiter
 from panstream.server.http.file_descriptors import files_for_connections
 from panstream.server.http.protocol import EventProtocol, ServerState
-from panstream.server.ingest.buffer_wiping import Sweeper
-from panstream.server.ingest.file_follower import Follower
+from panstream.server.ingest.buffer_wiping import GcScheduler
+from panstream.server.ingest.file_follower import FileFollower
 from panstream.server.ingest.jobs import FastPath
-from panstream.server.ingest.request_bodies import BEACONS, Body, parse
+from panstream.server.ingest.request_bodies import BEACONS, RequestBody, parse
 from panstream.server.service import Service
-from panstream.server.website.beacon_buffer import Beacons
+from panstream.server.website.beacon_buffer import BeaconBuffer
 
 OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release
 
@@ -68,7 +68,7 @@ _NOW = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ServerSettings:
     """Where and for whom to serve. ``port=0`` lets the system choose."""
 
     host: str = "127.0.0.1"
@@ -81,36 +81,36 @@ class Settings:
     format: str | None = None  # of those files
 
 
-class _Server:
+class _TlsServer:
     """A server that is ready to run. ``started`` is told its address."""
 
     def __init__(
         self,
         service: Service,
-        access: Access,
-        settings: Settings,
+        access: Authenticator,
+        settings: ServerSettings,
         tls: ssl.SSLContext | None,
         listening: socket.socket,
         started: Callable[[str], None],
     ) -> None:
         limits, web = settings.limits, service.config.web
-        stream, gate = service.config.stream.name, Gate(limits)
-        self._beacons: Beacons | None = None
-        self._follower: Follower | None = None
+        stream, gate = service.config.stream.name, QuotaTracker(limits)
+        self._beacons: BeaconBuffer | None = None
+        self._follower: FileFollower | None = None
         if settings.follow:
-            self._follower = Follower(service.config, settings.follow, service.worker, self.stop, settings.format)
+            self._follower = FileFollower(service.config, settings.follow, service.worker, self.stop, settings.format)
         pages = routes()
         if web is not None:
             period = service.worker.engine.step_length
             pages.append(site.privacy_page(web, service.worker.engine.plans, period))
             if web.source == "beacon":
-                self._beacons = Beacons(web, gate, service.worker.submit, service.check_running, period)
+                self._beacons = BeaconBuffer(web, gate, service.worker.submit, service.check_running, period)
                 pages += site.routes(self._beacons, limits.body_time)
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
         fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
         app = application(service, access, gate, pages)
         self.state = ServerState(app, limits, fast_path, self._beacons)
-        self.door = Door(limits, files=files_for_connections())
+        self.door = ConnectionLimiter(limits, files=files_for_connections())
         if self.door.most < limits.connections:
             print(
                 f"panstream: the limit of open files allows {self.door.most} connections instead of "
@@ -155,7 +155,7 @@ class _Server:
     def _start(self) -> None:
         _warm_up(self._service.config)
         self._service.start()
-        Sweeper.start()
+        GcScheduler.start()
         if self._beacons is not None:
             self._beacons.start()
         if self._follower is not None:
@@ -173,7 +173,7 @@ class _Server:
         if self._follower is not None:
             await self._follower.stop()
         await self._service.stop()
-        Sweeper.stop()
+        GcScheduler.stop()
 
     async def _finish_requests(self) -> None:
         for connection in list(self.state.connections):
@@ -207,13 +207,13 @@ class _Server:
 
 def make_server(
     config: Config,
-    settings: Settings,
+    settings: ServerSettings,
     *,
     operator_key: bytes | None = None,
     accept_time: bool = False,
-    started: Callable[[str], None] = lambda address: None,
+    on_started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
-) -> _Server:
+) -> _TlsServer:
     """Open the stream, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
@@ -226,23 +226,23 @@ def make_server(
             opened = engine(publish=publish)
         else:
             opened = open_stream(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
-        opened.declare(*intakes_of(settings.follow, follow=True))
+        opened.declare(*ingestion_paths(settings.follow, follow=True))
         return opened
 
-    server: _Server
-    access = Access.load(settings.tokens, settings.host)
+    server: _TlsServer
+    access = Authenticator.load(settings.tokens, settings.host)
     tls = _tls_context(settings)
     listening = _listen(settings)
     try:
         service = Service(config, open_engine, ended=lambda: server.stop(), limits=settings.limits)
-        server = _Server(service, access, settings, tls, listening, started)
+        server = _TlsServer(service, access, settings, tls, listening, on_started)
     except BaseException:
         listening.close()
         raise
     return server
 
 
-def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
     certificate, key = settings.certificate, settings.private_key
     if (certificate is None) != (key is None):
         raise InvalidParameter("certificate and private key are given together")
@@ -261,7 +261,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: ServerSettings) -> socket.socket:
     def opened() -> socket.socket:
         kind = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(kind[0], socket.SOCK_STREAM, kind[2])  # without which Nagle's delay stays on
@@ -270,7 +270,7 @@ def _listen(settings: Settings) -> socket.socket:
         listening.set_inheritable(False)
         return listening
 
-    return translated(
+    return translate_errors(
         opened,
         OSError,
         lambda error: InvalidParameter(f"cannot listen on host and port given: {error.strerror or 'unknown name'}"),
@@ -288,9 +288,9 @@ def _warm_up(config: Config) -> None:
     bodies = _bodies(schema)
     if config.web is not None and config.web.source == "beacon":
         bodies[BEACONS] = _BEACON
-    with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
+    with contextlib.suppress(PanstreamError, HttpError), Selector(config) as select:
         for kind, text in bodies.items():
-            body = Body(Gate(Limits()), kind, "identity")
+            body = RequestBody(QuotaTracker(Limits()), kind, "identity")
             body.make_room(len(text))
             body.data[: len(text)], body.size = text, len(text)
             with contextlib.ExitStack() as cleanup:
@@ -303,7 +303,7 @@ def _warm_up(config: Config) -> None:
                     _apply(config, rows)
 
 
-def _apply(config: Config, rows: Rows) -> None:
+def _apply(config: Config, rows: RowBatch) -> None:
     """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
     every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
     rows.queries = {
@@ -325,7 +325,7 @@ def _bodies(schema: RowSchema) -> dict[str, bytes]:
     ]
     line = ",".join(f'"{name}":{word}' for name, word in zip(names, quoted, strict=True))
     kinds = map(arrow_type, schema.columns.values())
-    arrays = [words_of([word]).cast(kind) for word, kind in zip(words, kinds, strict=True)]
+    arrays = [string_array([word]).cast(kind) for word, kind in zip(words, kinds, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

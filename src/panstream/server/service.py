@@ -17,18 +17,18 @@ from panstream import __version__
 from panstream.engine.config.config import Config
 from panstream.engine.planner.open_domain import listed_names, shown_items
 from panstream.engine.reporting.export import EXTRA, to_csv
-from panstream.engine.reporting.point_queries import counted
+from panstream.engine.reporting.point_queries import count_names
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sql.result_view import View
+from panstream.engine.sql.result_view import ResultView
 from panstream.engine.storage.release_log import Release
-from panstream.errors import needed
+from panstream.errors import import_optional
 from panstream.server.auth import Limits
-from panstream.server.errors import Refusal, to_json
-from panstream.server.ingest.engine_thread import Worker
+from panstream.server.errors import HttpError, to_json
+from panstream.server.ingest.engine_thread import EngineThread
 
 _WAITING = 1_000  # events that a slow listener may be behind before it is dropped
 _LISTENERS = 256
-_BREATH = 15.0  # seconds between comments, so that a lost connection is noticed
+_KEEPALIVE_INTERVAL = 15.0  # seconds between comments, so that a lost connection is noticed
 
 Listener: TypeAlias = "asyncio.Queue[tuple[str | None, bytes] | None]"
 
@@ -45,10 +45,10 @@ class Service:
         limits: Limits | None = None,
     ) -> None:
         self.config = config
-        self.listeners = _Listeners()
+        self.listeners = _EventBroadcaster()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.worker = Worker(lambda: open_engine(self._published), ended=ended, limits=limits)
+        self.worker = EngineThread(lambda: open_engine(self._published), ended=ended, limits=limits)
 
     def start(self) -> None:
         """Begin; call it from the event loop."""
@@ -69,7 +69,7 @@ class Service:
     def check_running(self) -> None:
         """Refuse what comes while stopping."""
         if self.stopping:
-            raise Refusal("unavailable", "the server is stopping", retry_after=5)
+            raise HttpError("unavailable", "the server is stopping", retry_after=5)
 
     async def past(self, query: str | None, since: str | None, limit: int) -> list[Release]:
         """Return the latest releases, oldest first."""
@@ -84,7 +84,7 @@ class Service:
                     for name in plan.series
                 ]
                 if not names:
-                    raise Refusal("not_found", "there is no query of this name")
+                    raise HttpError("not_found", "there is no query of this name")
             return engine.log.latest(names, since=since, limit=limit)
 
         releases: list[Release] = await self.worker.call(look)
@@ -99,11 +99,11 @@ class Service:
                 last_release = next(engine.log.history(query, after=int(number) - 1), None)
             table = b"" if last_release is None else engine.log.table(query, last_release.number)
             if last_release is None or not table or number not in (None, str(last_release.number)):
-                raise Refusal("not_found", "this query has published no table of names, or none of this number")
+                raise HttpError("not_found", "this query has published no table of names, or none of this number")
             return last_release, table
 
         release, table = await self.worker.call(look)
-        return await asyncio.to_thread(counted, release, table, names)
+        return await asyncio.to_thread(count_names, release, table, names)
 
     def _published(self, release: Release) -> None:
         """Hand a release to the listeners; called by the engine's thread."""
@@ -111,7 +111,7 @@ class Service:
             self._loop.call_soon_threadsafe(self.listeners.publish, "release", release_json(release, self.config))
 
 
-class _Listeners:
+class _EventBroadcaster:
     """Hands every event to every listener. A listener that does not keep up is dropped, and may come again."""
 
     def __init__(self) -> None:
@@ -135,17 +135,17 @@ class _Listeners:
             listener.put_nowait(None)
         self._listeners.clear()
 
-    def listen(self, name: str, max_listeners: int) -> Listener:
+    def subscribe(self, name: str, max_listeners: int) -> Listener:
         """Return the queue of a new listener, of whom the token ``name`` may have ``max_listeners``."""
         if self._closed or len(self._listeners) >= _LISTENERS:
-            raise Refusal("unavailable", "there are too many listeners, or the server is stopping", retry_after=5)
+            raise HttpError("unavailable", "there are too many listeners, or the server is stopping", retry_after=5)
         if sum(listener_name == name for listener_name in self._listeners.values()) >= max_listeners:
-            raise Refusal("rate_limited", retry_after=5)
+            raise HttpError("rate_limited", retry_after=5)
         listener: Listener = asyncio.Queue()
         self._listeners[listener] = name
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def unsubscribe(self, listener: Listener) -> None:
         """Forget a listener."""
         self._listeners.pop(listener, None)
 
@@ -157,7 +157,7 @@ class _Listeners:
             yield b"retry: 2000\n\n" + b"".join(_event("release", release) for release in past)
             while True:
                 try:
-                    item = await asyncio.wait_for(listener.get(), _BREATH)
+                    item = await asyncio.wait_for(listener.get(), _KEEPALIVE_INTERVAL)
                 except TimeoutError:
                     yield b": still here\n\n"
                     continue
@@ -167,7 +167,7 @@ class _Listeners:
                 if about is None or query is None or about == query:
                     yield data
         finally:
-            self.leave(listener)
+            self.unsubscribe(listener)
 
 
 def _event(kind: str, shown: dict[str, Any]) -> bytes:
@@ -198,10 +198,10 @@ def releases_csv(published: Iterable[Release], config: Config) -> str:
     return to_csv(row for release in published for row in (release, *listed_names(release, _view(release, config))))
 
 
-def _view(published: Release, config: Config) -> View:
+def _view(published: Release, config: Config) -> ResultView:
     """Return what the statement of a release shows of it."""
     views = {name: statement.view for statement in config.statements for name in statement.queries}
-    return views.get(published.query, View())
+    return views.get(published.query, ResultView())
 
 
 def metrics(engine: Engine, *, failed: bool) -> bytes:
@@ -210,7 +210,7 @@ def metrics(engine: Engine, *, failed: bool) -> bytes:
     The registry is our own: the client library's default collectors would tell of the process, and counts and
     histograms of requests of the people behind them.
     """
-    prometheus = needed("prometheus_client", "the server", "server")
+    prometheus = import_optional("prometheus_client", "the server", "server")
 
     class _Figures:
         def collect(self) -> Iterator[Any]:
@@ -230,7 +230,7 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
     release_counter = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
     loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])
     for plan in engine.plans:
-        release_counter.add_metric([plan.config.name], engine.made(plan.config.name))
+        release_counter.add_metric([plan.config.name], engine.release_count(plan.config.name))
         loss.add_metric([plan.config.name, plan.claim.unit], plan.claim.epsilon)
     yield release_counter
     yield loss

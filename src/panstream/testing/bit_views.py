@@ -45,7 +45,7 @@ class _Coins(ScriptedSource):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class BitView:
     """One look (after so many ticks) and all answers: each number's weights on the bit, its draws and their rate."""
 
     look: int | None
@@ -62,12 +62,12 @@ class View:
         return math.exp(-kappa * k) * (1.0 if self.draws[number] == 1 else k + 1.0 / math.tanh(kappa))
 
 
-def views(algorithm: Any, ticks: int) -> list[View]:
+def views(algorithm: Any, ticks: int) -> list[BitView]:
     """Return the view of every look, and of none; the user comes in every slot of the runs that it is read off."""
 
     def run(bits: Iterable[int], script: Mapping[int, int]) -> tuple[list[float], list[list[float]], list[float]]:
         source = _Coins(bits, script)
-        state = algorithm.begin(source)
+        state = algorithm.initial_state(source)
         shown = [float(state.start[0])] if algorithm.way.start else []
         states = [state.open[:, 0].astype(float).tolist()]
         for _ in range(ticks):
@@ -100,7 +100,7 @@ def _seen(run: tuple[list[float], list[list[float]], list[float]], look: int | N
     return np.array(shown if look is None else [*states[look], *shown])
 
 
-def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> View:
+def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> BitView:
     """Return numbers with draws of their own: what the look shows is taken off what is released later."""
     data, noise = data.copy(), noise.copy()
     for row in range(len(noise)):
@@ -115,7 +115,7 @@ def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> 
     data, noise = data[used], noise[used]
     assert (np.abs(noise).sum(axis=0) <= 1).all()
     rates = np.array([kappas[row != 0].min() for row in noise])
-    return View(look, data.astype(np.int64), (noise != 0).sum(axis=1).astype(np.int64), rates)
+    return BitView(look, data.astype(np.int64), (noise != 0).sum(axis=1).astype(np.int64), rates)
 
 
 class Losses:
@@ -125,7 +125,7 @@ class Losses:
     a point of its own in its slot.
     """
 
-    def __init__(self, view: View, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
+    def __init__(self, view: BitView, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
         if outputs is None:  # as many as can be tried in all combinations
             outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
         self.view, self.outputs, self.p1 = view, outputs, p1

@@ -24,9 +24,9 @@ import numpy as np
 from panstream.core.algorithm import Continual
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
-from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, MergeRefused, NotSupported, PanstreamError
+from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, MergeError, NotSupported, PanstreamError
 from panstream.primitives import codec
-from panstream.primitives.noise import SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource
 from panstream.testing.enumeration import snapshot, update
 
 _RUNS = 200
@@ -61,16 +61,16 @@ def _state_fields_are_declared(specimen: Specimen) -> None:
     """Every field says public, published, noised or noise, and the layout describes exactly these fields."""
     kind = specimen.algorithm.state_type
     assert is_dataclass(kind), f"{kind.__name__} is not a dataclass"
-    undeclared = [declared.name for declared in fields(kind) if codec.role_of(declared) is None]
+    undeclared = [declared.name for declared in fields(kind) if codec.field_role(declared) is None]
     assert not undeclared, f"state fields {undeclared} are not declared public, published, noised or noise"
     assert set(specimen.algorithm.layout()) == {declared.name for declared in fields(kind)}, "layout and fields differ"
 
 
 def _start_is_already_noised(specimen: Specimen) -> None:
     """Fresh states differ: nobody can tell an empty stream from the noise of its start."""
-    with Source() as source:
-        fresh = [specimen.algorithm.begin(source) for _ in range(_STARTS)]
-    noisy = [d.name for d in fields(fresh[0]) if codec.role_of(d) in ("noised", "noise")]
+    with NoiseSource() as source:
+        fresh = [specimen.algorithm.initial_state(source) for _ in range(_STARTS)]
+    noisy = [d.name for d in fields(fresh[0]) if codec.field_role(d) in ("noised", "noise")]
     assert noisy, "no field is noised"
     first = [getattr(fresh[0], name) for name in noisy]
     same = [all(np.array_equal(a, getattr(state, n)) for a, n in zip(first, noisy, strict=True)) for state in fresh]
@@ -94,7 +94,7 @@ def _state_is_numbers_of_fixed_size(specimen: Specimen) -> None:
 def _errors_are_free_of_data(specimen: Specimen) -> None:
     """A bad batch is refused with a message that shows no item, and nothing behind it does either."""
     for batch in specimen.bad:
-        with _refused(InvalidBatch, "a bad batch was accepted") as caught:
+        with _assert_raises(InvalidBatch, "a bad batch was accepted") as caught:
             update(**batch).call(specimen.algorithm.batch)
         chain: BaseException | None = caught[0]
         while chain is not None:
@@ -108,7 +108,7 @@ def _bad_batch_changes_nothing(specimen: Specimen) -> None:
     _feed(monitor, specimen)
     initial_state = snapshot(copy.deepcopy(monitor.state))
     for batch in specimen.bad:
-        with _refused(InvalidBatch, "a bad batch was accepted"):
+        with _assert_raises(InvalidBatch, "a bad batch was accepted"):
             _update(monitor, batch)
         assert snapshot(monitor.state) == initial_state, "a refused batch changed the state"
 
@@ -124,7 +124,7 @@ def _bytes_round_trip(specimen: Specimen) -> None:
     if not isinstance(specimen.algorithm, Continual):
         _exhaust(again)
         reread = Monitor[Any].from_bytes(again.to_bytes())
-        with _refused(BudgetExhausted, "bytes forgot the count of releases"):
+        with _assert_raises(BudgetExhausted, "bytes forgot the count of releases"):
             reread.release()
 
 
@@ -153,13 +153,13 @@ def _copies_share_their_releases(specimen: Specimen) -> None:
     monitor = Monitor(specimen.algorithm)
     _feed(monitor, specimen)
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with _refused(NotSupported, "a monitor was copied"):
+        with _assert_raises(NotSupported, "a monitor was copied"):
             copied(monitor)
     data = monitor.to_bytes()
     early, late = (Monitor[Any].from_bytes(data) for _ in range(2))
     _conclude(monitor)
     for behind in (early, late, Monitor[Any].from_bytes(data)):
-        with _refused(BudgetExhausted, "a copy was released beside the original"):
+        with _assert_raises(BudgetExhausted, "a copy was released beside the original"):
             _conclude(behind)
     assert len(data) == len(monitor.to_bytes()), "the number of releases shows in the size of the bytes"
 
@@ -172,7 +172,7 @@ def _damaged_bytes_are_refused(specimen: Specimen) -> None:
     for position in range(0, len(data), max(1, len(data) // 50)):
         damaged.append(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
     for bad in damaged:
-        with _refused(InvalidBytes, "damaged bytes were read"):
+        with _assert_raises(InvalidBytes, "damaged bytes were read"):
             Monitor[Any].from_bytes(bad)
 
 
@@ -205,14 +205,14 @@ def _further_release_is_refused(specimen: Specimen) -> None:
     _feed(monitor, specimen)
     _exhaust(monitor)
     last = monitor.last_release
-    with _refused(BudgetExhausted, "one release too many"):
+    with _assert_raises(BudgetExhausted, "one release too many"):
         monitor.release()
     _feed(monitor, specimen)
-    with _refused(BudgetExhausted, "an update bought a release"):
+    with _assert_raises(BudgetExhausted, "an update bought a release"):
         monitor.release()
     with contextlib.suppress(NotSupported, BudgetExhausted):
         monitor.refresh(rows_since_copy=False)
-    with _refused(BudgetExhausted, "a refresh bought a release"):
+    with _assert_raises(BudgetExhausted, "a refresh bought a release"):
         monitor.release()
     assert monitor.last_release is last, "a refused release changed last_release"
 
@@ -224,7 +224,7 @@ def _zero_noise_is_exact(specimen: Specimen) -> None:
     monitor = Monitor(specimen.noiseless)
     _feed(monitor, specimen)
     estimate = _conclude(monitor)
-    if estimate.only_interval:
+    if estimate.has_no_value:
         low, high = estimate.interval()
         assert low <= specimen.truth <= high, "zero noise, and the truth is outside"
     else:
@@ -234,7 +234,7 @@ def _zero_noise_is_exact(specimen: Specimen) -> None:
 
 def _error_bound_covers(specimen: Specimen) -> None:
     """The promised error is exceeded no more often than promised (one run in a million fails by chance)."""
-    bound = specimen.algorithm.error(beta=_BETA)
+    bound = specimen.algorithm.error_bound(beta=_BETA)
     source = SeededSource(17)
     outside = 0
     for _ in range(_RUNS):
@@ -242,7 +242,7 @@ def _error_bound_covers(specimen: Specimen) -> None:
         _feed(monitor, specimen)
         estimate = _conclude(monitor)
         value = estimate.value if math.isnan(estimate.unbiased) else estimate.unbiased
-        low, high = (value - bound, value + bound) if not estimate.only_interval else estimate.interval(1 - _BETA)
+        low, high = (value - bound, value + bound) if not estimate.has_no_value else estimate.interval(1 - _BETA)
         outside += not low <= specimen.truth <= high
     allowed = _binomial_quantile(_RUNS, _BETA)
     assert outside <= allowed, f"the error bound failed in {outside} of {_RUNS} runs, {allowed} allowed"
@@ -264,11 +264,11 @@ def _merge(specimen: Specimen) -> None:
         errors.append((estimate.value - truth) / estimate.standard_error)
     assert abs(float(np.mean(errors))) < 5 / math.sqrt(40) + 0.5, "merged answers are biased"
     for consumed in (first, second):
-        with _refused(NotSupported, "a merge left an input alive"):
+        with _assert_raises(NotSupported, "a merge left an input alive"):
             consumed.to_bytes()
     fresh = Monitor(specimen.algorithm)
     for partner in (fresh, Monitor(specimen.other_key)):
-        with _refused(MergeRefused, "merged with itself or with another key"):
+        with _assert_raises(MergeError, "merged with itself or with another key"):
             fresh.merge(partner)
 
 
@@ -292,7 +292,7 @@ CHECKS: tuple[Callable[[Specimen], None], ...] = (
 
 
 @contextlib.contextmanager
-def _refused(kind: type[PanstreamError], complaint: str) -> Iterator[list[PanstreamError]]:
+def _assert_raises(kind: type[PanstreamError], complaint: str) -> Iterator[list[PanstreamError]]:
     """Fail with the complaint unless the block raises ``kind``; the error is in the list afterwards."""
     caught: list[PanstreamError] = []
     try:

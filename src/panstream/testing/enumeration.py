@@ -19,7 +19,7 @@ import numpy as np
 
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.testing.sources import outcomes
 
 ResultT = TypeVar("ResultT")
@@ -32,7 +32,7 @@ class Step:
     verb: str
     arguments: tuple[tuple[str, Any], ...] = ()
 
-    def given(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the arguments by name, lists as lists again."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
 
@@ -40,7 +40,7 @@ class Step:
         """Call ``algorithm.batch`` or ``monitor.update`` with the arguments; ids go by position, whatever they are
         called there.
         """
-        arguments = self.given()
+        arguments = self.describe()
         ids = (arguments.pop("ids"),) if "ids" in arguments else ()
         return function(*ids, **arguments)
 
@@ -81,7 +81,7 @@ def late_refresh() -> Step:
     return Step("late_refresh")
 
 
-def worlds(slots: Sequence[Step | None], actions: Iterable[Step]) -> list[World]:
+def enumerate_streams(slots: Sequence[Step | None], actions: Iterable[Step]) -> list[World]:
     """Return every stream obtained by putting an action into each ``None`` of ``slots``.
 
     ``actions`` are what one user may do in a slot (nothing, appear, appear twice, leave, ...), written with whatever
@@ -159,7 +159,7 @@ class Enumerator:
         """Return the law of the view and the state after the steps."""
         if not world:
             merged: dict[tuple[_View, int], Fraction] = {}
-            for chance, state in outcomes(self.algorithm.begin, self.window):
+            for chance, state in outcomes(self.algorithm.initial_state, self.window):
                 _add(merged, ((), self._number(self.remember(state))), chance)
             denominator = math.lcm(*(chance.denominator for chance in merged.values()))
             law = _Law(
@@ -260,7 +260,7 @@ class Enumerator:
             self._moves[key, step] = [(weight, next_state, output) for (next_state, output), weight in merged.items()]
         return self._moves[key, step]
 
-    def _run(self, key: Key, step: Step, source: Source) -> tuple[Any, Key]:
+    def _run(self, key: Key, step: Step, source: NoiseSource) -> tuple[Any, Key]:
         state = copy.deepcopy(self._states[key])
         if step.verb == "update":
             self.algorithm.update(state, step.call(self.algorithm.batch), source)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from panstream.core.estimate import Estimates
 from panstream.errors import InvalidParameter
-from panstream.primitives.codec import role_of
+from panstream.primitives.codec import field_role
 from panstream.testing.enumeration import Step
 from panstream.testing.sources import ScriptedSource
 
@@ -35,7 +35,7 @@ Published = Callable[[Any, Any], Numbers]
 
 def ticks(values: Sequence[float]) -> Step:
     """Return a step that fills and closes one slot per value."""
-    return Step("ticks", (("values", tuple(values)),))
+    return Step("tick_many", (("values", tuple(values)),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ def linear_views(
 
 def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], published: Published) -> _Run:
     source = ScriptedSource(script)
-    state = algorithm.begin(source)
+    state = algorithm.initial_state(source)
     shown: list[Numbers] = []
     states = [private_numbers(state)]
     for step in world:
@@ -114,7 +114,7 @@ def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], publi
             if step.verb != "copied":
                 algorithm.refresh(state, source)
         else:
-            result = getattr(algorithm, step.verb)(state, *step.given().values(), source)
+            result = getattr(algorithm, step.verb)(state, *step.describe().values(), source)
             shown.append(published(state, result))
         states.append(private_numbers(state))
     return _Run(np.concatenate(shown) if shown else np.zeros(0), states, source.kappas)
@@ -123,6 +123,8 @@ def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], publi
 def private_numbers(state: Any) -> Numbers:
     """Return every number of the state that is not public."""
     hidden = [
-        getattr(state, declared.name) for declared in fields(state) if role_of(declared) not in ("public", "published")
+        getattr(state, declared.name)
+        for declared in fields(state)
+        if field_role(declared) not in ("public", "published")
     ]
     return np.concatenate([np.asarray(field, np.float64).ravel() for field in hidden]) if hidden else np.zeros(0)

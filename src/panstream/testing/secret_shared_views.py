@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import Kind, Party, Share, Task, deal, open_answers
+from panstream.algorithms.secret_shared.party import Kind, Party, StateShare, StepTask, deal, open_answers
 from panstream.algorithms.secret_shared.ring import Ring
 from panstream.algorithms.secret_shared.running_sums import Rule
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.testing.sources import outcomes
 
-__all__ = ["Drawing", "Key", "Look", "Row", "SharedViews", "Tape", "covered_looks"]
+__all__ = ["Key", "Look", "RecordedKeystream", "RecordingNoise", "Row", "SharedViews", "covered_looks"]
 
 Look = tuple[str, str, int]
 Key = tuple[Any, ...]
@@ -35,16 +35,16 @@ Row = tuple[Dealt | None, ...]  # what the rows of every step do in one world
 _NAME = "x"
 
 
-class Tape:
+class RecordedKeystream:
     """What one seed expands to: drawn when it is read first, the same for everybody who reads it."""
 
-    def __init__(self, source: Source, width: int) -> None:
+    def __init__(self, source: NoiseSource, width: int) -> None:
         self._source, self._width = source, width
         self.read: list[NDArray[Any]] = []
 
-    def reader(self) -> _Reader:
+    def reader(self) -> _TapeReader:
         """Return an expander of this seed."""
-        return _Reader(self)
+        return _TapeReader(self)
 
     def bits(self, size: int) -> NDArray[np.uint8]:
         """Draw bytes that use ``width`` bits."""
@@ -57,8 +57,8 @@ class Tape:
         return drawn
 
 
-class _Reader:
-    def __init__(self, tape: Tape) -> None:
+class _TapeReader:
+    def __init__(self, tape: RecordedKeystream) -> None:
         self._tape, self._at = tape, 0
 
     def bits(self, size: int) -> NDArray[np.uint8]:
@@ -74,10 +74,10 @@ class _Reader:
         return self._tape.read[self._at - 1].copy()
 
 
-class Drawing:
+class RecordingNoise:
     """A machine's own draws of noise, noted."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: NoiseSource) -> None:
         self._source, self.scratch = source, Scratch()
         self.drawn: list[int] = []
 
@@ -206,11 +206,11 @@ class SharedViews:
         return self.rule.ring.modulus
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Do one step with all three parties; return the state after it, what was opened, and what each handled."""
         parties, released, memory = self._parties(state, start), state[2], state[3]
-        task = Task(
+        task = StepTask(
             kind=kind,
             started={_NAME: self.rule} if start else {},
             answered=[_NAME] if kind == "answers" else [],
@@ -247,24 +247,24 @@ class SharedViews:
         parties = [Party(first=True), Party(first=False)]
         if not start:
             for party, cells in zip(parties, state, strict=False):
-                party.shares[_NAME] = Share(self.rule, np.frombuffer(cells, np.uint8).copy(), state[2])
+                party.shares[_NAME] = StateShare(self.rule, np.frombuffer(cells, np.uint8).copy(), state[2])
         return parties
 
-    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
+    def drawn(self, change: Dealt, source: NoiseSource, released: int, memory: Any) -> Dealt:
         """Return what the front end makes of a change: itself, where cells are exact."""
         return change
 
-    def seed(self, source: Source, *, first: bool) -> Tape:
+    def seed(self, source: NoiseSource, *, first: bool) -> RecordedKeystream:
         """Return the seed that the front end deals a machine."""
-        return Tape(source, self.width)
+        return RecordedKeystream(source, self.width)
 
-    def drawing(self, source: Source, *, first: bool) -> Any:
+    def drawing(self, source: NoiseSource, *, first: bool) -> Any:
         """Return where a machine's noise comes from."""
-        return Drawing(source)
+        return RecordingNoise(source)
 
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Return the seed that the machines agree on, and what a mistaken form remembers of it."""
-        return Tape(source, self.width), memory
+        return RecordedKeystream(source, self.width), memory
 
 
 def _plain(value: Any) -> Any:

@@ -11,22 +11,22 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.primitives.noise.source import Integers
-from panstream.primitives.packed_bits import unpacked
+from panstream.primitives.packed_bits import unpack_bits
 
 ResultT = TypeVar("ResultT")
 
 
-def redraw_one_by_one(source: Source, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+def redraw_one_by_one(source: NoiseSource, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
     """Do what `redraw` does by the source's own coins, bit by bit."""
-    marked = np.flatnonzero(unpacked(marks.view(np.uint8), 64 * marks.size))
+    marked = np.flatnonzero(unpack_bits(marks.view(np.uint8), 64 * marks.size))
     for cell, side in zip(marked.tolist(), source.bernoulli(coin, marked.size).tolist(), strict=True):
         word, bit = divmod(cell, 64)
         bits[word] = np.uint64((int(bits[word]) & ~(1 << bit)) | side << bit)
 
 
-class _BranchingSource(Source):
+class _BranchingSource(NoiseSource):
     """Follows a script of choices and keeps the exact probability of the path taken.
 
     Discrete Laplace noise is infinite; since it is only ever added to integers, the *sums* are enumerated over
@@ -104,7 +104,7 @@ def _wrapped(law: DiscreteLaplace, modulus: int) -> list[tuple[int, Fraction]]:
 
 
 def outcomes(
-    step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0), modulus: int | None = None
+    step: Callable[[NoiseSource], ResultT], window: tuple[int, int] = (0, 0), modulus: int | None = None
 ) -> Iterator[tuple[Fraction, ResultT]]:
     """Run ``step`` once for every possible sequence of draws; yield (exact probability, what it returned)."""
     path: list[int] = []
@@ -119,7 +119,7 @@ def outcomes(
         path[-1] += 1
 
 
-class ScriptedSource(Source):
+class ScriptedSource(NoiseSource):
     """Adds given numbers instead of noise, draw by draw; draws that are not named add nothing.
 
     ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps, and 1/sigma of every

@@ -36,13 +36,13 @@ def one_step(slots: int) -> list[Step]:
 
 def with_event(world: Sequence[Step], at: int, event: Any = 1) -> list[Step]:
     """The same stream with an event in step ``at``."""
-    changed = ticks([event]) if world[at].verb == "ticks" else update([event])
+    changed = ticks([event]) if world[at].verb == "tick_many" else update([event])
     return [*world[:at], changed, *world[at + 1 :]]
 
 
 def neighbours(world: Sequence[Step], event: Any = 1) -> list[list[Step]]:
     """One event, in any step that takes one."""
-    return [with_event(world, at, event) for at, step in enumerate(world) if step.verb in ("update", "ticks")]
+    return [with_event(world, at, event) for at, step in enumerate(world) if step.verb in ("update", "tick_many")]
 
 
 def with_refreshes(world: Sequence[Step], every: int) -> list[Step]:

@@ -42,7 +42,7 @@ def test_answers_and_intervals_are_possible_and_cover(case: str) -> None:
     source, covered, columns, unclipped = SeededSource(31), 0, 0, []
     for _ in range(RUNS):
         monitor = Monitor(algorithm, source=source)
-        answers = monitor.ticks([value] * slots)
+        answers = monitor.tick_many([value] * slots)
         last = monitor.release()
         for low, high in (last.interval(), last.interval(0.5), [float(end[-1]) for end in answers.interval()]):
             assert least <= low < high <= largest
@@ -67,8 +67,8 @@ def test_rows_of_a_slot_have_no_upper_bound() -> None:
 def test_totals_have_the_sign_that_values_have() -> None:
     monitor = KaryTree(epsilon=1.0, horizon=4).start()
     with pytest.raises(InvalidBatch):
-        monitor.ticks([1, -1])
-    assert len(monitor.ticks([1000])) == 1
+        monitor.tick_many([1, -1])
+    assert len(monitor.tick_many([1000])) == 1
 
 
 def test_a_consistent_count_lies_in_its_own_interval() -> None:
@@ -103,8 +103,8 @@ def test_a_number_that_is_no_list_is_refused_whatever_it_is(algorithm: Any) -> N
     messages = set()
     for number in (1000, 1, 0, 0.5, np.int64(1000), np.float64(0.5), True):
         monitor = algorithm.start()
-        for call in (monitor.update, monitor.ticks):
-            if call == monitor.ticks and isinstance(algorithm, KaryTree):
+        for call in (monitor.update, monitor.tick_many):
+            if call == monitor.tick_many and isinstance(algorithm, KaryTree):
                 continue  # totals of any size
             with pytest.raises(InvalidBatch, match="got a single number") as refused:
                 call(number)
@@ -124,4 +124,4 @@ def test_the_name_of_an_answer_says_what_slots_are_clipped_to() -> None:
     assert several.release().name.endswith("slots clipped to 0..10 (most_events=4)")
     total = ContinualSum(epsilon=1.0, lower=-1.0, upper=1.5).start()
     assert total.ticks([1000.0])[0].name == "sum, slots clipped to -1..1.5"
-    assert KaryTree(epsilon=1.0, horizon=9).start().ticks([1000]).name == "sum"
+    assert KaryTree(epsilon=1.0, horizon=9).start().tick_many([1000]).name == "sum"

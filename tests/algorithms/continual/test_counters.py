@@ -80,7 +80,7 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
             answers.append(monitor.tick().unclipped)
             at += 1
         else:
-            answers += monitor.ticks(totals[at : at + size]).unclipped.tolist()
+            answers += monitor.tick_many(totals[at : at + size]).unclipped.tolist()
             at += size
     assert np.allclose(answers, truth(totals), rtol=1e-9, atol=1e-9)
     assert monitor.release().unclipped == answers[-1]
@@ -96,15 +96,15 @@ def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_tic
     whole = np.empty((runs, 6))
     single = np.empty(runs)
     for i in range(runs):
-        whole[i] = algorithm.ticks(algorithm.begin(source), [1, 0, 1, 1, 0, 1], source).unclipped
+        whole[i] = algorithm.tick_many(algorithm.initial_state(source), [1, 0, 1, 1, 0, 1], source).unclipped
     last = None
     for i in range(runs // 4):
-        state = algorithm.begin(source)
+        state = algorithm.initial_state(source)
         for value in (1, 0, 1, 1, 0, 1):
-            last = algorithm.ticks(state, [value], source)
+            last = algorithm.tick_many(state, [value], source)
         single[i] = last.unclipped[-1]
     truth = TRUTH[name][2](np.array([1, 0, 1, 1, 0, 1]))
-    errors = algorithm.ticks(algorithm.begin(source), [1, 0, 1, 1, 0, 1], source).standard_error
+    errors = algorithm.tick_many(algorithm.initial_state(source), [1, 0, 1, 1, 0, 1], source).standard_error
     assert last.standard_error[-1] == pytest.approx(errors[-1])
     for at in range(6):
         assert_mean(whole[:, at], truth[at], f"{name} after {at + 1} slots")
@@ -120,12 +120,12 @@ def test_the_promised_error_and_the_interval_hold(name):
     algorithm = build(name, epsilon=1.0, horizon=24)
     source, runs, beta = SeededSource(13), 300, 0.1
     truth = TRUTH[name][2](np.ones(23))[-1]
-    bound, late, covered = algorithm.error(beta=beta), 0, 0
-    at_time = algorithm.error(beta=beta, ticks=23)
+    bound, late, covered = algorithm.error_bound(beta=beta), 0, 0
+    at_time = algorithm.error_bound(beta=beta, tick_many=23)
     assert at_time <= bound * (1 + 1e-9)
     for _ in range(runs):
         monitor = Monitor(algorithm, source=source)
-        monitor.ticks(np.ones(22, np.int64))
+        monitor.tick_many(np.ones(22, np.int64))
         monitor.update([1])
         estimate = monitor.tick()
         late += abs(estimate.unclipped - truth) > at_time
@@ -141,18 +141,18 @@ def test_the_promised_error_and_the_interval_hold(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_longer_stream_is_refused_before_anything_changes(name):
     monitor = build(name, horizon=5).start()
-    monitor.ticks([1, 0, 1, 1])
+    monitor.tick_many([1, 0, 1, 1])
     before = snapshot(copy.deepcopy(monitor.state))
     with pytest.raises(BudgetExhausted, match="horizon=5 allows 1 more ticks, got 2"):
-        monitor.ticks([1, 1])
+        monitor.tick_many([1, 1])
     assert snapshot(monitor.state) == before
     monitor.tick()
     before = snapshot(copy.deepcopy(monitor.state))
-    for call in (monitor.tick, lambda: monitor.ticks([0]), lambda: monitor.update([1])):
+    for call in (monitor.tick, lambda: monitor.tick_many([0]), lambda: monitor.update([1])):
         with pytest.raises(BudgetExhausted):
             call()
     assert snapshot(monitor.state) == before
-    assert len(monitor.ticks([])) == 0
+    assert len(monitor.tick_many([])) == 0
 
 
 @pytest.mark.parametrize("name", BOUNDED)
@@ -190,39 +190,39 @@ def test_one_step_slots_refuse_updates(name):
     monitor = build(name, one_step_ticks=True).start()
     with pytest.raises(NotSupported, match="call ticks"):
         monitor.update([1])
-    assert len(monitor.ticks([1, 0])) == 2
+    assert len(monitor.tick_many([1, 0])) == 2
     assert monitor.tick().value is not None  # an empty slot
 
 
 def test_values_are_refused_by_row_or_clipped():
     refusing = build("binary", upper=3, outside="refuse").start()
     with pytest.raises(InvalidBatch) as caught:
-        refusing.ticks([1, 3, 4, 0])
+        refusing.tick_many([1, 3, 4, 0])
     assert caught.value.row == 2
     clipping = build("binary", epsilon=math.inf, upper=3).start()
-    assert clipping.ticks([1, 9, -5]).value.tolist() == [1, 4, 4]
+    assert clipping.tick_many([1, 9, -5]).value.tolist() == [1, 4, 4]
     for bad in ([None], [math.nan], ["1"], [True], [1 << 70]):
         with pytest.raises(InvalidBatch):
-            clipping.ticks(bad)
+            clipping.tick_many(bad)
 
 
 def test_fixed_point_numbers():
     exact = build("binary", epsilon=math.inf, lower=-1.5, upper=2.5, resolution=0.125, outside="refuse").start()
-    assert exact.ticks([0.125, 2.5, -1.5, 0.06]).value.tolist() == [0.125, 2.625, 1.125, 1.125]
-    assert exact.ticks([0.07]).value.tolist() == [1.25]  # rounded to eighths
+    assert exact.tick_many([0.125, 2.5, -1.5, 0.06]).value.tolist() == [0.125, 2.625, 1.125, 1.125]
+    assert exact.tick_many([0.07]).value.tolist() == [1.25]  # rounded to eighths
     with pytest.raises(InvalidBatch) as caught:
-        exact.ticks([0.0, 2.6])
+        exact.tick_many([0.0, 2.6])
     assert caught.value.row == 1
     with pytest.raises(InvalidBatch, match="row 1"):
-        exact.ticks([0.0, math.nan])
+        exact.tick_many([0.0, math.nan])
     clipping = build("binary", epsilon=math.inf, upper=1.0, resolution=2**-8, outside="clip").start()
-    assert clipping.ticks([7.0, -3.0, 0.5]).value.tolist() == [1.0, 1.0, 1.5]
+    assert clipping.tick_many([7.0, -3.0, 0.5]).value.tolist() == [1.0, 1.0, 1.5]
     with pytest.raises(InvalidBatch, match="row 0"):
-        clipping.ticks([math.inf])
+        clipping.tick_many([math.inf])
     assert build("binary", upper=2.5, resolution=0.125).sensitivity == 20
     noisy, whole = build("binary", upper=1.0, resolution=2**-10), build("binary")
-    assert noisy.start().ticks([1.0] * 7).standard_error[6] == pytest.approx(
-        whole.start().ticks([1] * 7).standard_error[6], rel=1e-2
+    assert noisy.start().tick_many([1.0] * 7).standard_error[6] == pytest.approx(
+        whole.start().tick_many([1] * 7).standard_error[6], rel=1e-2
     )
 
 
@@ -230,7 +230,7 @@ def test_fixed_point_numbers():
 def test_bytes_continue_in_the_middle_of_a_slot(name):
     source = SeededSource(2)
     monitor = Monitor(build(name), source=source)
-    monitor.ticks([1] * 11)
+    monitor.tick_many([1] * 11)
     monitor.update([1])
     data = monitor.to_bytes()
     again = Monitor.from_bytes(data, source=SeededSource(3))
@@ -244,17 +244,17 @@ def test_bytes_continue_in_the_middle_of_a_slot(name):
 def test_a_refresh_leaves_the_answer_and_widens_later_ones(name):
     quiet, seen = (Monitor(build(name, epsilon=3.0), source=SeededSource(6)) for _ in range(2))
     for monitor in (quiet, seen):
-        monitor.ticks([1, 1, 1, 1, 1])
+        monitor.tick_many([1, 1, 1, 1, 1])
     before = seen.release()
     seen.refresh()
     assert seen.release() == before
-    wider = [m.ticks([1, 1, 1]).standard_error for m in (quiet, seen)]
+    wider = [m.tick_many([1, 1, 1]).standard_error for m in (quiet, seen)]
     assert (wider[1] >= wider[0]).all()
     assert (wider[1] > wider[0] * 1.01).any()
     noiseless = Monitor(build(name, epsilon=math.inf))
-    noiseless.ticks([1, 1, 1])
+    noiseless.tick_many([1, 1, 1])
     noiseless.refresh()
-    assert noiseless.ticks([1]).value[0] == pytest.approx(TRUTH[name][2](np.ones(4))[3])
+    assert noiseless.tick_many([1]).value[0] == pytest.approx(TRUTH[name][2](np.ones(4))[3])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -266,8 +266,8 @@ def test_nothing_is_released_before_the_first_tick(name):
 def test_numbers_beyond_all_bounds_are_refused_or_clipped():
     shared = {"epsilon": math.inf, "upper": 1.0, "resolution": 2.0**-40}
     with pytest.raises(InvalidBatch, match="row 1: values must be between 0.0 and 1.0"):
-        build("binary", **shared, outside="refuse").start().ticks([0.0, 1e308, -1.0])
-    assert build("binary", **shared, outside="clip").start().ticks([1e308, -1e308]).value.tolist() == [1.0, 1.0]
+        build("binary", **shared, outside="refuse").start().tick_many([0.0, 1e308, -1.0])
+    assert build("binary", **shared, outside="clip").start().tick_many([1e308, -1e308]).value.tolist() == [1.0, 1.0]
 
 
 def test_unit_and_adjacency_are_stated():
@@ -278,9 +278,9 @@ def test_unit_and_adjacency_are_stated():
     assert event.claim().horizon == 200
     counts = build("binary", most_events=9)
     assert counts.sensitivity == 1  # nine events a slot, but one of them is protected
-    assert len(counts.start().ticks([9, 0, 5])) == 3
+    assert len(counts.start().tick_many([9, 0, 5])) == 3
     exact = build("binary", epsilon=math.inf, most_events=9).start()
-    assert exact.ticks([10]).value.tolist() == [9]
+    assert exact.tick_many([10]).value.tolist() == [9]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -290,4 +290,4 @@ def test_refusing_a_batch_for_one_value_has_no_claim(name):
     claim = build(name, outside="refuse").claim()
     assert claim.epsilon == math.inf
     assert "one value decide" in claim.note
-    assert build(name, outside="refuse").start().ticks([1]).claim.epsilon == math.inf
+    assert build(name, outside="refuse").start().tick_many([1]).claim.epsilon == math.inf

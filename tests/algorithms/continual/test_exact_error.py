@@ -61,10 +61,10 @@ def exact_variances(counter, single):
 def test_standard_errors_are_exact_at_every_slot(name, single):
     counter = COUNTERS[name](one_step_ticks=single)
     source = ScriptedSource({})
-    state, errors = counter.begin(source), []
+    state, errors = counter.initial_state(source), []
     for _ in range(SLOTS):
         if single:
-            errors.append(counter.ticks(state, [0], source).standard_error[0])
+            errors.append(counter.tick_many(state, [0], source).standard_error[0])
         else:
             errors.append(counter.tick(state, source).standard_error)
     assert np.square(errors) == pytest.approx(exact_variances(counter, single), rel=1e-5)
@@ -74,7 +74,7 @@ def test_standard_errors_are_exact_at_every_slot(name, single):
 def test_columns_of_slots_say_the_same_errors_as_single_slots(name):
     counter = COUNTERS[name](one_step_ticks=True)
     source = ScriptedSource({})
-    whole = counter.ticks(counter.begin(source), [0] * SLOTS, source)
+    whole = counter.tick_many(counter.initial_state(source), [0] * SLOTS, source)
     assert np.square(whole.standard_error) == pytest.approx(exact_variances(counter, True), rel=1e-5)
 
 
@@ -109,15 +109,15 @@ def test_error_bounds_are_chernoffs_for_those_draws(name, single):
     for time in (1, 4, 7, SLOTS):
         used = np.abs(matrix[time - 1]) > 1e-9
         expected = chernoff(matrix[time - 1, used], kappas[used], 0.05)
-        assert counter.error(beta=0.05, ticks=time) == pytest.approx(expected, rel=1e-4)
+        assert counter.error_bound(beta=0.05, ticks=time) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("single", [False, True], ids=["several steps", "one step"])
 @pytest.mark.parametrize("name", ["simple one", "event", "binary"])
 def test_without_a_slot_the_bound_is_that_of_the_worst(name, single):
     counter = COUNTERS[name](one_step_ticks=single)
-    each = [counter.error(beta=0.01, ticks=time) for time in range(1, SLOTS + 1)]
-    assert counter.error(beta=0.01) == pytest.approx(max(each))
+    each = [counter.error_bound(beta=0.01, ticks=time) for time in range(1, SLOTS + 1)]
+    assert counter.error_bound(beta=0.01) == pytest.approx(max(each))
 
 
 @pytest.mark.parametrize("horizon", [1, 6, 13, 40])
@@ -129,7 +129,7 @@ def test_the_least_squares_tree_knows_its_mean_and_worst_variance(horizon):
     mean, worst = counter.noise(horizon)
     assert (mean, worst) == pytest.approx((exact.mean(), exact.max()), rel=1e-5)
     source = ScriptedSource({})
-    said = counter.ticks(counter.begin(source), [0] * horizon, source)
+    said = counter.tick_many(counter.initial_state(source), [0] * horizon, source)
     assert np.square(said.standard_error) == pytest.approx(exact * counter.law.variance, rel=1e-5)
     largest = view.matrix[np.argmax(exact)]
-    assert counter.error(beta=0.05) == pytest.approx(1 + chernoff(largest, view.kappas, 0.05), rel=1e-4)
+    assert counter.error_bound(beta=0.05) == pytest.approx(1 + chernoff(largest, view.kappas, 0.05), rel=1e-4)

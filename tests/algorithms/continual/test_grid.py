@@ -15,7 +15,7 @@ from panstream.errors import InvalidBatch, InvalidParameter
 @settings(deadline=None)
 @given(st.lists(st.floats(-20, 20), max_size=20), st.integers(1, 1000))
 def test_rows_go_to_the_nearest_point(values: list[float], steps: int) -> None:
-    grid = Grid.over(-3.0, 7.0, None, steps, "clip")
+    grid = Grid.spanning(-3.0, 7.0, None, steps, "clip")
     for value, step in zip(values, grid.read(values).rows.tolist(), strict=True):
         clipped = min(max(Fraction(value), Fraction(-3)), Fraction(7))
         off = abs(clipped - (Fraction(-3) + step * Fraction(10, steps)))
@@ -24,7 +24,7 @@ def test_rows_go_to_the_nearest_point(values: list[float], steps: int) -> None:
 
 
 def test_a_resolution_that_divides_the_range_is_exact() -> None:
-    grid = Grid.over(0.0, 100.0, 0.01, 7, "clip")
+    grid = Grid.spanning(0.0, 100.0, 0.01, 7, "clip")
     assert grid.high == 10_000
     assert grid.read([0.01, 0.29, 99.99, 100.0]).rows.tolist() == [1, 29, 9999, 10_000]
     around = Grid.around_zero(-5.0, 10.0, 0.1, 7, "clip")
@@ -33,7 +33,7 @@ def test_a_resolution_that_divides_the_range_is_exact() -> None:
 
 
 def test_default_steps() -> None:
-    assert Grid.over(0.0, 1.0, None, 1024, "clip").step == 1 / 1024
+    assert Grid.spanning(0.0, 1.0, None, 1024, "clip").step == 1 / 1024
     around = Grid.around_zero(-1.0, 4.0, None, 1024, "clip")
     assert (around.low, around.high) == (-256, 1024)
 
@@ -43,12 +43,12 @@ def test_default_steps() -> None:
 )
 def test_rows_that_are_no_numbers_are_refused(values: list[Any], row: int) -> None:
     with pytest.raises(InvalidBatch) as refused:
-        Grid.over(0.0, 1.0, None, 10, "clip").read(values)
+        Grid.spanning(0.0, 1.0, None, 10, "clip").read(values)
     assert refused.value.row == row
 
 
 def test_values_outside_are_refused_by_row_if_asked() -> None:
-    grid = Grid.over(0.0, 1.0, None, 10, "refuse")
+    grid = Grid.spanning(0.0, 1.0, None, 10, "refuse")
     with pytest.raises(InvalidBatch, match=r"row 2: values must be between 0.0 and 1.0") as refused:
         grid.read([0.0, 1.0, 1.0000001])
     assert "1.0000001" not in str(refused.value)
@@ -57,7 +57,7 @@ def test_values_outside_are_refused_by_row_if_asked() -> None:
 
 def test_steps_are_ours_to_wipe() -> None:
     given_values = np.array([0.25, 0.5])
-    steps = Grid.over(0.0, 1.0, None, 4, "clip").read(given_values)
+    steps = Grid.spanning(0.0, 1.0, None, 4, "clip").read(given_values)
     assert steps.rows.tolist() == [1, 2]
     steps.wipe()
     assert not steps.rows.any()
@@ -75,7 +75,7 @@ def test_steps_are_ours_to_wipe() -> None:
     ],
 )
 def test_parameters_are_checked(lower: float, upper: float, resolution: float | None, outside: Any) -> None:
-    for make in (Grid.over, Grid.around_zero):
+    for make in (Grid.spanning, Grid.around_zero):
         with pytest.raises(InvalidParameter):
             make(lower, upper, resolution, 10, outside)
     with pytest.raises(InvalidParameter, match="leave a step"):

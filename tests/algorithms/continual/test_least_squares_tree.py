@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from panstream.algorithms.continual.laplace_sum_tails import error_bound
-from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree, _LeastSquaresState, _most_noise
+from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree, _LeastSquaresState, _max_noise
 from panstream.core.catalogue import ALGORITHMS
 from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
@@ -51,7 +51,7 @@ def visible(radices: tuple[int, ...], slots: int) -> list[tuple[int, int]]:
 def test_noise_is_that_of_least_squares(radices: tuple[int, ...]) -> None:
     horizon = math.prod(radices) - 1
     tree = LeastSquaresTree(epsilon=1.0, horizon=horizon, radices=radices)
-    errors = Monitor(tree).ticks([0] * horizon).standard_error
+    errors = Monitor(tree).tick_many([0] * horizon).standard_error
     for slots in range(1, horizon + 1):
         rows = np.zeros((0, math.prod(radices)))
         for first, last in visible(radices, slots):
@@ -96,32 +96,32 @@ def test_mean_squared_error_is_near_the_best_known(log_horizon: int, target: flo
 
 def test_measured_error_is_the_formula() -> None:
     runs, tree, source = 500, LeastSquaresTree(epsilon=1.0, horizon=1024), SeededSource(7)
-    errors = np.array([Monitor(tree, source=source).ticks(np.zeros(1024, np.int64)).unclipped for _ in range(runs)])
+    errors = np.array([Monitor(tree, source=source).tick_many(np.zeros(1024, np.int64)).unclipped for _ in range(runs)])
     squares = (errors**2).mean(axis=1)
     expected = tree.noise(1024)[0] * tree.law.variance + 1 / 12
     z = (squares.mean() - expected) / (squares.std(ddof=1) / math.sqrt(runs))
     assert abs(z) < stats.norm.isf(ALPHA / 2), f"measured {squares.mean():.1f}, expected {expected:.1f}"
-    beyond = int((np.abs(errors[:, -1]) > tree.error(beta=0.1)).sum())
+    beyond = int((np.abs(errors[:, -1]) > tree.error_bound(beta=0.1)).sum())
     assert stats.binomtest(beyond, runs, 0.1, alternative="greater").pvalue > ALPHA
 
 
 def test_answers_are_exact_without_noise() -> None:
     values = np.random.default_rng(1).integers(-3, 9, 5000)
     monitor = Monitor(LeastSquaresTree(epsilon=math.inf, horizon=5000, lower=-3, upper=8))
-    assert (monitor.ticks(values[:4000]).value == np.cumsum(values)[:4000]).all()
+    assert (monitor.tick_many(values[:4000]).value == np.cumsum(values)[:4000]).all()
     monitor.update(values[4000:4500])
     assert monitor.tick().value == values[:4500].sum()
-    assert monitor.algorithm.error(beta=0.1) == 0.0
+    assert monitor.algorithm.error_bound(beta=0.1) == 0.0
 
 
 def test_slots_of_several_steps_and_arrays_agree() -> None:
     tree = LeastSquaresTree(epsilon=1.0, horizon=30, radices=(4, 4, 2))
     singly, at_once = (Monitor(tree, source=SeededSource(3)) for _ in range(2))
-    first = at_once.ticks([1] * 3)
+    first = at_once.tick_many([1] * 3)
     for _ in range(3):
         singly.update([1])
         singly.tick()
-    assert singly.release().rule(0.95)[0] < singly.release().unclipped
+    assert singly.release().interval_rule(0.95)[0] < singly.release().unclipped
     assert len(first) == 3
     assert singly.state.total == at_once.state.total
     assert singly.state.digits.tolist() == at_once.state.digits.tolist()
@@ -139,10 +139,10 @@ def test_it_says_that_it_is_not_pan_private() -> None:
 
 def test_horizon_and_rows_are_checked_before_anything_changes() -> None:
     monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=4))
-    monitor.ticks([1, 1, 1])
+    monitor.tick_many([1, 1, 1])
     before = snapshot(monitor.state)
     with pytest.raises(BudgetExhausted):
-        monitor.ticks([1, 1])
+        monitor.tick_many([1, 1])
     for values in (["1"], [None], [0.5]):
         with pytest.raises(InvalidBatch):
             monitor.update(values)
@@ -157,7 +157,7 @@ def test_memory_is_a_radix_per_level() -> None:
 def test_bytes_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "LeastSquaresTree", "panstream.algorithms.continual.least_squares_tree")
     monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=100), source=SeededSource(3))
-    monitor.ticks([1] * 20)
+    monitor.tick_many([1] * 20)
     again = Monitor[_LeastSquaresState].from_bytes(monitor.to_bytes(), source=SeededSource(4))
     monitor._given = SeededSource(4)
     assert [again.tick().value for _ in range(30)] == [monitor.tick().value for _ in range(30)]
@@ -191,7 +191,7 @@ def test_no_answer_is_noisier_than_the_bound(radices: tuple[int, ...]) -> None:
     whole = math.prod(radices)
     for horizon in {1, 2, 3, whole // 2, whole - 2, whole - 1, whole}:
         _, largest = LeastSquaresTree(epsilon=1.0, horizon=horizon, radices=radices).noise(horizon)
-        assert largest * (1 - 1e-12) <= _most_noise(radices, horizon) < 1.01 * largest
+        assert largest * (1 - 1e-12) <= _max_noise(radices, horizon) < 1.01 * largest
 
 
 def test_the_promised_error_is_that_of_the_noisiest_answer_of_a_long_stream() -> None:
@@ -201,7 +201,7 @@ def test_the_promised_error_is_that_of_the_noisiest_answer_of_a_long_stream() ->
     assert tree.noise(1 << 12)[1] < 0.997 * largest
     for beta in (0.3, 0.01):
         exact = 1.0 + error_bound(beta, ((largest, tree.law),))
-        assert exact <= tree.error(beta=beta) < 1.001 * exact
+        assert exact <= tree.error_bound(beta=beta) < 1.001 * exact
 
 
 def shapes(horizon: int, levels: int) -> set[tuple[int, ...]]:
@@ -243,10 +243,10 @@ def test_noise_is_wiped_as_soon_as_it_is_used() -> None:
     """However many slots are closed at once, the noise of a few thousand is in memory at a time."""
     tree, source = LeastSquaresTree(epsilon=1.0, horizon=1 << 16), Watching()
     with source:
-        state = tree.begin(source)
+        state = tree.initial_state(source)
     source.held.clear()
     with source:
-        tree.ticks(state, np.zeros(1 << 16, np.int64), source)
+        tree.tick_many(state, np.zeros(1 << 16, np.int64), source)
     assert len(source.held) >= 4
     assert max(source.held) < 2 * source.held[0]
 

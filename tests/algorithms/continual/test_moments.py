@@ -39,7 +39,7 @@ def test_answers_are_exact_without_noise(kind: type[Any], adjacency: str, horizo
     values = np.round(np.random.default_rng(1).normal(4, 3, 600), 2)
     algorithm = kind(epsilon=math.inf, horizon=horizon, lower=0.0, upper=10.0, resolution=0.01, adjacency=adjacency)
     monitor = Monitor(algorithm)
-    got = monitor.ticks(values[:400]).value.tolist()
+    got = monitor.tick_many(values[:400]).value.tolist()
     for value in values[400:]:
         monitor.update([value])
         got.append(monitor.tick().value)
@@ -61,7 +61,7 @@ def test_no_data_is_said_in_words(kind: type[Any], adjacency: str) -> None:
     assert math.isnan(noiseless.tick().value) == (kind is ContinualVariance)
     noiseless.update([0.5])
     assert noiseless.tick().value == pytest.approx(0.5 if kind is ContinualMean else 0.0, abs=1e-3)
-    assert noiseless.ticks([0.5]).standard_error[0] == 0.0
+    assert noiseless.tick_many([0.5]).standard_error[0] == 0.0
 
 
 def parts(steps: int, degree: int, adjacency: Any) -> ContinualMean | ContinualVariance:
@@ -168,7 +168,7 @@ def test_errors_are_calibrated(kind: type[Any], adjacency: str) -> None:
     assert abs(np.mean(errors)) < stats.norm.isf(ALPHA / 2) * scale / math.sqrt(runs) + 0.02 * scale
     assert np.std(errors) == pytest.approx(scale, rel=0.25)
     assert stats.binomtest(covered, runs, 0.93, alternative="less").pvalue > ALPHA
-    bound = algorithm.error(beta=0.1, events=4000)
+    bound = algorithm.error_bound(beta=0.1, events=4000)
     assert scale < bound
     beyond = int((np.abs(errors) > bound).sum())
     assert stats.binomtest(beyond, runs, 0.1, alternative="greater").pvalue > ALPHA
@@ -178,11 +178,11 @@ def test_errors_are_calibrated(kind: type[Any], adjacency: str) -> None:
 def test_error_bounds_without_enough_events_are_the_whole_range(kind: type[Any]) -> None:
     algorithm = kind(epsilon=1.0, horizon=100, lower=0.0, upper=10.0)
     most = 10.0 if kind is ContinualMean else 50.0
-    assert algorithm.error(beta=0.1) == algorithm.error(beta=0.1, events=3) == most
-    assert algorithm.error(beta=0.1, events=10**6) < most / 100
+    assert algorithm.error_bound(beta=0.1) == algorithm.error_bound(beta=0.1, events=3) == most
+    assert algorithm.error_bound(beta=0.1, events=10**6) < most / 100
     unbounded = kind(epsilon=1.0, lower=0.0, upper=10.0)
-    assert unbounded.error(beta=0.1, events=10**6) == most
-    assert unbounded.error(beta=0.1, events=10**6, ticks=100) < most / 50
+    assert unbounded.error_bound(beta=0.1, events=10**6) == most
+    assert unbounded.error_bound(beta=0.1, events=10**6, ticks=100) < most / 50
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,7 +201,7 @@ def test_the_count_is_public_only_where_the_adjacency_says_so(kind: type[Any]) -
         algorithm = kind(epsilon=1.0, horizon=9, lower=0.0, upper=1.0, adjacency=adjacency)
         monitor = Monitor(algorithm)
         monitor.update([0.5, 0.5, 0.5])
-        monitor.ticks([0.5, 0.5])
+        monitor.tick_many([0.5, 0.5])
         assert monitor.state.events == events
         facts = " ".join(algorithm.claim().public)
         assert ("number of events" in facts) == (adjacency == "replace")
@@ -213,7 +213,7 @@ def test_bad_rows_and_parameters_are_refused(kind: type[Any]) -> None:
     monitor = Monitor(kind(epsilon=1.0, horizon=9, lower=0.0, upper=1.0, outside="refuse"))
     before = snapshot(monitor.state)
     for values in ([0.5, None], [0.5, math.nan], [0.5, "x"], [0.5, 2.0]):
-        for call in (monitor.update, monitor.ticks):
+        for call in (monitor.update, monitor.tick_many):
             with pytest.raises(InvalidBatch, match="row 1"):
                 call(values)
     assert snapshot(monitor.state) == before
@@ -253,7 +253,7 @@ def test_what_is_told_beside_a_moment_has_the_interval_of_its_own_noise(
     """
     tree = kind(epsilon=2.0, horizon=4, levels=1, lower=0.0, upper=4.0, resolution=1.0)
     with ZeroNoiseSource() as source:
-        state = tree.begin(source)
+        state = tree.initial_state(source)
         tree.update(state, tree.batch([1.0, 3.0]), source)
         tree.tick(state, source)
     told = tree.at(state, what)
@@ -275,7 +275,7 @@ def test_a_mean_told_beside_a_moment_moves_with_its_parts(kind: type[Any]) -> No
     tree = kind(epsilon=2.0, horizon=4, levels=1, lower=-1.0, upper=4.0, resolution=0.5)
     values = [1.0, 3.0, 3.5, -0.5] * 25
     with ZeroNoiseSource() as source:
-        state = tree.begin(source)
+        state = tree.initial_state(source)
         tree.update(state, tree.batch(values), source)
         tree.tick(state, source)
     told, total, law = tree.at(state, "mean"), tree.engine.totals(state), tree.engine.law()

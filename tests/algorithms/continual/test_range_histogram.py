@@ -129,7 +129,7 @@ def test_values_on_edges_fall_into_one_cell() -> None:
 def test_arrays_of_slots() -> None:
     values = np.arange(300) % 100
     histogram = RangeHistogram(epsilon=math.inf, lower=0.0, upper=256.0, one_step_ticks=True)
-    medians = Monitor(histogram).ticks(values)
+    medians = Monitor(histogram).tick_many(values)
     exact = [float(np.median(values[: n + 1])) for n in range(300)]
     assert medians.value == pytest.approx(exact, abs=1.5)
     assert medians.name == "median"
@@ -154,7 +154,7 @@ def test_errors_are_honest() -> None:
     exact = float(np.quantile(values, 0.3))
     ranks = np.sort(values)
     source, inside, bound_broken = SeededSource(4), 0, 0
-    bound = histogram.error(beta=0.1)
+    bound = histogram.error_bound(beta=0.1)
     for _ in range(RUNS):
         monitor = Monitor(histogram, source=source)
         monitor.update(values)
@@ -262,7 +262,7 @@ def test_error_formula_scales_with_the_depth() -> None:
     deep = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=1.0, branching=8, depth=2)
     assert flat.engine.law().kappa == pytest.approx(2 * deep.engine.law().kappa)
     assert _edge_variances(64, 1)[0].max() == 64.0
-    assert deep.error(beta=0.1) < flat.error(beta=0.1)
+    assert deep.error_bound(beta=0.1) < flat.error_bound(beta=0.1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.algorithms.continual.grid import Grid, Steps
+from panstream.algorithms.continual.grid import Grid, GridBatch
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
 from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
@@ -18,7 +18,7 @@ from tests.algorithms.continual.linear_view import joint_loss, neighbours, sever
 def test_counts_are_exact_without_noise(horizon: int | None) -> None:
     arrivals = np.random.default_rng(1).integers(-5, 6, 3000)
     monitor = Monitor(ContinualCount(epsilon=math.inf, horizon=horizon))
-    assert (monitor.ticks(arrivals[:2000]).value == np.cumsum(arrivals)[:2000]).all()
+    assert (monitor.tick_many(arrivals[:2000]).value == np.cumsum(arrivals)[:2000]).all()
     for slot in range(2000, 2100):
         monitor.update(int(arrivals[slot]))
         monitor.update([1, -1, 0])
@@ -33,7 +33,7 @@ def test_sums_are_exact_without_noise(horizon: int | None, one_step_ticks: bool)
         epsilon=math.inf, horizon=horizon, lower=-10.0, upper=30.0, resolution=0.01, one_step_ticks=one_step_ticks
     )
     expected = np.cumsum(np.clip(cents, -1000, 3000)) / 100
-    assert Monitor(total).ticks(cents / 100).value == pytest.approx(expected)
+    assert Monitor(total).tick_many(cents / 100).value == pytest.approx(expected)
 
 
 def test_several_updates_make_a_slot() -> None:
@@ -42,7 +42,7 @@ def test_several_updates_make_a_slot() -> None:
     monitor.update([100.0])
     monitor.update([])
     assert monitor.tick().value == 11.5
-    assert monitor.ticks([1.0, 1.0]).value.tolist() == [12.5, 13.5]
+    assert monitor.tick_many([1.0, 1.0]).value.tolist() == [12.5, 13.5]
 
 
 @pytest.mark.slow
@@ -75,20 +75,20 @@ def test_values_outside_are_clipped_or_refused() -> None:
     refusing = Monitor(ContinualSum(epsilon=1.0, lower=0.0, upper=1.0, outside="refuse", horizon=5))
     assert refusing.claim().epsilon == math.inf
     before = snapshot(refusing.state)
-    for call in (refusing.update, refusing.ticks):
+    for call in (refusing.update, refusing.tick_many):
         with pytest.raises(InvalidBatch, match="row 1"):
             call([0.5, 7.0])
     with pytest.raises(InvalidBatch, match="row 1"):
-        refusing.ticks([0.5, float("nan")])
+        refusing.tick_many([0.5, float("nan")])
     with pytest.raises(BudgetExhausted):
-        refusing.ticks([0.5] * 6)
+        refusing.tick_many([0.5] * 6)
     assert snapshot(refusing.state) == before
 
 
 def test_copies_of_the_input_are_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
     read, taken = Grid.read, []
 
-    def remember(grid: Grid, data: Any) -> Steps:
+    def remember(grid: Grid, data: Any) -> GridBatch:
         taken.append(read(grid, data))
         assert taken[-1].rows.any()
         return taken[-1]
@@ -97,7 +97,7 @@ def test_copies_of_the_input_are_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
     total = ContinualSum(epsilon=1.0, lower=0.0, upper=1.0)
     monitor = Monitor(total)
     monitor.update([0.5, 0.25])
-    monitor.ticks([0.5, 0.25])
+    monitor.tick_many([0.5, 0.25])
     batch = total.batch([0.5, 0.25])
     assert batch.total.any()
     batch.wipe()
@@ -120,7 +120,7 @@ def test_slots_and_claims() -> None:
 def test_error_is_in_units_of_the_values() -> None:
     count = ContinualCount(epsilon=1.0, horizon=100)
     total = ContinualSum(epsilon=1.0, horizon=100, lower=0.0, upper=50.0)
-    assert total.error(beta=0.1) == pytest.approx(50 * count.error(beta=0.1), rel=0.01)
+    assert total.error_bound(beta=0.1) == pytest.approx(50 * count.error_bound(beta=0.1), rel=0.01)
     estimate = Monitor(total).tick()
     assert estimate.standard_error == pytest.approx(50 * Monitor(count).tick().standard_error, rel=0.02)
 

@@ -14,7 +14,7 @@ from panstream.core.catalogue import ALGORITHMS
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, InvalidParameter, NotSupported
-from panstream.primitives.noise import SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource
 from panstream.testing.enumeration import refresh, snapshot, tick, update
 from panstream.testing.sources import ScriptedSource
 from tests.algorithms.continual.tree_twin import TwinTree
@@ -34,10 +34,10 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
     twin = TwinTree(tree)
     values = [(slot * 31) % 11 for slot in range(400)]
     source, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.begin(source), twin.begin(twin_source)
+    state, twin_state = tree.initial_state(source), twin.begin(twin_source)
     got: list[float] = []
     for start, stop in ((0, 1), (1, 2), (2, 60), (60, 400)):
-        got += tree.ticks(state, values[start:stop], source).unclipped.tolist()
+        got += tree.tick_many(state, values[start:stop], source).unclipped.tolist()
         twin.ticks(twin_state, values[start:stop], twin_source)
         assert len(source.kappas) == len(twin_source.kappas)
     assert got == pytest.approx(twin.answers, abs=1e-6)
@@ -49,7 +49,7 @@ def test_slots_of_several_steps_agree_with_the_twin(horizon: int | None) -> None
     tree = KaryTree(epsilon=0.5, horizon=horizon, lower=-9, upper=9, **({} if horizon is None else {"levels": 3}))
     twin = TwinTree(tree)
     source, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.begin(source), twin.begin(twin_source)
+    state, twin_state = tree.initial_state(source), twin.begin(twin_source)
     for slot in range(100):
         for values in ([slot % 9, -3], [], [slot % 4]):
             tree.update(state, tree.batch(values), source)
@@ -68,7 +68,7 @@ def test_public_state_is_made_of_releases() -> None:
     """Whoever read the outputs can rebuild everything that the state calls public."""
     tree = KaryTree(epsilon=0.5, horizon=60, levels=3, lower=0, upper=9)
     source = ScriptedSource(SCRIPT)
-    state = tree.begin(source)
+    state = tree.initial_state(source)
     rebuilt = np.zeros((3, 2))
     for slot in range(60):
         tree.update(state, tree.batch([slot % 10]), source)
@@ -93,7 +93,7 @@ def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, r
     for _ in range(runs):
         monitor = Monitor(tree, source=source)
         if one_step_ticks:
-            error = monitor.ticks(np.zeros(horizon, np.int64)).unclipped
+            error = monitor.tick_many(np.zeros(horizon, np.int64)).unclipped
         else:
             error = np.array([monitor.tick().unclipped for _ in range(horizon)])
         squares.append(float(np.mean(error**2)))
@@ -106,15 +106,15 @@ def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, r
 def test_standard_errors_and_intervals_are_calibrated() -> None:
     tree = KaryTree(epsilon=1.0, horizon=300, one_step_ticks=True)
     source = SeededSource(8)
-    errors = np.array([Monitor(tree, source=source).ticks(np.zeros(300, np.int64)).unclipped for _ in range(1000)])
-    claimed = Monitor(tree, source=source).ticks(np.zeros(300, np.int64)).standard_error
+    errors = np.array([Monitor(tree, source=source).tick_many(np.zeros(300, np.int64)).unclipped for _ in range(1000)])
+    claimed = Monitor(tree, source=source).tick_many(np.zeros(300, np.int64)).standard_error
     ratio = (errors**2).mean(axis=0) / claimed**2
     assert ratio == pytest.approx(1.0, abs=0.4)
     assert abs(errors.mean(axis=0) / (claimed / math.sqrt(1000))).max() < stats.norm.isf(ALPHA / 600)
     within = 0
     for _ in range(400):
         monitor = Monitor(tree, source=source)
-        monitor.ticks(np.zeros(2, np.int64))
+        monitor.tick_many(np.zeros(2, np.int64))
         low, high = monitor.release().interval(0.95)
         within += low <= 0 <= high
     assert stats.binomtest(within, 400, 0.95, alternative="less").pvalue > ALPHA
@@ -132,12 +132,12 @@ def test_refresh_widens_the_standard_error() -> None:
 def test_promised_error() -> None:
     tree = KaryTree(epsilon=1.0, horizon=1024)
     worst = tree.engine.shape(0).noise(1024).worst * tree.engine.law().variance
-    assert 2 * math.sqrt(worst) < tree.error(beta=0.05) < 4 * math.sqrt(worst)
-    assert tree.error(beta=0.05, ticks=10) < tree.error(beta=0.05, ticks=100) <= tree.error(beta=0.05)
+    assert 2 * math.sqrt(worst) < tree.error_bound(beta=0.05) < 4 * math.sqrt(worst)
+    assert tree.error_bound(beta=0.05, ticks=10) < tree.error_bound(beta=0.05, ticks=100) <= tree.error_bound(beta=0.05)
     unbounded = KaryTree(epsilon=1.0)
-    assert unbounded.error(beta=0.05) == math.inf
-    assert tree.error(beta=0.05) < unbounded.error(beta=0.05, ticks=1024) < 2 * tree.error(beta=0.05)
-    assert KaryTree(epsilon=math.inf, horizon=9).error(beta=0.5) == 0.0
+    assert unbounded.error_bound(beta=0.05) == math.inf
+    assert tree.error_bound(beta=0.05) < unbounded.error_bound(beta=0.05, ticks=1024) < 2 * tree.error_bound(beta=0.05)
+    assert KaryTree(epsilon=math.inf, horizon=9).error_bound(beta=0.5) == 0.0
 
 
 # What it holds and what it refuses
@@ -148,7 +148,7 @@ def test_promised_error() -> None:
 def test_without_noise_answers_are_exact(horizon: int | None, one_step_ticks: bool) -> None:
     values = (np.arange(20_000) * 37) % 101 - 50
     monitor = Monitor(KaryTree(epsilon=math.inf, horizon=horizon, one_step_ticks=one_step_ticks, lower=-50, upper=50))
-    assert (monitor.ticks(values).value == np.cumsum(values)).all()
+    assert (monitor.tick_many(values).value == np.cumsum(values)).all()
     assert monitor.claim().epsilon == math.inf
 
 
@@ -161,12 +161,12 @@ def test_memory_does_not_grow_with_the_horizon() -> None:
 def test_a_stream_longer_than_its_horizon_is_refused_before_anything_changes() -> None:
     tree = KaryTree(epsilon=1.0, horizon=10)
     monitor = Monitor(tree)
-    monitor.ticks([1] * 8)
+    monitor.tick_many([1] * 8)
     before = snapshot(monitor.state)
     with pytest.raises(BudgetExhausted, match="horizon=10 allows 2 more ticks, got 3"):
-        monitor.ticks([1, 1, 1])
+        monitor.tick_many([1, 1, 1])
     assert snapshot(monitor.state) == before
-    monitor.ticks([1, 1])
+    monitor.tick_many([1, 1])
     before = snapshot(monitor.state)
     for call in (monitor.tick, lambda: monitor.update([1])):
         with pytest.raises(BudgetExhausted):
@@ -175,7 +175,7 @@ def test_a_stream_longer_than_its_horizon_is_refused_before_anything_changes() -
     assert isinstance(monitor.release(), Estimate)
 
 
-class StopsEarly(Source):
+class StopsEarly(NoiseSource):
     """Fails at the given draw, as an interrupted machine would."""
 
     def __init__(self, calls: int) -> None:
@@ -186,16 +186,16 @@ class StopsEarly(Source):
         self.calls -= 1
         if self.calls < 0:
             raise KeyboardInterrupt
-        Source.add_discrete_laplace(self, values, law)
+        NoiseSource.add_discrete_laplace(self, values, law)
 
 
 def test_an_interrupted_call_leaves_the_state_as_it_was() -> None:
     tree = KaryTree(epsilon=1.0)
-    with Source() as source:
-        state = tree.begin(source)
+    with NoiseSource() as source:
+        state = tree.initial_state(source)
     before = snapshot(state)
     with pytest.raises(KeyboardInterrupt), StopsEarly(3) as source:
-        tree.ticks(state, np.ones(100_000, np.int64), source)
+        tree.tick_many(state, np.ones(100_000, np.int64), source)
     assert snapshot(state) == before
 
 
@@ -207,7 +207,7 @@ def test_bad_rows_are_refused(values: list[Any]) -> None:
     monitor = Monitor(KaryTree(epsilon=1.0, horizon=10, one_step_ticks=True, unit="slot"))
     before = snapshot(monitor.state)
     with pytest.raises(InvalidBatch):
-        monitor.ticks(values)
+        monitor.tick_many(values)
     assert snapshot(monitor.state) == before
 
 
@@ -262,7 +262,7 @@ def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
 def test_bytes_round_trip(horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "KaryTree", "panstream.algorithms.continual.sums")
     monitor = Monitor(KaryTree(epsilon=1.0, horizon=horizon), source=SeededSource(3))
-    monitor.ticks([1] * 20)
+    monitor.tick_many([1] * 20)
     monitor.update([1, 0])
     data = monitor.to_bytes()
     again = Monitor[TreeState].from_bytes(data, source=SeededSource(4))
@@ -288,5 +288,5 @@ def test_monitor_runs_on_system_entropy() -> None:
     for step in [update([1]), tick(), refresh(), update([0, 1]), tick()]:
         arguments = dict(step.arguments)
         getattr(monitor, step.verb)(*[list(value) for value in arguments.values()])
-    assert len(monitor.ticks([1] * 198)) == 198
-    assert monitor.ticks([]).value.size == 0
+    assert len(monitor.tick_many([1] * 198)) == 198
+    assert monitor.tick_many([]).value.size == 0

@@ -45,14 +45,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say_in_units_of_the_data(reso
     """The first answer is one leaf, with a draw from its start and one from its end: their exact law by convolution."""
     tree = ContinualSum(epsilon=2.0, horizon=4, levels=levels, lower=0.0, upper=16.0, resolution=resolution)
     with ZeroNoiseSource() as source:
-        state = tree.begin(source)
+        state = tree.initial_state(source)
         tree.update(state, tree.batch([16.0]), source)
         answer = tree.tick(state, source)
     values, chances = laplace_sum(2, tree.engine.law().kappa)
     assert answer.value == 16.0
     assert answer.standard_error == pytest.approx(resolution * math.sqrt(float(chances @ values**2)), rel=1e-6)
     for level in (0.5, 0.9, 0.99):
-        low, high = answer.rule(level)
+        low, high = answer.interval_rule(level)
         assert answer.interval(level) == (max(low, 0.0), high)
         assert low + high == pytest.approx(32.0)
         steps = (high - low) / 2 / resolution
@@ -77,9 +77,9 @@ def test_without_noise_an_interval_is_its_value() -> None:
 )
 def test_what_is_foreseen_is_what_a_run_without_noise_publishes(tree: KaryTree) -> None:
     with ZeroNoiseSource() as source:
-        state = tree.begin(source)
+        state = tree.initial_state(source)
         for ticks in range(1, 10):
-            answer, planned = tree.tick(state, source), tree.foreseen(ticks)
+            answer, planned = tree.tick(state, source), tree.expected_estimate(ticks)
             assert planned.value == answer.value == 0.0
             assert planned.standard_error == pytest.approx(answer.standard_error, rel=1e-12)
             assert planned.interval(0.9) == pytest.approx(answer.interval(0.9), rel=1e-12)

@@ -11,7 +11,7 @@ from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.continual.tree_base import TreeState
 from panstream.algorithms.continual.tree_shape import TreeShape
 from panstream.core.estimate import Estimate
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.testing.enumeration import refresh, tick, update
 from panstream.testing.linear_views import ticks
 from tests.algorithms.continual.linear_view import (
@@ -28,7 +28,7 @@ from tests.algorithms.continual.tree_twin import TwinTree
 class RawTicks(KaryTree):
     """Shows the noisy sums of every node that a one-step tick releases, as ``tick`` does."""
 
-    def ticks(self, state: TreeState, values: Any, source: Source) -> Estimate:  # type: ignore[override]
+    def tick_many(self, state: TreeState, values: Any, source: NoiseSource) -> Estimate:  # type: ignore[override]
         def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
             out[:, 0] = values[start:stop]
 

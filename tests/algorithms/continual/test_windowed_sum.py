@@ -38,29 +38,29 @@ def test_powers_of_two_need_at_most_one_node_more_than_levels(window):
 def test_stated_draws_and_released_nodes_are_those_of_the_answer(window, one_step_ticks):
     algorithm = WindowedSum(epsilon=1.0, window=window, one_step_ticks=one_step_ticks)
     source = ScriptedSource({i: 7**i % 1009 - 500 for i in range(2000)})
-    state = algorithm.begin(source)
+    state = algorithm.initial_state(source)
     for time in range(1, 3 * window + 2):
-        row = algorithm.ticks(state, [1], source)
+        row = algorithm.tick_many(state, [1], source)
         again = algorithm.release(state, source)
         assert again.unclipped == row.unclipped[0] == sum(again.released)
         assert row.standard_error[0] ** 2 == pytest.approx(noise_variance(algorithm.answer_parts(time)))
         assert row.standard_error[0] == pytest.approx(again.standard_error)
-        assert algorithm.error(beta=0.1, ticks=time) <= algorithm.error(beta=0.1) * (1 + 1e-9)
+        assert algorithm.error_bound(beta=0.1, ticks=time) <= algorithm.error_bound(beta=0.1) * (1 + 1e-9)
 
 
 def test_memory_does_not_grow_with_the_stream():
     algorithm = WindowedSum(epsilon=1.0, window=100)
     monitor = algorithm.start()
     before = len(monitor.to_bytes())
-    monitor.ticks(np.zeros(5000, np.int64))
+    monitor.tick_many(np.zeros(5000, np.int64))
     assert len(monitor.to_bytes()) == before < 20 * 8 * 100
 
 
 def test_error_stays_bounded_for_ever():
     algorithm = WindowedSum(epsilon=1.0, window=50)
-    answers = algorithm.ticks(algorithm.begin(SeededSource(1)), np.ones(20_000, np.int64), SeededSource(2))
+    answers = algorithm.tick_many(algorithm.initial_state(SeededSource(1)), np.ones(20_000, np.int64), SeededSource(2))
     late = np.abs(answers.unclipped[50:] - 50)
-    assert float((late > algorithm.error(beta=0.01)).mean()) < 0.01
+    assert float((late > algorithm.error_bound(beta=0.01)).mean()) < 0.01
     assert answers.standard_error[50:].max() < 2 * answers.standard_error[:50].max()
 
 
@@ -73,5 +73,5 @@ def test_windows_out_of_range_are_refused(window):
 @pytest.mark.parametrize("resolution", [None, 0.125])
 def test_the_error_at_any_slot_is_that_of_the_worst(resolution):
     algorithm = WindowedSum(epsilon=1.0, window=13, lower=0.0, upper=2.0, resolution=resolution)
-    worst = max(algorithm.error(beta=0.1, ticks=time) for time in range(1, 40))
-    assert algorithm.error(beta=0.1) == pytest.approx(worst, rel=1e-9)
+    worst = max(algorithm.error_bound(beta=0.1, ticks=time) for time in range(1, 40))
+    assert algorithm.error_bound(beta=0.1) == pytest.approx(worst, rel=1e-9)

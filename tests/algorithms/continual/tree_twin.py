@@ -10,7 +10,7 @@ import numpy as np
 from panstream.algorithms.continual.tree_base import Tree
 from panstream.core.estimate import Estimate
 from panstream.primitives.codec import noised, public
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 
 
@@ -44,18 +44,18 @@ class TwinTree:
             return self.tree.engine.law(epoch)
         return DiscreteLaplace.at_most(self.tree.epsilon / self.charged_levels)
 
-    def _noise(self, epoch: int, source: Source, wanted: bool) -> int:
+    def _noise(self, epoch: int, source: NoiseSource, wanted: bool) -> int:
         drawn = np.zeros(1, np.int64)
         if wanted:
             source.add_discrete_laplace(drawn, self.law(epoch))
         return int(drawn[0])
 
-    def begin(self, source: Source) -> TwinState:
+    def initial_state(self, source: NoiseSource) -> TwinState:
         state = TwinState()
         self._open_all(state, source)
         return state
 
-    def _open_all(self, state: TwinState, source: Source) -> None:
+    def _open_all(self, state: TwinState, source: NoiseSource) -> None:
         rows = self.tree.engine.shape(state.epoch).rows
         wanted = [self._starts(level) for level in range(rows)]
         state.open = [self._noise(state.epoch, source, start) for start in wanted]
@@ -68,25 +68,25 @@ class TwinTree:
     def batch(self, values: Any) -> int:
         return sum(values)
 
-    def update(self, state: TwinState, batch: int, source: Source) -> None:
+    def update(self, state: TwinState, batch: int, source: NoiseSource) -> None:
         state.open = [value + batch for value in state.open]
 
-    def refresh(self, state: TwinState, source: Source) -> None:
+    def refresh(self, state: TwinState, source: NoiseSource) -> None:
         for level in range(1 if self.one_step else 0, len(state.open)):
             state.open[level] += self._noise(state.epoch, source, True)
             state.draws[level] += 1
 
-    def tick(self, state: TwinState, source: Source) -> Estimate:
+    def tick(self, state: TwinState, source: NoiseSource) -> Estimate:
         return self._close(state, source, True)
 
-    def ticks(self, state: TwinState, values: Any, source: Source) -> Estimate:
+    def tick_many(self, state: TwinState, values: Any, source: NoiseSource) -> Estimate:
         estimates = []
         for position, value in enumerate(values):
             self.update(state, value, source)
             estimates.append(self._close(state, source, position == len(values) - 1))
         return estimates[-1]
 
-    def _close(self, state: TwinState, source: Source, last_of_call: bool) -> Estimate:
+    def _close(self, state: TwinState, source: NoiseSource, last_of_call: bool) -> Estimate:
         shape, epoch = self.tree.engine.shape(state.epoch), state.epoch
         weights, released, level = list(shape.weights), [], 0
         while True:

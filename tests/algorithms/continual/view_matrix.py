@@ -68,7 +68,7 @@ def neighbours(steps: Sequence[Step], event: int) -> list[list[Step]]:
     """Return the stream with ``event`` added to each value in turn."""
     streams = []
     for at, step in enumerate(steps):
-        for position in range(len(step.arguments[0][1]) if step.verb in ("update", "ticks") else 0):
+        for position in range(len(step.arguments[0][1]) if step.verb in ("update", "tick_many") else 0):
             values = list(step.arguments[0][1])
             values[position] += event
             changed = update(*values) if step.verb == "update" else ticks(*values)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual_users import ContinualDensity
-from panstream.privacy.change_tree_loss import change_room, change_room_near
+from panstream.privacy.change_tree_loss import max_change_budget, max_change_budget_approx
 from panstream.testing.bit_views import Losses, views
 
 LN3, KAPPA = math.log(3.0), math.log(1.25)
@@ -78,10 +78,10 @@ def test_the_second_branch_is_needed() -> None:
 @pytest.mark.parametrize("deletions", [False, True])
 def test_the_room_of_changes_is_the_inverse_and_none_is_left_by_a_large_start(deletions: bool) -> None:
     for state, start in ((0.4, 0.0), (0.4, 0.3), (1.2, 0.1)):
-        tree = change_room(1.7, state, start, deletions=deletions)
+        tree = max_change_budget(1.7, state, start, deletions=deletions)
         assert change_loss(state, tree, start, deletions=deletions) == pytest.approx(1.7, rel=1e-12)
-        assert change_room_near(1.7, state, start, deletions=deletions) == pytest.approx(tree, rel=1e-9)
-    assert change_room_near(1.3, 0.4, 9.0, deletions=deletions) == 0.0
+        assert max_change_budget_approx(1.7, state, start, deletions=deletions) == pytest.approx(tree, rel=1e-9)
+    assert max_change_budget_approx(1.3, 0.4, 9.0, deletions=deletions) == 0.0
 
 
 def test_epochs_lose_no_more() -> None:
@@ -107,15 +107,15 @@ def test_epochs_lose_no_more() -> None:
 class _CountsTheStart(ContinualDensity):
     """Counts the start as a change: nodes that open at tick 0 hold only their draw."""
 
-    def begin(self, source: Any) -> Any:
-        state = ContinualDensity.begin(self, source)
+    def initial_state(self, source: Any) -> Any:
+        state = ContinualDensity.initial_state(self, source)
         state.open += int(state.bits[0] & 1)
         return state
 
 
 class _NoStartDraw(ContinualDensity):
-    def begin(self, source: Any) -> Any:
-        state = ContinualDensity.begin(self, source)
+    def initial_state(self, source: Any) -> Any:
+        state = ContinualDensity.initial_state(self, source)
         state.open[:] = -int(state.bits[0] & 1)
         return state
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual_users import ContinualDensity
-from panstream.privacy.change_tree_loss import _flicker_loss, flicker_room, single_room
-from panstream.testing.bit_views import Losses, View, views
-from panstream.testing.enumeration import Enumerator, tick, update, worlds
+from panstream.privacy.change_tree_loss import _flicker_loss, max_flicker_budget, max_single_budget
+from panstream.testing.bit_views import BitView, Losses, views
+from panstream.testing.enumeration import Enumerator, enumerate_streams, tick, update
 
 LN3 = math.log(3.0)
 TRIES = 10_000 if os.environ.get("PANSTREAM_FULL") else 100
@@ -152,7 +152,7 @@ def test_one_draw_in_a_node_would_cost_far_more() -> None:
     ticks, state, kappa = 8, 0.7, 0.05
     algorithm = density(kappa, (ticks,), ticks, state)
     view = views(algorithm, ticks)[0]
-    single = View(view.look, view.weights, np.ones_like(view.draws), view.kappas)
+    single = BitView(view.look, view.weights, np.ones_like(view.draws), view.kappas)
     always, never = (1,) * ticks, (0,) * ticks
     found = []
     for each in (view, single):
@@ -178,7 +178,7 @@ def test_the_single_answer_loses_exactly_its_claim() -> None:
         epsilon_state=state,
         start_rate=start,
     )
-    streams = worlds([None, None, tick()], [update([]), update([0])])
+    streams = enumerate_streams([None, None, tick()], [update([]), update([0])])
     loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(streams)
     assert loss.epsilon == pytest.approx(single_loss(state, algorithm.law.kappa, start), abs=1e-9)
     assert epsilon * (1 - 1e-8) <= loss.epsilon <= epsilon
@@ -194,19 +194,19 @@ def test_the_room_of_flickering_rows_is_all_that_the_bound_leaves(
     def loss(tree: float) -> float:
         return _flicker_loss(state, tree / levels, levels, closings, windowed=windowed)
 
-    tree = flicker_room(epsilon, state, levels, closings, windowed=windowed)
+    tree = max_flicker_budget(epsilon, state, levels, closings, windowed=windowed)
     assert loss(tree) <= epsilon < loss(tree * (1 + 1e-8))
-    most = flicker_room(100.0, state, levels, closings, windowed=windowed)  # above half the state the bound ends
+    most = max_flicker_budget(100.0, state, levels, closings, windowed=windowed)  # above half the state the bound ends
     assert loss(most) <= 100.0 and most == pytest.approx(state / 2, rel=1e-8)
     assert loss(most * (1 + 1e-8)) == math.inf
-    assert flicker_room(math.inf, state, levels, closings, windowed=windowed) == math.inf
+    assert max_flicker_budget(math.inf, state, levels, closings, windowed=windowed) == math.inf
     assert _flicker_loss(state, state / 2, 1, (1,), windowed=windowed) < math.inf  # half of it is within
 
 
 @pytest.mark.parametrize(("state", "start"), [(0.3, 0.05), (0.9, 0.1), (1.5, 0.6), (0.2, 0.9)])
 def test_the_room_of_a_single_answer_is_its_inverse(state: float, start: float) -> None:
     epsilon = state + 1.2 * start + 0.1
-    kappa = single_room(epsilon, state, start)
+    kappa = max_single_budget(epsilon, state, start)
     assert single_loss(state, kappa, start) == pytest.approx(epsilon, rel=1e-7)
     assert single_loss(state, kappa, start) <= epsilon
 
@@ -223,5 +223,5 @@ def test_a_claim_with_less_noise_is_refused_by_the_numbers() -> None:
 @pytest.mark.parametrize(("start", "left"), [(0.5, True), (1.0, False), (9.0, False)])
 def test_a_start_may_leave_nothing_for_an_answer(start: float, left: bool) -> None:
     """At 1.0 something is left for rows before the answer, but nothing for those after the start."""
-    room = single_room(1.0, 0.5, start)
+    room = max_single_budget(1.0, 0.5, start)
     assert room > 0.0 if left else room == 0.0

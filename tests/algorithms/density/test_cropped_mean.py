@@ -10,9 +10,9 @@ import pytest
 
 from panstream import CroppedMean, HeavyFraction, Monitor
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.primitives.noise import SeededSource, Source
-from panstream.primitives.packed_bits import unpacked
-from panstream.testing.enumeration import Enumerator, release, update, worlds
+from panstream.primitives.noise import NoiseSource, SeededSource
+from panstream.primitives.packed_bits import unpack_bits
+from panstream.testing.enumeration import Enumerator, enumerate_streams, release, update
 from tests.statistical import assert_fits, assert_mean
 
 
@@ -22,14 +22,14 @@ def test_claim_is_the_enumerated_joint_loss(crop: int) -> None:
     enumerator = Enumerator(algorithm, window=(-1, 2))
     actions = [update([0] * times) for times in range(crop + 1)]
     for slots in ([None, None, release()], [None, release(), None]):
-        assert enumerator.joint_loss(worlds(slots, actions)).epsilon == pytest.approx(1.0, rel=1e-9)
+        assert enumerator.joint_loss(enumerate_streams(slots, actions)).epsilon == pytest.approx(1.0, rel=1e-9)
 
 
 @pytest.mark.slow
 def test_heavy_fraction_loses_what_it_claims() -> None:
     algorithm = HeavyFraction(universe=1, epsilon=1.0, threshold=2)
     actions = [update([]), update([0]), update([0, 0])]
-    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(worlds([None, None, release()], actions))
+    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(enumerate_streams([None, None, release()], actions))
     assert loss.epsilon == pytest.approx(1.0, rel=1e-9)
     assert algorithm.claim().epsilon == pytest.approx(1.0)
 
@@ -37,15 +37,15 @@ def test_heavy_fraction_loses_what_it_claims() -> None:
 class CountersFromZero(CroppedMean):
     """Sabotage: counters that start at 0 show how often a user came."""
 
-    def begin(self, source: Source) -> Any:
-        state = CroppedMean.begin(self, source)
+    def begin(self, source: NoiseSource) -> Any:
+        state = CroppedMean.initial_state(self, source)
         state.counters[:] = 0
         return state
 
 
 def test_counters_that_start_at_zero_are_caught() -> None:
     algorithm = CountersFromZero(universe=1, epsilon=1.0, crop=2)
-    streams = worlds([None, None, release()], [update([]), update([0])])
+    streams = enumerate_streams([None, None, release()], [update([]), update([0])])
     assert Enumerator(algorithm, window=(-1, 2)).joint_loss(streams).epsilon == math.inf
 
 
@@ -55,7 +55,7 @@ def test_the_chance_of_a_wrap_is_min_a_t_over_t_whatever_the_counter_shows() -> 
         monitor = CroppedMean(universe=cells, epsilon=math.inf, crop=crop).start()
         for _ in range(arrivals):
             monitor.update(range(cells))
-        wrapped = np.bincount(unpacked(monitor.state.bits, cells), minlength=2)
+        wrapped = np.bincount(unpack_bits(monitor.state.bits, cells), minlength=2)
         share = min(arrivals, crop) / crop
         if 0 < share < 1:
             assert_fits(wrapped, cells * np.array([1 - share, share]), f"{arrivals} arrivals")
@@ -159,7 +159,7 @@ def test_brackets_cover_the_fraction_above_sixteen(load: str) -> None:
         estimate = monitor.release()
         low, high = estimate.interval()
         covered += low <= truth <= high
-        assert estimate.only_interval
+        assert estimate.has_no_value
     assert covered >= 132, f"{covered} of 150"
 
 

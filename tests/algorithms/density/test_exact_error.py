@@ -44,7 +44,7 @@ def test_standard_errors_are_exact_and_intervals_cover(present: int, epsilon: fl
 def test_the_error_bound_holds_everywhere_and_is_tight_somewhere(epsilon: float, sample: int | None) -> None:
     counter = OptBern(universe=USERS, epsilon=epsilon, sample=sample)
     for beta in (0.3, 0.05, 0.01):
-        error = counter.error(beta=beta)
+        error = counter.error_bound(beta=beta)
         chances = [law_of(counter, present).beyond(error) for present in (0, 30, 75, 120, 150)]
         assert max(chances) < beta * 1.02
         assert max(chances) > beta * 0.55
@@ -87,7 +87,7 @@ def test_the_bound_after_announced_looks_allows_for_all_patterns() -> None:
         weights = ((counter.law.p1**2 + counter.law.p0**2) / gap**2) ** phases
         noise = counter.law.noise.variance * weights / (gap * USERS) ** 2
         worst = max(counter._variance(d / 64, phases) for d in range(65))
-        assert counter.error(beta=0.32) == pytest.approx(math.sqrt(worst + noise) + 0.5 / (gap * USERS), rel=0.02)
+        assert counter.error_bound(beta=0.32) == pytest.approx(math.sqrt(worst + noise) + 0.5 / (gap * USERS), rel=0.02)
 
 
 @pytest.mark.parametrize("times", [0, 1, 2, 3])
@@ -122,5 +122,5 @@ def test_cropped_means_keep_their_bound(beta: float) -> None:
             lambda r: SimpleNamespace(unbiased=(r - law.p0 * USERS) * scale),
             float(times),
         )
-        chances.append(found.beyond(counter.error(beta=beta)))
+        chances.append(found.beyond(counter.error_bound(beta=beta)))
     assert beta * 0.5 < max(chances) < beta * 1.03

@@ -9,7 +9,7 @@ import pytest
 
 from panstream import GraphDensity
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.testing.enumeration import Enumerator, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, release, update
 
 
 @pytest.mark.parametrize("vertices", [2, 3, 10])
@@ -55,7 +55,7 @@ def test_edges_come_and_go() -> None:
 def test_the_unit_is_an_edge_and_the_loss_exact() -> None:
     graph = GraphDensity(vertices=2, epsilon=1.0)
     assert graph.claim().unit == "edge"
-    streams = worlds([None, None, release()], [update([]), update([(0, 1)])])
+    streams = enumerate_streams([None, None, release()], [update([]), update([(0, 1)])])
     assert Enumerator(graph, window=(-1, 2)).joint_loss(streams).epsilon == pytest.approx(1.0, rel=1e-9)
 
 

@@ -11,13 +11,13 @@ from scipy import stats
 
 from panstream import Monitor
 from panstream.algorithms.density import OptBern, presence
-from panstream.algorithms.randomized_bits import MAX_PHASES, BitLaw
+from panstream.algorithms.randomized_bits import MAX_PHASES, CoinPair
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource
 from panstream.privacy import Intrusions
 from panstream.privacy.budget_split import density_split, laplace_variance
 from panstream.privacy.joint_loss import kappa_for, present_probability, symmetric_loss
-from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 from tests.statistical import ALPHA, assert_mean
 
 NOTHING, APPEAR, TWICE = update([]), update([0]), update([0, 0])
@@ -26,7 +26,7 @@ LEAVE = update(delete=[0])
 
 def joint(algorithm: Any, slots: list[Any], actions: list[Any]) -> float:
     enumerator = Enumerator(algorithm, window=(-1, algorithm.cells + 1))
-    return enumerator.joint_loss(worlds(slots, actions)).epsilon
+    return enumerator.joint_loss(enumerate_streams(slots, actions)).epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
@@ -70,7 +70,7 @@ def test_claim_of_announced_intrusions(announced: int) -> None:
     slots: list[Any] = [None, refresh()] * announced + [None, None, release()]
     last_phase = range(2 * announced, len(slots) + 1)
     enumerator = Enumerator(algorithm, window=(-1, 2))
-    loss = enumerator.joint_loss(worlds(slots, [NOTHING, APPEAR]), looks=[None, *last_phase])
+    loss = enumerator.joint_loss(enumerate_streams(slots, [NOTHING, APPEAR]), looks=[None, *last_phase])
     assert loss.epsilon == pytest.approx(1.0, rel=1e-9)
 
 
@@ -102,7 +102,7 @@ def test_replacing_a_user_costs_twice() -> None:
 def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = OptBern(universe=1, epsilon=1.0)
     law = algorithm.law
-    broken: dict[str, BitLaw] = {
+    broken: dict[str, CoinPair] = {
         "output noise halved": replace(law, noise=DiscreteLaplace.at_most(2 * law.noise.kappa)),
         "p1 wider by 1%": replace(law, present=Coin.at_most(Fraction(law.present.probability) * Fraction(101, 100))),
         "start without noise": replace(law, absent=Coin(0)),
@@ -269,10 +269,10 @@ def test_bad_parameters(bad: dict[str, Any], words: str) -> None:
 
 def test_error_shrinks_with_epsilon_and_sample() -> None:
     base = OptBern(universe=10_000, epsilon=1.0, sample=1000)
-    assert replace(base, epsilon=2.0).error(beta=0.05) < base.error(beta=0.05) < base.error(beta=0.01)
-    assert replace(base, sample=None).error(beta=0.05) < base.error(beta=0.05)
+    assert replace(base, epsilon=2.0).error_bound(beta=0.05) < base.error_bound(beta=0.05) < base.error_bound(beta=0.01)
+    assert replace(base, sample=None).error_bound(beta=0.05) < base.error_bound(beta=0.05)
     with pytest.raises(InvalidParameter, match="beta must be in"):
-        base.error(beta=0.0)
+        base.error_bound(beta=0.0)
 
 
 def test_one_release_then_refused_and_remembered() -> None:
@@ -310,8 +310,10 @@ def test_planned_error_and_foreseen_answer_are_the_formulas() -> None:
     cells = (1 + law.p1 * law.p0 / gap**2) ** 3 - 1
     noise = law.noise.variance * ((law.p1**2 + law.p0**2) / gap**2) ** 2 / (gap * users) ** 2
     assert counter.standard_error(10) == pytest.approx(users * math.sqrt(cells / users + noise), rel=1e-12)
-    assert OptBern(universe=10_000, epsilon=1.0).foreseen(3_000).value == pytest.approx(0.3, abs=1e-3)
-    assert counter.foreseen(50).released == counter.foreseen(40).released == (round(40 * law.p1),)  # there are no more
+    assert OptBern(universe=10_000, epsilon=1.0).expected_estimate(3_000).value == pytest.approx(0.3, abs=1e-3)
+    assert (
+        counter.expected_estimate(50).released == counter.expected_estimate(40).released == (round(40 * law.p1),)
+    )  # there are no more
 
 
 @pytest.mark.parametrize(("users", "density"), [(300, 0.3), (1_000, 1.0), (2_500, 1.0)])
@@ -334,6 +336,6 @@ def test_no_state_is_refreshed_more_often_than_it_can_hold() -> None:
     with SeededSource(1) as source:
         state = algorithm.start(source)
         for _ in range(MAX_PHASES):
-            algorithm.refresh_part(state, algorithm.cells, source)
+            algorithm.refresh_shard(state, algorithm.cells, source)
         with pytest.raises(NotSupported, match=f"at most {MAX_PHASES} times"):
-            algorithm.refresh_part(state, algorithm.cells, source)
+            algorithm.refresh_shard(state, algorithm.cells, source)

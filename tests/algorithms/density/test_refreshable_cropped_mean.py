@@ -12,18 +12,18 @@ from scipy import integrate, stats
 from panstream import Monitor
 from panstream.algorithms.density import RefreshableCroppedMean
 from panstream.errors import NotSupported
-from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
-from panstream.primitives.packed_bits import toss
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource, SeededSource
+from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy import two_phase_loss as paired
 from panstream.privacy.joint_loss import log_mixture
 from panstream.privacy.two_phase_loss import (
     _reading_variance,
+    decode_reading,
     noise_weights,
     paired_split,
-    reading,
     worst_variance,
 )
-from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 from tests.statistical import assert_mean, assert_rate
 
 PHASES: list[Any] = [None, refresh(), None, release(), None]
@@ -37,7 +37,7 @@ def paired_loss(epsilon_state: float, kappa: float, kappa_pairs: float, releases
 
 
 def loss(algorithm: RefreshableCroppedMean, slots: list[Any] = PHASES, looks: Any = LOOKS) -> float:
-    return Enumerator(algorithm, window=(-1, 2)).joint_loss(worlds(slots, ACTIONS), looks).epsilon
+    return Enumerator(algorithm, window=(-1, 2)).joint_loss(enumerate_streams(slots, ACTIONS), looks).epsilon
 
 
 @pytest.mark.slow
@@ -62,9 +62,9 @@ def test_other_orders_lose_no_more() -> None:
 class _KeepsCounters(RefreshableCroppedMean):
     """Sabotage: counters go on after they were seen."""
 
-    def refresh_part(self, state: Any, count: int, source: Source) -> None:
+    def refresh_shard(self, state: Any, count: int, source: NoiseSource) -> None:
         state.seen_counters, state.seen_bits = state.counters[np.newaxis].copy(), state.bits[np.newaxis].copy()
-        toss(self.law.absent, count, source, state.bits)
+        draw_packed_bits(self.law.absent, count, source, state.bits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def test_mean_and_variance_of_a_reading_are_those_of_all_coins(crop: int, p1: fl
         for one, two, seen, bit in itertools.product(range(crop), range(crop), (0, 1), (0, 1)):
             wrapped = p1 if one < before else 1 - p1, p1 if two < after else 1 - p1
             chance = (wrapped[0] if seen else 1 - wrapped[0]) * (wrapped[1] if bit else 1 - wrapped[1]) / crop**2
-            value = reading(p1, crop, seen, bit, one + two == crop - 1)
+            value = decode_reading(p1, crop, seen, bit, one + two == crop - 1)
             first, square = first + chance * value, square + chance * value**2
         assert first == pytest.approx(min(before + after, crop), abs=1e-9)
         assert _reading_variance(p1, crop, before, after) == pytest.approx(square - first**2)
@@ -108,7 +108,7 @@ def test_the_worst_variance_is_looked_for_between_the_ends_too(crop: int, monkey
 
 def weights(p1: float, crop: int, seen: int) -> tuple[float, float]:
     """Return by how much the sum of all readings moves with a one, and with a pair that fits, of users seen so."""
-    neither, one, pair = (reading(p1, crop, seen, *shown) for shown in ((0, 0), (1, 0), (1, 1)))
+    neither, one, pair = (decode_reading(p1, crop, seen, *shown) for shown in ((0, 0), (1, 0), (1, 1)))
     return one - neither, pair - one
 
 
@@ -129,7 +129,7 @@ def test_the_planned_error_is_a_quantile_of_normal_bits_and_the_larger_noise(sam
     sigma = math.sqrt(worst_variance(p1, crop) / cells + left_out + noise / cells**2)
     rate = algorithm.pair_noise.kappa * cells / abs(larger)
     for beta in (0.3, 0.01):
-        error = algorithm.error(beta=beta)
+        error = algorithm.error_bound(beta=beta)
 
         def part(x: float, error: float = error) -> float:
             return float(stats.norm.pdf(x, 0, sigma) * stats.laplace.sf(error - x, 0, 1 / rate))
@@ -169,7 +169,7 @@ def test_before_a_refresh_it_is_a_cropped_mean_and_a_second_refresh_is_refused()
     with pytest.raises(NotSupported, match="covers one announced intrusion"):
         again.refresh(rows_since_copy=False)
     for each in (monitor, again):
-        assert abs(each.release().value - 1.0) < 5 * algorithm.error(beta=0.05)
+        assert abs(each.release().value - 1.0) < 5 * algorithm.error_bound(beta=0.05)
 
 
 @pytest.mark.parametrize(("cells", "crop", "releases"), [(50, 2, 1), (5_000, 3, 2)])

@@ -8,7 +8,7 @@ import pytest
 from panstream.algorithms.density import DworkPair, FixedLevel, OptBern, QuantisedLaplace
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint_loss import kappa_for_pair, pair_loss, pair_state_loss
-from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 
 NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
 
@@ -19,8 +19,8 @@ def test_claim_is_the_enumerated_joint_loss(kind: Any, epsilon: float) -> None:
     algorithm = kind(universe=1, epsilon=epsilon, deletions=True)
     enumerator = Enumerator(algorithm, window=(-1, 2))
     actions = [NOTHING, APPEAR, LEAVE]
-    last = enumerator.joint_loss(worlds([None, None, release()], actions)).epsilon
-    first = enumerator.joint_loss(worlds([None, release(), None], actions)).epsilon
+    last = enumerator.joint_loss(enumerate_streams([None, None, release()], actions)).epsilon
+    first = enumerator.joint_loss(enumerate_streams([None, release(), None], actions)).epsilon
     assert max(first, last) == pytest.approx(epsilon, rel=1e-9)
     assert algorithm.claim().epsilon == pytest.approx(epsilon, rel=1e-9)
 
@@ -28,7 +28,7 @@ def test_claim_is_the_enumerated_joint_loss(kind: Any, epsilon: float) -> None:
 @pytest.mark.parametrize("kind", [DworkPair, QuantisedLaplace])
 def test_announced_intrusions(kind: Any) -> None:
     algorithm = kind(universe=1, epsilon=2.0, announced=1)
-    streams = worlds([None, refresh(), None, None, release()], [NOTHING, APPEAR])
+    streams = enumerate_streams([None, refresh(), None, None, release()], [NOTHING, APPEAR])
     loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(streams, looks=[None, 2, 3, 4, 5])
     assert loss.epsilon == pytest.approx(2.0, rel=1e-9)
 
@@ -37,8 +37,8 @@ def test_announced_intrusions(kind: Any) -> None:
 @pytest.mark.parametrize("kind", [DworkPair, QuantisedLaplace])
 def test_optbern_has_the_smaller_error(kind: Any, epsilon: float) -> None:
     for universe in (100, 10_000):
-        ours = OptBern(universe=universe, epsilon=epsilon).error(beta=0.05)
-        assert ours < kind(universe=universe, epsilon=epsilon).error(beta=0.05)
+        ours = OptBern(universe=universe, epsilon=epsilon).error_bound(beta=0.05)
+        assert ours < kind(universe=universe, epsilon=epsilon).error_bound(beta=0.05)
 
 
 def test_kappa_for_a_pair_uses_the_whole_budget() -> None:
@@ -60,7 +60,7 @@ def test_fixed_level_is_optbern_on_a_sample() -> None:
     assert level.cells == 251
     sampled = OptBern(universe=1001, epsilon=1.0, sample=251)
     assert level.law == sampled.law
-    assert level.error(beta=0.1) == sampled.error(beta=0.1)
+    assert level.error_bound(beta=0.1) == sampled.error_bound(beta=0.1)
     assert "sample" not in level.parameters()
     for bad in (-1, 63):
         with pytest.raises(InvalidParameter, match="level must be in"):

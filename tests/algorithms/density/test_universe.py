@@ -32,13 +32,13 @@ def test_listed_names_in_any_container(container: Any) -> None:
 def test_listed_bytes_against_a_dictionary(members: set[bytes], data: st.DataObject) -> None:
     listed = tuple(members)
     rows = data.draw(st.lists(st.sampled_from(listed), max_size=20))
-    numbers, _ = Universe(listed, None, 5).numbers_of(rows)
+    numbers, _ = Universe(listed, None, 5).indices_of(rows)
     assert numbers.tolist() == [listed.index(row) for row in rows]
 
 
 def test_listed_integers() -> None:
     universe = Universe((-5, 2**63 - 1, 0, 7), None, 0)
-    assert universe.numbers_of([7, 0, -5])[0].tolist() == [3, 2, 0]
+    assert universe.indices_of([7, 0, -5])[0].tolist() == [3, 2, 0]
 
 
 def test_a_stranger_is_refused_by_row_and_unnamed() -> None:

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.algorithms.distinct.bitmap_base import CellCounter
+from panstream.algorithms.distinct.bitmap_base import BitmapCounter
 from panstream.errors import InvalidParameter
 from panstream.primitives.inputs import items
 from panstream.primitives.memory.scratch import Scratch
 from panstream.privacy.bitmap_loss import level_rates
 
 
-def cells_of(algorithm: CellCounter, ids: Any) -> list[int]:
+def cells_of(algorithm: BitmapCounter, ids: Any) -> list[int]:
     """Return the cell of every id."""
     with Scratch() as scratch:
         return [int(cell) for chunk in algorithm.table.rows(items(ids), scratch) for cell in chunk]
 
 
-def ids_in(algorithm: CellCounter, cell: int, count: int = 1) -> list[int]:
+def ids_in(algorithm: BitmapCounter, cell: int, count: int = 1) -> list[int]:
     """Return the first ``count`` integers that fall into ``cell``."""
     found = np.flatnonzero(np.array(cells_of(algorithm, range(4096))) == cell)[:count]
     assert found.size == count, f"no {count} ids below 4096 fall into cell {cell}"
@@ -44,7 +44,7 @@ def occupied(rng: np.random.Generator, users: int, buckets: int, levels: int) ->
     return counts
 
 
-def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm: CellCounter) -> NDArray[np.int64]:
+def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm: BitmapCounter) -> NDArray[np.int64]:
     """Draw the released counts of ones for ``filled`` occupied cells a level."""
     p1, kappa = float(algorithm.law.present), algorithm.law.noise.kappa
     ones = rng.binomial(filled, p1) + rng.binomial(algorithm.buckets - filled, 1 - p1)
@@ -53,7 +53,7 @@ def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm:
     return ones + rng.geometric(-math.expm1(-kappa), ones.shape) - rng.geometric(-math.expm1(-kappa), ones.shape)
 
 
-def paid_phases(build: Callable[..., CellCounter], announced: int) -> CellCounter:
+def paid_phases(build: Callable[..., BitmapCounter], announced: int) -> BitmapCounter:
     """Check which shares of the state are refused: a look in every phase must leave something for the release.
 
     Return one that is taken.

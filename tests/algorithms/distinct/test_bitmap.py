@@ -13,12 +13,12 @@ import pytest
 from panstream import Monitor
 from panstream.algorithms.distinct import bitmap_base as cells_module
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.randomized_bits import BitLaw, BitState
-from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
-from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource, Source
-from panstream.primitives.packed_bits import bit_at, number_of_ones, packed, unpacked
+from panstream.algorithms.randomized_bits import BitState, CoinPair
+from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeError, NotSupported
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, SeededSource
+from panstream.primitives.packed_bits import get_bit, pack_bits, popcount, unpack_bits
 from panstream.privacy.joint_loss import symmetric_loss
-from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 from panstream.testing.sources import outcomes
 from tests.algorithms.distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from tests.statistical import assert_mean, assert_same_law
@@ -32,7 +32,7 @@ def tiny(buckets: int = 1, levels: int = 1, epsilon: float = 1.0, **rest: Any) -
 
 def joint(algorithm: Bitmap, slots: list[Any], actions: list[Any], looks: Any = None, reach: int = 1) -> float:
     enumerator = Enumerator(algorithm, window=(-reach, algorithm.buckets + reach))
-    return enumerator.joint_loss(worlds(slots, actions), looks=looks).epsilon
+    return enumerator.joint_loss(enumerate_streams(slots, actions), looks=looks).epsilon
 
 
 @pytest.mark.parametrize(("buckets", "levels"), SHAPES)
@@ -110,7 +110,7 @@ def test_two_looks_have_no_finite_loss() -> None:
 def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = tiny()
     law, claimed = algorithm.law, algorithm.claim().epsilon
-    broken: dict[str, BitLaw] = {
+    broken: dict[str, CoinPair] = {
         "output noise halved": replace(law, noise=DiscreteLaplace.at_most(2 * law.noise.kappa)),
         "p1 wider by 1%": replace(law, present=Coin.at_most(Fraction(law.present.probability) * Fraction(101, 100))),
         "start without noise": replace(law, absent=Coin(0)),
@@ -129,7 +129,7 @@ def test_noise_on_the_total_only_would_not_be_noticed_by_the_total() -> None:
     class Clear(Bitmap):
         def release(self, state: Any, source: Any) -> Any:
             estimate = Bitmap.release(self, state, source)
-            return replace(estimate, released=(estimate.released[0], bit_at(state.bits, 1)))
+            return replace(estimate, released=(estimate.released[0], get_bit(state.bits, 1)))
 
     clear = Clear(epsilon=1.0, buckets=1, levels=2)
     slots, actions = [None, None, release()], [update([]), update([user])]
@@ -171,12 +171,12 @@ def test_all_ways_to_update_touch_the_cells_of_the_rows(rows: int, large: bool, 
     texts = [f"user {i}" for i in ids]
     coded = pa.array(texts * 2).dictionary_encode()
     for data in (ids, np.array(ids), pa.array(ids).dictionary_encode(), pa.chunked_array([ids[:3], ids[3:]])):
-        assert np.array_equal(feed(algorithm, [data]).state.bits, packed(expected))
+        assert np.array_equal(feed(algorithm, [data]).state.bits, pack_bits(expected))
     as_text = np.zeros(algorithm.table.cells, np.uint8)
     as_text[cells_of(algorithm, texts)] = 1
     unused = pa.DictionaryArray.from_arrays(pa.array(range(rows)), pa.array([*texts, "never", "used"]))
     for data in (texts, pa.array(texts), pa.array(texts, pa.large_string()), coded, unused, np.array(texts)):
-        assert np.array_equal(feed(algorithm, [data]).state.bits, packed(as_text))
+        assert np.array_equal(feed(algorithm, [data]).state.bits, pack_bits(as_text))
     assert not np.array_equal(as_text, expected)  # "5" and 5 are different users
 
 
@@ -203,7 +203,7 @@ def test_every_way_to_update_has_the_same_exact_law(way: str, request: pytest.Fi
     before[first // 8] |= 1 << first % 8
     assert first != second
 
-    def step(source: Source) -> bytes:
+    def step(source: NoiseSource) -> bytes:
         state = BitState(bits=before.copy(), frozen=np.empty((0, 8), np.uint8), released=0)
         algorithm.update(state, algorithm.batch([1, 2, 1]), source)
         return state.bits.tobytes()
@@ -216,7 +216,7 @@ def test_every_way_to_update_has_the_same_exact_law(way: str, request: pytest.Fi
     for one, other in itertools.product((0, 1), repeat=2):
         cells = np.zeros(64, np.uint8)
         cells[first], cells[second] = one, other
-        expected[packed(cells).tobytes()] = (p if one else 1 - p) * (p if other else 1 - p)
+        expected[pack_bits(cells).tobytes()] = (p if one else 1 - p) * (p if other else 1 - p)
     assert found == expected
 
 
@@ -232,7 +232,7 @@ def test_tables_without_whole_words_are_drawn_row_by_row(large_tables: None) -> 
     algorithm = Bitmap(epsilon=math.inf, buckets=9, levels=5)
     expected = np.zeros(algorithm.cells, np.uint8)
     expected[cells_of(algorithm, range(50))] = 1
-    assert np.array_equal(feed(algorithm, [range(50)]).state.bits, packed(expected))
+    assert np.array_equal(feed(algorithm, [range(50)]).state.bits, pack_bits(expected))
 
 
 RUNS = 300
@@ -243,10 +243,7 @@ def test_one_coin_a_row_and_one_a_cell_give_the_same_law() -> None:
     algorithm = Bitmap(epsilon=1.0, buckets=16, levels=4)
     users = list(range(40))
     short, long = (
-        [
-            number_of_ones(monitor.state.bits)
-            for monitor in (feed(algorithm, [users * times], seed) for seed in range(RUNS))
-        ]
+        [popcount(monitor.state.bits) for monitor in (feed(algorithm, [users * times], seed) for seed in range(RUNS))]
         for times in (1, 3)
     )
     assert_same_law(short, long, "ones in the table")
@@ -314,7 +311,7 @@ def test_a_shard_ignores_other_shards_users_and_counts_its_own() -> None:
     shard = Bitmap(epsilon=2.0, shards=4, owned=1)
     mine = int((shard.route(users) == 1).sum())
     monitor = feed(shard, [users])
-    outside = unpacked(monitor.state.bits, 24 * 4096).reshape(24, 4096)[:, np.arange(4096) % 4 != 1]
+    outside = unpack_bits(monitor.state.bits, 24 * 4096).reshape(24, 4096)[:, np.arange(4096) % 4 != 1]
     assert not outside.any()
     estimate = monitor.release()
     assert abs(estimate.unbiased - mine) < 6 * estimate.standard_error
@@ -324,7 +321,7 @@ def test_a_shard_ignores_other_shards_users_and_counts_its_own() -> None:
 def test_shards_with_announced_intrusions() -> None:
     whole = Bitmap(epsilon=math.inf, announced=1, buckets=64, levels=8)
     monitors = [feed(replace(whole, shards=2, owned=i), [range(100)]) for i in range(2)]
-    with pytest.raises(MergeRefused, match="same announced intrusions"):
+    with pytest.raises(MergeError, match="same announced intrusions"):
         monitors[0].refresh(rows_since_copy=False)
         monitors[0].merge(monitors[1])
     monitors[1].refresh(rows_since_copy=False)
@@ -346,18 +343,18 @@ def test_unlike_bitmaps_are_not_merged(other: dict[str, Any], words: str) -> Non
     algorithm = Bitmap(epsilon=1.0, buckets=64, levels=8)
     first, second = algorithm.start(), replace(algorithm, **other).start()
     before = first.state.bits.copy()
-    with pytest.raises(MergeRefused, match=words):
+    with pytest.raises(MergeError, match=words):
         first.merge(second)
     assert np.array_equal(first.state.bits, before)
-    with pytest.raises(MergeRefused, match="itself"):
+    with pytest.raises(MergeError, match="itself"):
         first.merge(first)
 
 
 def test_shards_that_overlap_or_differ_are_not_merged() -> None:
     shard = Bitmap(epsilon=1.0, shards=4, owned=(0, 1))
-    with pytest.raises(MergeRefused, match="own the same shards"):
+    with pytest.raises(MergeError, match="own the same shards"):
         shard.start().merge(replace(shard, owned=(1, 2)).start())
-    with pytest.raises(MergeRefused, match="same parameters"):
+    with pytest.raises(MergeError, match="same parameters"):
         shard.start().merge(replace(shard, owned=2, epsilon=2.0).start())
 
 
@@ -406,11 +403,11 @@ def test_bad_batches_change_nothing() -> None:
 def test_error_needs_a_number_of_users() -> None:
     algorithm = Bitmap(epsilon=1.0)
     with pytest.raises(InvalidParameter, match="give expected="):
-        algorithm.error(beta=0.05)
+        algorithm.error_bound(beta=0.05)
     with pytest.raises(InvalidParameter, match="beta must be in"):
-        algorithm.error(beta=1.0, users=10)
-    assert algorithm.error(beta=0.05, users=10_000) < algorithm.error(beta=0.01, users=10_000)
-    assert replace(algorithm, expected=10_000).error(beta=0.05) == algorithm.error(beta=0.05, users=10_000)
+        algorithm.error_bound(beta=1.0, users=10)
+    assert algorithm.error_bound(beta=0.05, users=10_000) < algorithm.error_bound(beta=0.01, users=10_000)
+    assert replace(algorithm, expected=10_000).error_bound(beta=0.05) == algorithm.error_bound(beta=0.05, users=10_000)
 
 
 def test_expected_matters_with_announced_intrusions() -> None:

@@ -11,7 +11,7 @@ from panstream.algorithms.distinct import bitmap_base as counting
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.core.monitor import Monitor
 from panstream.primitives.noise import SeededSource
-from panstream.primitives.packed_bits import packed
+from panstream.primitives.packed_bits import pack_bits
 from tests.algorithms.distinct.bitmap_cases import cells_of
 
 ROWS = 700
@@ -59,4 +59,4 @@ def test_every_column_touches_the_cells_of_its_strings(
     for name, column in columns(texts).items():
         monitor = Monitor[Any](algorithm, source=SeededSource(1))
         monitor.update(column)
-        assert np.array_equal(monitor.state.bits, packed(touched)), name
+        assert np.array_equal(monitor.state.bits, pack_bits(touched)), name

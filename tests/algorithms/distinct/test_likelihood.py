@@ -10,8 +10,8 @@ from scipy import optimize, stats
 
 from panstream import Monitor
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.distinct.bitmap_base import CellCounter
-from panstream.algorithms.distinct.likelihood import Likelihood, _critical_value, _Fit
+from panstream.algorithms.distinct.bitmap_base import BitmapCounter
+from panstream.algorithms.distinct.likelihood import Likelihood, LikelihoodFit, _critical_value
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.bitmap_loss import Decoder, LevelMoments
 from tests.algorithms.distinct.bitmap_cases import noisy_counts, occupied
@@ -20,7 +20,7 @@ from tests.statistical import ALPHA, assert_rate
 RUNS = 200
 
 
-def fits(algorithm: CellCounter, users: int, runs: int, seed: int) -> list[tuple[Likelihood, _Fit]]:
+def fits(algorithm: BitmapCounter, users: int, runs: int, seed: int) -> list[tuple[Likelihood, LikelihoodFit]]:
     rng = np.random.default_rng(seed)
     decoder, moments = algorithm.law.decoder, algorithm.moments()
     found = []

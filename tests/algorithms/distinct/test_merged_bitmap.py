@@ -17,8 +17,8 @@ from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 from panstream.algorithms.randomized_bits import BitState
-from panstream.errors import InvalidParameter, MergeRefused, NotSupported
-from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
+from panstream.errors import InvalidParameter, MergeError, NotSupported
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource, SeededSource
 from panstream.privacy.bitmap_loss import merged_loss
 from panstream.privacy.joint_loss import symmetric_loss
 from panstream.testing.sources import outcomes
@@ -43,7 +43,7 @@ class Sites:
         self.sites = sites
         self.chain: list[Any] = [sites[0]]
         for site in sites[1:]:
-            with Source() as source:
+            with NoiseSource() as source:
                 self.chain.append(self.chain[-1].merge(holding(0), site, holding(0), source)[0])
         self.merged: MergedBitmap = self.chain[-1]
         self.join = cache(self._join)
@@ -53,8 +53,8 @@ class Sites:
     def _drawn(self, algorithm: Any, come: bool) -> Bit:
         """Return the law of a fresh cell, or of one that the user has come to."""
 
-        def run(source: Source) -> int:
-            state = algorithm.begin(source)
+        def run(source: NoiseSource) -> int:
+            state = algorithm.initial_state(source)
             if come:
                 algorithm.update(state, algorithm.batch(USER), source)
             return int(state.bits[0])
@@ -64,13 +64,13 @@ class Sites:
     def _join(self, step: int, mine: int, theirs: int) -> Bit:
         first, second = self.chain[step], self.sites[step + 1]
 
-        def run(source: Source) -> int:
+        def run(source: NoiseSource) -> int:
             return int(first.merge(holding(mine), second, holding(theirs), source)[1].bits[0])
 
         return law(outcomes(run, WINDOW))
 
     def _released(self, bit: int) -> Bit:
-        def run(source: Source) -> int:
+        def run(source: NoiseSource) -> int:
             return self.merged.release(holding(bit), source).released[0]
 
         return law(outcomes(run, WINDOW))
@@ -334,24 +334,24 @@ def test_refusals() -> None:
 
     released = site()
     released.release()
-    with pytest.raises(MergeRefused, match="has released"):
+    with pytest.raises(MergeError, match="has released"):
         released.merge(site())
     refreshed = site(announced=1)
     refreshed.refresh(rows_since_copy=False)
-    with pytest.raises(MergeRefused, match="refreshed"):
+    with pytest.raises(MergeError, match="refreshed"):
         site().merge(refreshed)
     toggling = TogglingBitmap(epsilon=1.0, buckets=64, levels=8).start()
-    with pytest.raises(MergeRefused, match="TogglingBitmap"):
+    with pytest.raises(MergeError, match="TogglingBitmap"):
         site().merge(toggling)
     merged = site().merge(site())
     with pytest.raises(NotSupported, match="cannot be refreshed"):
         merged.refresh()
-    with pytest.raises(MergeRefused, match="same key"):
+    with pytest.raises(MergeError, match="same key"):
         merged.merge(site(key=1))
-    with pytest.raises(MergeRefused, match="same hash"):
+    with pytest.raises(MergeError, match="same hash"):
         merged.merge(site(hash="siphash"))
     state = merged.state
-    with Source() as source, pytest.raises(MergeRefused, match="itself"):
+    with NoiseSource() as source, pytest.raises(MergeError, match="itself"):
         merged.algorithm.merge(state, merged.algorithm, state, source)
 
 

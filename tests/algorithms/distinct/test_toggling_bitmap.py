@@ -11,12 +11,12 @@ import pytest
 from panstream import Monitor
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource
-from panstream.primitives.packed_bits import packed
+from panstream.primitives.packed_bits import pack_bits
 from panstream.privacy.joint_loss import kappa_for
-from panstream.testing.enumeration import Enumerator, refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 from tests.algorithms.distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from tests.statistical import assert_mean
 
@@ -27,7 +27,7 @@ def tiny(buckets: int = 1, levels: int = 1, epsilon: float = 1.0, **rest: Any) -
 
 def joint(algorithm: TogglingBitmap, slots: list[Any], actions: list[Any], looks: Any = None, reach: int = 1) -> float:
     enumerator = Enumerator(algorithm, window=(-reach, algorithm.buckets + reach))
-    return enumerator.joint_loss(worlds(slots, actions), looks=looks).epsilon
+    return enumerator.joint_loss(enumerate_streams(slots, actions), looks=looks).epsilon
 
 
 @pytest.mark.parametrize(("buckets", "levels"), [(1, 1), (2, 1), (1, 2)])
@@ -68,7 +68,7 @@ def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> N
     law = algorithm.law
     narrow = Coin(int(law.absent.threshold * 0.99))
     larger = kappa_for(1.0, law.epsilon_state)
-    broken: dict[str, BitLaw] = {
+    broken: dict[str, CoinPair] = {
         "output noise halved": replace(law, noise=DiscreteLaplace.at_most(2 * law.noise.kappa)),
         "start wider by 1%": replace(law, absent=narrow, present=narrow.complement),
         "the mixture's larger kappa": replace(law, noise=DiscreteLaplace.at_most(larger)),
@@ -87,7 +87,7 @@ def test_toggles_cancel_whatever_the_batch() -> None:
     for data in (texts, pa.array(texts), pa.array(texts).dictionary_encode()):
         monitor = algorithm.start()
         monitor.update(data)
-        assert np.array_equal(monitor.state.bits, packed(parity))
+        assert np.array_equal(monitor.state.bits, pack_bits(parity))
         monitor.update(insert=data[:1000], delete=data[1000:])
         assert not monitor.state.bits.any()
 

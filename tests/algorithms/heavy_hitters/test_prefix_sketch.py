@@ -14,7 +14,7 @@ from panstream.algorithms.heavy_hitters.estimates import ItemEstimates
 from panstream.algorithms.heavy_hitters.point_counts import PointCounts
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.core.monitor import Monitor
-from panstream.errors import BudgetExhausted, InvalidParameter, MergeRefused
+from panstream.errors import BudgetExhausted, InvalidParameter, MergeError
 from panstream.primitives.noise import SeededSource
 from tests.statistical import ALPHA, assert_rate
 
@@ -57,7 +57,7 @@ def test_every_form_of_a_column_moves_the_same_cells(step: int) -> None:
     with SeededSource(1) as source:
         tables = []
         for form in forms:
-            state = algorithm.begin(source)
+            state = algorithm.initial_state(source)
             algorithm.update(state, algorithm.batch(form), source)
             tables.append((state.levels.tobytes(), state.rows.tobytes()))
     assert len(set(tables)) == 1
@@ -66,7 +66,7 @@ def test_every_form_of_a_column_moves_the_same_cells(step: int) -> None:
 def test_one_by_one_is_the_same_as_together() -> None:
     names = [f"n{i % 37}" for i in range(300)]
     with SeededSource(1) as source:
-        whole, single = EXACT.begin(source), EXACT.begin(source)
+        whole, single = EXACT.initial_state(source), EXACT.initial_state(source)
         EXACT.update(whole, EXACT.batch(names), source)
         for name in names:
             EXACT.update(single, EXACT.batch([name]), source)
@@ -76,7 +76,7 @@ def test_one_by_one_is_the_same_as_together() -> None:
 def test_an_event_moves_one_cell_on_every_level_and_row_by_one() -> None:
     with SeededSource(1) as source:
         for name in ("a", "sixteen bytes ..", "longer than sixteen bytes", "ÿþ", ""):
-            state = EXACT.begin(source)
+            state = EXACT.initial_state(source)
             EXACT.update(state, EXACT.batch([name]), source)
             moved = np.abs(state.levels).sum(1)
             assert set(moved[: 2 * min(len(name.encode()), 13)]) <= {1} and moved.max(initial=0) <= 1
@@ -145,7 +145,7 @@ def test_top_at_least_and_sure_ranks() -> None:
     answer = released(NOISY, ["a"] * 5000 + ["b"] * 3000 + ["c"] * 2950 + ["d"] * 600)
     assert [item.name for item in answer.top(1)] == ["a"]
     assert {item.name for item in answer.at_least(1000)} == {"a", "b", "c"}
-    assert answer.ranks_sure(1) == 1 and answer.ranks_sure(2) == 1 and answer.ranks_sure(99) == 4
+    assert answer.certain_ranks(1) == 1 and answer.certain_ranks(2) == 1 and answer.certain_ranks(99) == 4
     assert [item["name"] for item in answer.to_json()["items"]] == [item.name for item in answer.items]
     assert "listed with 95%" in str(answer)
 
@@ -172,7 +172,7 @@ def test_sites_merge_and_refreshes_are_known() -> None:
     assert [item.name for item in answer.items] == ["both"]
     assert abs(answer.items[0].count - 4000) < 8 * answer.items[0].standard_error
     assert answer.listing_threshold == pytest.approx(NOISY.listing_threshold * math.sqrt(2))
-    with pytest.raises(MergeRefused):
+    with pytest.raises(MergeError):
         NOISY.start().merge(replace(NOISY, key=1).start())
 
 
@@ -189,10 +189,10 @@ def test_parameters_are_checked(bad: dict[str, float]) -> None:
 def test_the_front_door_sizes_and_explains() -> None:
     question = TopItems(1.0, delta=1e-6)
     assert question.algorithm == FrequentItems(epsilon=1.0, delta=1e-6, width=1 << 16)
-    assert f"at least {question.listing_threshold:.1f} events" in question.why()
+    assert f"at least {question.listing_threshold:.1f} events" in question.explain()
     assert TopItems(1.0).algorithm.step == 8
     small = TopItems(1.0, delta=1e-6, memory=4 << 20)
-    assert small.listing_threshold > question.listing_threshold and "With more memory" in small.why()
+    assert small.listing_threshold > question.listing_threshold and "With more memory" in small.explain()
     busy = Monitor(small.algorithm, source=SeededSource(1))
     busy.update([f"{i % 5000}" for i in range(1_000_000)])
     assert busy.release().listing_threshold == small.listing_threshold  # type: ignore[attr-defined]
@@ -215,11 +215,11 @@ def test_any_bytes_move_the_cells_of_their_prefixes(
     """The sum over single names, each of which moves a cell by one on every level that it reaches, and in every row."""
     algorithm = FrequentItems(epsilon=math.inf, max_item_bytes=max_item_bytes, step=step, width=width, row_width=64)
     with SeededSource(1) as source:
-        whole = algorithm.begin(source)
+        whole = algorithm.initial_state(source)
         algorithm.update(whole, algorithm.batch(names + names[:3]), source)
         levels, rows = np.zeros_like(whole.levels), np.zeros_like(whole.rows)
         for name in names + names[:3]:
-            one = algorithm.begin(source)
+            one = algorithm.initial_state(source)
             algorithm.update(one, algorithm.batch([name]), source)
             kept = len(name) if len(name) <= max_item_bytes else int((np.abs(one.levels).sum(1) > 0).sum()) * step // 8
             assert max_item_bytes - 3 <= kept or kept == len(name)

@@ -17,20 +17,20 @@ from panstream.algorithms.planning.density_published import (
     quantised_laplace,
     roth_sample_size,
 )
-from panstream.algorithms.planning.tables import Plan
+from panstream.algorithms.planning.tables import PlanTable
 from panstream.errors import InvalidParameter
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan() -> PlanTable:
     return density_plan(1.0, 0.1, 0.05, universe=100_000)
 
 
-def row(plan: Plan, name: str) -> Any:
+def row(plan: PlanTable, name: str) -> Any:
     return next(row for row in plan.rows if row.name == name)
 
 
-def test_rows_agree_with_the_planners(plan: Plan) -> None:
+def test_rows_agree_with_the_planners(plan: PlanTable) -> None:
     assert plan.rows[0].name == "panstream"
     assert plan.rows[0].users == sample_size(1.0, 0.1, 0.05, 100_000)
     assert row(plan, "OptBern m*").users == OPTBERN.sample_size(0.5, 0.1, 0.05)
@@ -40,7 +40,7 @@ def test_rows_agree_with_the_planners(plan: Plan) -> None:
     assert len({row.name for row in plan.rows}) == len(plan.rows) == 10
 
 
-def test_ours_needs_the_fewest_users_and_keeps_its_promise(plan: Plan) -> None:
+def test_ours_needs_the_fewest_users_and_keeps_its_promise(plan: PlanTable) -> None:
     ours = plan.rows[0]
     assert ours.users is not None
     assert ours.true_loss == 1.0
@@ -49,7 +49,7 @@ def test_ours_needs_the_fewest_users_and_keeps_its_promise(plan: Plan) -> None:
     assert all(other.users is not None and other.users > 5 * ours.users for other in plan.rows[1:])
 
 
-def test_bytes(plan: Plan) -> None:
+def test_bytes(plan: PlanTable) -> None:
     ours, optbern, laplace, ppds = (row(plan, name) for name in ("panstream", "OptBern m*", "Laplace m*", "PPDS"))
     assert ours.users is not None and ours.state_bytes == math.ceil(ours.users / 8)
     assert optbern.users is not None and optbern.state_bytes == math.ceil(optbern.users / 8)
@@ -60,7 +60,7 @@ def test_bytes(plan: Plan) -> None:
     assert quantised_laplace(5).bits_per_user == 3
 
 
-def test_more_users_than_exist(plan: Plan) -> None:
+def test_more_users_than_exist(plan: PlanTable) -> None:
     roth = row(plan, "Dwork, Roth's m")
     assert not roth.feasible
     assert roth.note.startswith("needs more users than exist")
@@ -76,7 +76,7 @@ def test_beyond_the_papers_range() -> None:
     assert "proved for epsilon up to 1 only" in row(plan, "OptBern m*").note
 
 
-def test_json_holds_everything(plan: Plan) -> None:
+def test_json_holds_everything(plan: PlanTable) -> None:
     data = json.loads(json.dumps(plan.to_json(), allow_nan=False))
     assert [entry["name"] for entry in data["rows"]] == [row.name for row in plan.rows]
     assert data["universe"] == 100_000
@@ -84,7 +84,7 @@ def test_json_holds_everything(plan: Plan) -> None:
     json.dumps(density_plan(5.0, 0.001, 0.05, universe=1_000).to_json(), allow_nan=False)
 
 
-def test_table_is_aligned(plan: Plan) -> None:
+def test_table_is_aligned(plan: PlanTable) -> None:
     title, blank, head, rule, *body = plan.table().splitlines()
     assert "epsilon 1 in total" in title
     assert blank == ""

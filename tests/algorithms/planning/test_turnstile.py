@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.algorithms.planning.tables import Plan
+from panstream.algorithms.planning.tables import PlanTable
 from panstream.algorithms.planning.turnstile import (
     counter_epsilon,
     counter_error,
@@ -51,14 +51,14 @@ def test_planned_error_is_kept_in_simulation() -> None:
     outside = 0
     for _ in range(runs):
         with source:
-            state = counter.begin(source)
+            state = counter.initial_state(source)
             counter.update(state, batch, source)
             outside += abs(counter.release(state, source).unbiased - truth) > counter_error(counter, beta)
     assert outside <= runs * beta + 5 * math.sqrt(runs * beta * (1 - beta))
     assert outside >= 0.3 * runs * beta  # and the plan does not just promise too much
 
 
-def plan(question: Any, **given: Any) -> Plan:
+def plan(question: Any, **given: Any) -> PlanTable:
     return turnstile_plan(question, **{"epsilon": 1.0, "users": 20_000, "universe": 20_000, **given})
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import Party, Task, deal, open_answers
+from panstream.algorithms.secret_shared.party import Party, StepTask, deal, open_answers
 from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.algorithms.secret_shared.running_sums import Rule
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.primitives.noise.entropy import system_entropy
 
 
@@ -36,11 +36,11 @@ class Three:
         self.rules: dict[str, Rule] = {}
         self.parties = Party(first=True), Party(first=False)
 
-    def step(self, task: Task, change: Mapping[str, Dealt] | None = None) -> dict[str, list[int]]:
+    def step(self, task: StepTask, change: Mapping[str, Dealt] | None = None) -> dict[str, list[int]]:
         self.rules = {name: rule for name, rule in self.rules.items() if name not in task.dropped}
         self.rules |= task.started
         keys, common = (fresh(), fresh()), fresh()
-        with Scratch() as scratch, Source() as source:
+        with Scratch() as scratch, NoiseSource() as source:
             dealt = deal(task, self.rules, change or {}, *(Keystream(key, scratch) for key in keys))
             given = (None, {name: tuple(each.copy() for each in part) for name, part in dealt.items()})
             sent = [
@@ -52,7 +52,7 @@ class Three:
                 for party, other in zip(self.parties, reversed(sent), strict=True)
             ]
             for party, each in zip(self.parties, after, strict=True):
-                party.settle(each)
+                party.install_shares(each)
             return open_answers(self.rules, [each.answers for each in after])
 
     def opened(self, name: str) -> NDArray[np.uint8]:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
-from panstream.algorithms.secret_shared.party import Task
+from panstream.algorithms.secret_shared.party import StepTask
 from panstream.algorithms.secret_shared.ring import COUNTS, SUMS, Keystream, Ring
-from panstream.algorithms.secret_shared.running_sums import Summed, _weights, find_rule
-from panstream.algorithms.secret_shared.share_rules import Moved, Overwritten
-from panstream.errors import BudgetExhausted, InvalidParameter, MachineError
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, _weights, rule_from_parameters
+from panstream.algorithms.secret_shared.share_rules import OverwrittenBits, SaturatingCounters
+from panstream.errors import BudgetExhausted, InvalidParameter, TwoPartyError
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import DiscreteLaplace
-from panstream.primitives.packed_bits import packed
+from panstream.primitives.packed_bits import pack_bits
 from tests.algorithms.secret_shared.parties import Three, fresh
 
 NONE = DiscreteLaplace(None)
@@ -23,18 +23,18 @@ NONE = DiscreteLaplace(None)
 def test_a_thousand_steps_of_overwrites_equal_plain_arrays() -> None:
     rng = np.random.default_rng(1)
     rules = {
-        "table": Overwritten(cells=24 * 40, rows=24, noise=NONE, releases=1000),
-        "odd": Overwritten(cells=13, noise=NONE, releases=1000),
+        "table": OverwrittenBits(cells=24 * 40, rows=24, noise=NONE, releases=1000),
+        "odd": OverwrittenBits(cells=13, noise=NONE, releases=1000),
     }
     plain = {name: np.zeros(rule.cells, np.uint8) for name, rule in rules.items()}
     three = Three()
-    three.step(Task(kind="idle", started=rules))
+    three.step(StepTask(kind="idle", started=rules))
     for step in range(1000):
         kind = rng.integers(4)
         if kind == 0:
-            three.step(Task(kind="idle"))
+            three.step(StepTask(kind="idle"))
         elif kind == 1:
-            found = three.step(Task(kind="answers", answered=["odd", "table"]))
+            found = three.step(StepTask(kind="answers", answered=["odd", "table"]))
             assert found["table"] == plain["table"].reshape(24, 40).sum(1).tolist(), step
             assert found["odd"] == [int(plain["odd"].sum())]
         else:
@@ -42,8 +42,8 @@ def test_a_thousand_steps_of_overwrites_equal_plain_arrays() -> None:
             for name, cells in plain.items():
                 touched, values = rng.integers(0, 2, (2, cells.size), np.uint8)  # a delete is a value of 0
                 plain[name] = np.where(touched, values, cells).astype(np.uint8)
-                change[name] = (packed(touched), packed(values))
-            three.step(Task(kind="rows"), change)
+                change[name] = (pack_bits(touched), pack_bits(values))
+            three.step(StepTask(kind="rows"), change)
         for name, cells in plain.items():
             opened = np.unpackbits(three.opened(name), count=cells.size, bitorder="little")
             assert np.array_equal(opened, cells), (step, name)
@@ -51,10 +51,10 @@ def test_a_thousand_steps_of_overwrites_equal_plain_arrays() -> None:
 
 def test_shares_of_one_state_are_fresh_in_every_step() -> None:
     three = Three()
-    three.step(Task(kind="idle", started={"a": Overwritten(cells=512, noise=NONE)}))
+    three.step(StepTask(kind="idle", started={"a": OverwrittenBits(cells=512, noise=NONE)}))
     seen = set()
     for _ in range(20):
-        three.step(Task(kind="idle"))
+        three.step(StepTask(kind="idle"))
         seen |= {party.shares["a"].cells.tobytes() for party in three.parties}
     assert len(seen) == 20  # both hold the same bytes: x is 0 everywhere
 
@@ -63,40 +63,40 @@ def test_shares_of_one_state_are_fresh_in_every_step() -> None:
 def test_thermometers_count_up_to_tau(tau: int) -> None:
     rng, users = np.random.default_rng(tau), 101
     rules = {
-        "sum": Moved(cells=users, tau=tau, noise=NONE, releases=9),
-        "heavy": Moved(cells=users, tau=tau, low=tau - 1, noise=NONE, releases=9),
+        "sum": SaturatingCounters(cells=users, tau=tau, noise=NONE, releases=9),
+        "heavy": SaturatingCounters(cells=users, tau=tau, low=tau - 1, noise=NONE, releases=9),
     }
     three, exact = Three(), np.zeros(users, np.int64)
-    three.step(Task(kind="idle", started=rules))
+    three.step(StepTask(kind="idle", started=rules))
     for _ in range(9):
         arrivals = np.minimum(rng.poisson(0.3 * tau, users) * rng.integers(0, 3, users), 255)
         exact += arrivals
         capped = np.minimum(arrivals, tau).astype(np.uint8)
-        three.step(Task(kind="rows"), {"sum": (capped,), "heavy": (capped,)})
-        found = three.step(Task(kind="answers", answered=["heavy", "sum"]))
+        three.step(StepTask(kind="rows"), {"sum": (capped,), "heavy": (capped,)})
+        found = three.step(StepTask(kind="answers", answered=["heavy", "sum"]))
         assert found == {"heavy": [int((exact >= tau).sum())], "sum": [int(np.minimum(exact, tau).sum())]}
 
 
 @pytest.mark.parametrize("radices", [(1,), (5,), (2, 3), (3, 4, 3), (2, 2, 2, 4)])
 def test_totals_are_exact_without_noise(radices: tuple[int, ...]) -> None:
     rng, ticks = np.random.default_rng(2), math.prod(radices)
-    rule = Summed(width=2, radices=radices, noise=NONE, releases=ticks)
+    rule = NoisyRunningSums(width=2, radices=radices, noise=NONE, releases=ticks)
     three, total = Three(), np.zeros(2, np.int64)
-    three.step(Task(kind="idle", started={"t": rule}))
+    three.step(StepTask(kind="idle", started={"t": rule}))
     for _ in range(ticks):
         added = rng.integers(-(1 << 40), 1 << 40, 2)
         total += added
-        three.step(Task(kind="rows"), {"t": (added,)})
-        assert three.step(Task(kind="answers", answered=["t"])) == {"t": [int(each) << rule.unit for each in total]}
+        three.step(StepTask(kind="rows"), {"t": (added,)})
+        assert three.step(StepTask(kind="answers", answered=["t"])) == {"t": [int(each) << rule.unit for each in total]}
     with pytest.raises(BudgetExhausted):
-        three.step(Task(kind="answers", answered=["t"]))
+        three.step(StepTask(kind="answers", answered=["t"]))
 
 
 @pytest.mark.parametrize("radices", [(4,), (2, 3), (3, 2, 3)])
 def test_an_event_moves_into_the_noise_of_its_nodes(radices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """For every slot there are h draws of one machine that make up for an event, in every answer, exactly."""
     ticks = math.prod(radices)
-    rule = Summed(width=1, radices=radices, noise=NONE, releases=ticks)
+    rule = NoisyRunningSums(width=1, radices=radices, noise=NONE, releases=ticks)
 
     def answers(unit: int) -> tuple[list[int], int]:
         drawn = 0
@@ -156,7 +156,7 @@ def _ancestors(radices: tuple[int, ...], event: int) -> list[int]:
 
 def test_the_variance_is_that_of_least_squares() -> None:
     tree = LeastSquaresTree(epsilon=1.0, horizon=1000)
-    rule = Summed(width=1, radices=tree.radices, noise=NONE, releases=1000)
+    rule = NoisyRunningSums(width=1, radices=tree.radices, noise=NONE, releases=1000)
     mean = float(np.mean([rule.variance(tick) for tick in range(1, 1001)]))
     assert math.isclose(mean, tree.noise(1000)[0], rel_tol=1e-9)
     assert _weights((3,), (2,))[2] == 2.0
@@ -164,11 +164,11 @@ def test_the_variance_is_that_of_least_squares() -> None:
 
 def test_rules_come_back_from_their_parameters() -> None:
     for kind, rule in (
-        ("overwritten", Overwritten(cells=7, rows=7, noise=DiscreteLaplace(5), releases=2)),
-        ("moved", Moved(cells=7, tau=9, low=8, noise=NONE)),
-        ("summed", Summed(width=3, radices=(2, 2), noise=DiscreteLaplace(5), releases=4)),
+        ("overwritten", OverwrittenBits(cells=7, rows=7, noise=DiscreteLaplace(5), releases=2)),
+        ("moved", SaturatingCounters(cells=7, tau=9, low=8, noise=NONE)),
+        ("summed", NoisyRunningSums(width=3, radices=(2, 2), noise=DiscreteLaplace(5), releases=4)),
     ):
-        assert find_rule(kind, rule.parameters()) == rule
+        assert rule_from_parameters(kind, rule.parameters()) == rule
     cells = {"cells": 7, "rows": 1, "noise": 5, "releases": 1}
     sums = {"width": 1, "radices": [2], "noise": 5, "releases": 2}
     for kind, wrong in (
@@ -186,11 +186,11 @@ def test_rules_come_back_from_their_parameters() -> None:
         ("summed", {**sums, "width": 1 << 35}),
     ):
         with pytest.raises(InvalidParameter, match="no rule"):
-            find_rule(kind, wrong)  # type: ignore[arg-type]
+            rule_from_parameters(kind, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="tau"):
-        Moved(cells=1, tau=65, noise=NONE)
+        SaturatingCounters(cells=1, tau=65, noise=NONE)
     with pytest.raises(InvalidParameter, match="radices"):
-        Summed(width=1, radices=(2, 2), noise=NONE, releases=5)
+        NoisyRunningSums(width=1, radices=(2, 2), noise=NONE, releases=5)
 
 
 def test_numbers_of_a_ring() -> None:
@@ -220,6 +220,6 @@ def test_a_key_is_expanded_the_same_way_by_everybody() -> None:
 
 def test_a_message_of_another_step_is_refused() -> None:
     three = Three()
-    three.step(Task(kind="idle", started={"a": Overwritten(cells=64, noise=NONE)}))
-    with pytest.raises(MachineError, match="does not belong"):
+    three.step(StepTask(kind="idle", started={"a": OverwrittenBits(cells=64, noise=NONE)}))
+    with pytest.raises(TwoPartyError, match="does not belong"):
         three.parties[0].close(np.zeros(3, np.uint8), None)  # type: ignore[arg-type]

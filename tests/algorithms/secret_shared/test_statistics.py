@@ -12,15 +12,15 @@ from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
 from panstream.algorithms.density.graph_density import GraphDensity
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.secret_shared.capped_counts import SharedCropped, SharedHeavy
-from panstream.algorithms.secret_shared.continual import SharedTicks
-from panstream.algorithms.secret_shared.party import Task
-from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct, SharedEdges
+from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum, SharedHeavyCount
+from panstream.algorithms.secret_shared.continual import SharedContinual
+from panstream.algorithms.secret_shared.party import StepTask
+from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct, SharedGraphDensity
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from tests.algorithms.secret_shared.parties import Three
 from tests.statistical import assert_mean, assert_rate
 
@@ -30,21 +30,21 @@ class Running:
 
     def __init__(self, statistic: SharedStatistic) -> None:
         self.statistic, self.three, self.made, self.begun = statistic, Three(), 0, False
-        self.three.step(Task(kind="idle", started={"s": statistic.rule}))
+        self.three.step(StepTask(kind="idle", started={"s": statistic.rule}))
 
     def update(self, *arguments: Any, **options: Any) -> None:
-        change = self.statistic.blank()
+        change = self.statistic.empty_buffer()
         batch = self.statistic.batch(*arguments, **options)
-        with Source() as source:
-            self.statistic.gather(change, batch, source.scratch)
-            dense = self.statistic.dense(change, source, fresh=not self.begun)
-            self.three.step(Task(kind="rows"), {"s": dense})
+        with NoiseSource() as source:
+            self.statistic.accumulate(change, batch, source.scratch)
+            dense = self.statistic.to_dense_update(change, source, fresh=not self.begun)
+            self.three.step(StepTask(kind="rows"), {"s": dense})
         self.begun = True
         batch.wipe()
 
     def release(self) -> Estimate:
         self.made += 1
-        return self.statistic.estimate(self.three.step(Task(kind="answers", answered=["s"]))["s"], self.made)
+        return self.statistic.estimate(self.three.step(StepTask(kind="answers", answered=["s"]))["s"], self.made)
 
 
 def test_a_bitmap_on_shares_is_the_bitmap() -> None:
@@ -76,7 +76,7 @@ def test_presence_and_deletes_are_those_of_one_machine() -> None:
 def test_edges_are_those_of_one_machine() -> None:
     edges = [(u, v) for u in range(20) for v in range(u)]
     shared, plain = (
-        Running(SharedEdges(vertices=40, epsilon=math.inf)),
+        Running(SharedGraphDensity(vertices=40, epsilon=math.inf)),
         GraphDensity(vertices=40, epsilon=math.inf).start(),
     )
     shared.update(edges)
@@ -99,7 +99,7 @@ def test_edges_are_those_of_one_machine() -> None:
 )
 def test_ticks_are_those_of_one_machine(algorithm: Any) -> None:
     rng = np.random.default_rng(5)
-    shared, plain = Running(SharedTicks.of(algorithm)), Monitor(algorithm)
+    shared, plain = Running(SharedContinual.of(algorithm)), Monitor(algorithm)
     for _ in range(7):
         values = np.ones(50, np.int64) if isinstance(algorithm, ContinualCount) else rng.uniform(0, 10, 50)
         shared.update(values)
@@ -111,7 +111,7 @@ def test_ticks_are_those_of_one_machine(algorithm: Any) -> None:
 
 def test_appearances_up_to_a_cap() -> None:
     rng, exact = np.random.default_rng(6), np.zeros(90, np.int64)
-    running = [Running(kind(universe=90, epsilon=math.inf, crop=5)) for kind in (SharedCropped, SharedHeavy)]
+    running = [Running(kind(universe=90, epsilon=math.inf, crop=5)) for kind in (SharedCroppedSum, SharedHeavyCount)]
     for _ in range(6):
         ids = rng.integers(0, 90, 80)
         np.add.at(exact, ids, 1)
@@ -148,18 +148,18 @@ def test_noise_is_that_of_both_machines_and_intervals_cover() -> None:
     """300 states of each kind, independent of each other; false alarm with probability ALPHA for each of six tests."""
     kinds: list[tuple[Any, Any, float]] = [
         (SharedDensity(universe=40, epsilon=1.0, releases=3, count=True), range(0, 40, 2), 20.0),
-        (SharedTicks.of(ContinualCount(epsilon=1.0, horizon=3)), 700, 700.0),
+        (SharedContinual.of(ContinualCount(epsilon=1.0, horizon=3)), 700, 700.0),
         (SharedDensity(universe=400, epsilon=2.0, releases=3, count=True, noisy=True), range(0, 400, 2), 200.0),
     ]
     for statistic, given, truth in kinds:
-        names, three, change = [f"{at:03}" for at in range(300)], Three(), statistic.blank()
-        three.step(Task(kind="idle", started=dict.fromkeys(names, statistic.rule)))
-        with Source() as source:
-            statistic.gather(change, statistic.batch(given), source.scratch)
-            dense = {name: statistic.dense(change, source, fresh=True) for name in names}
-        three.step(Task(kind="rows"), dense)
+        names, three, change = [f"{at:03}" for at in range(300)], Three(), statistic.empty_buffer()
+        three.step(StepTask(kind="idle", started=dict.fromkeys(names, statistic.rule)))
+        with NoiseSource() as source:
+            statistic.accumulate(change, statistic.batch(given), source.scratch)
+            dense = {name: statistic.to_dense_update(change, source, fresh=True) for name in names}
+        three.step(StepTask(kind="rows"), dense)
         for _ in range(2):
-            opened = three.step(Task(kind="answers", answered=names))
+            opened = three.step(StepTask(kind="answers", answered=names))
         found = [statistic.estimate(opened[name], 2) for name in names]
         scores = np.array([(each.unbiased - truth) / each.standard_error for each in found])
         assert_mean(scores**2, 1.0, "squared errors over their variance")
@@ -171,8 +171,8 @@ def test_claims_and_refusals() -> None:
     for statistic in (
         SharedDistinct(epsilon=1.0),
         SharedDensity(universe=9, epsilon=1.0),
-        SharedCropped(universe=9, epsilon=1.0, crop=3),
-        SharedTicks.of(ContinualCount(epsilon=1.0, horizon=9)),
+        SharedCroppedSum(universe=9, epsilon=1.0, crop=3),
+        SharedContinual.of(ContinualCount(epsilon=1.0, horizon=9)),
     ):
         claim = statistic.claim()
         assert (claim.epsilon, claim.intrusions.unannounced, claim.intrusions.machines) == (1.0, -1, 2)
@@ -183,11 +183,11 @@ def test_claims_and_refusals() -> None:
             statistic.start()
         assert type(statistic)(**statistic.parameters()) == statistic
     with pytest.raises(InvalidParameter, match="crop"):
-        SharedCropped(universe=9, epsilon=1.0, crop=65)
+        SharedCroppedSum(universe=9, epsilon=1.0, crop=65)
     with pytest.raises(InvalidParameter, match="horizon"):
-        SharedTicks.of(ContinualCount(epsilon=1.0))
+        SharedContinual.of(ContinualCount(epsilon=1.0))
     with pytest.raises(InvalidParameter, match="vertices"):
-        SharedEdges(vertices=1 << 15, epsilon=1.0)
+        SharedGraphDensity(vertices=1 << 15, epsilon=1.0)
 
 
 def test_sizes_are_planned() -> None:
@@ -198,6 +198,6 @@ def test_sizes_are_planned() -> None:
     assert (large.buckets, large.levels) == (52_428, 10)
     assert SharedDistinct(epsilon=1.0).relative_error(100_000) == pytest.approx(0.00409, rel=0.01)
     assert SharedDensity(universe=10**5, epsilon=1.0).standard_error(1.0) == pytest.approx(1.92, abs=0.01)
-    heavy = SharedHeavy(universe=100, epsilon=1.0, crop=4).foreseen(50.0)
+    heavy = SharedHeavyCount(universe=100, epsilon=1.0, crop=4).expected_estimate(50.0)
     assert (heavy.value, heavy.standard_error) == (50.0, pytest.approx(1.92, abs=0.01))
-    assert SharedTicks.of(ContinualCount(epsilon=1.0, horizon=4)).foreseen(4, 10.0).value == 0.0
+    assert SharedContinual.of(ContinualCount(epsilon=1.0, horizon=4)).expected_estimate(4, 10.0).value == 0.0

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.secret_shared.ring import Ring
-from panstream.algorithms.secret_shared.running_sums import Rule, Summed
-from panstream.algorithms.secret_shared.share_rules import Overwritten
-from panstream.audit.claims.cases import cases_of
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, Rule
+from panstream.algorithms.secret_shared.share_rules import OverwrittenBits
+from panstream.audit.claims.cases import cases_in
 from panstream.primitives.noise import DiscreteLaplace
 from panstream.testing.secret_shared_views import SharedViews, covered_looks
 
@@ -23,8 +23,8 @@ NOBODY, COMES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in 
 NONE, EVENT = (np.zeros(1, np.int64),), (np.ones(1, np.int64),)
 
 
-def bit(releases: int = 1) -> Overwritten:
-    return Overwritten(cells=1, noise=HALF, releases=releases, ring=Ring(3))
+def bit(releases: int = 1) -> OverwrittenBits:
+    return OverwrittenBits(cells=1, noise=HALF, releases=releases, ring=Ring(3))
 
 
 def worlds(program: str, actions: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -45,7 +45,7 @@ PROGRAMS: list[tuple[Rule, str, Any, float]] = [
     (bit(), "rows-idle-idle-answers", (NOBODY, COMES), ONE),
     (bit(2), "rows-answers-idle-answers", (NOBODY, COMES), 2 * ONE),
     (
-        Summed(width=1, radices=(1,), noise=HALF, releases=1, ring=Ring(3, wide=True)),
+        NoisyRunningSums(width=1, radices=(1,), noise=HALF, releases=1, ring=Ring(3, wide=True)),
         "rows-rows-answers",
         (NONE, EVENT),
         ONE,
@@ -74,7 +74,7 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
 
 
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
-    controls = [case for case in cases_of("secret_shared") if case.kind == "control"]
+    controls = [case for case in cases_in("secret_shared") if case.kind == "control"]
     assert len(controls) == 17
     found = {case.name: case.exact().loss for case in controls if case.exact is not None}
     finite = {name: loss for name, loss in found.items() if math.isfinite(loss)}
@@ -87,7 +87,7 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
 
 def test_noisy_cells_cover_both_machines_once() -> None:
     """Whoever watches one machine, and sees the other in one epoch, learns what one look at noisy cells shows."""
-    case = next(each for each in cases_of("secret_shared") if "noisy cells, both once" in each.name)
+    case = next(each for each in cases_in("secret_shared") if "noisy cells, both once" in each.name)
     assert case.exact is not None
     assert case.exact().loss == pytest.approx(1.417066019786, abs=1e-9)
 
@@ -96,6 +96,6 @@ def test_noisy_cells_cover_both_machines_once() -> None:
 @pytest.mark.parametrize("name", ["a step taken again", "a tick taken again"])
 def test_a_step_that_is_given_up_and_taken_again_loses_nothing(name: str) -> None:
     """Whatever rows the first try had, and whoever is seen: at A, at B, or at one and then at the other."""
-    case = next(each for each in cases_of("secret_shared") if each.name == f"Two machines, {name}")
+    case = next(each for each in cases_in("secret_shared") if each.name == f"Two machines, {name}")
     assert case.exact is not None
     assert case.exact().loss == pytest.approx(math.log(5 / 4), abs=1e-9)

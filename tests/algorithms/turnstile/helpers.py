@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.algorithms.turnstile._linear_estimate import Linear
+from panstream.algorithms.turnstile._linear_estimate import LinearEstimator
 from panstream.algorithms.turnstile.modular_counter import ModularCounter
-from panstream.primitives.noise import SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource
 from panstream.testing.sources import outcomes
 
 SEED = 20_110_613
@@ -21,8 +21,8 @@ def exact_counts(counter: ModularCounter, weight: int) -> list[Fraction]:
     """Return the exact mean of every released integer, before noise, for one user with this net weight."""
     means = [Fraction(0)] * counter._outputs
     batch = counter.batch([0], weight=weight)
-    for chance, state in outcomes(counter.begin):
-        with Source() as source:
+    for chance, state in outcomes(counter.initial_state):
+        with NoiseSource() as source:
             counter.update(state, batch, source)
         counts = np.empty(counter._outputs, np.int64)
         counter._count(state.counters, counts)
@@ -49,7 +49,7 @@ def runs(
     estimates = []
     for _ in range(repeat):
         with source:
-            state = counter.begin(source)
+            state = counter.initial_state(source)
             counter.update(state, batch, source)
             estimates.append(counter.release(state, source))
     return (
@@ -73,7 +73,7 @@ def assert_covers(estimates: list[Any], truth: float, level: float = 0.95) -> No
     assert covered >= level * len(estimates) - slack, f"{covered} of {len(estimates)} intervals hold the truth"
 
 
-def assert_linear_law(counter: Any, linear: Linear, chances: dict[float, float]) -> None:
+def assert_linear_law(counter: Any, linear: LinearEstimator, chances: dict[float, float]) -> None:
     """One user: what is said of the error at each answer, for the exact ``chances`` that the released bit is 1 there.
 
     The release is a bit and noise, and the answer a linear function of it, whose slope is read off two answers.

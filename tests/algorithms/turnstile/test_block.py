@@ -131,7 +131,7 @@ def test_collisions_hide_at_most_what_is_stated() -> None:
 
 def test_error_bounds_and_bad_parameters() -> None:
     counter = BlockCounter(buckets=256, levels=4, epsilon=1.0, crop=4)
-    assert counter.error(beta=0.01) > counter.error(beta=0.1) > 0
+    assert counter.error_bound(beta=0.01) > counter.error_bound(beta=0.1) > 0
     bad: list[tuple[dict[str, Any], str]] = [
         ({"crop": 0}, "crop must be"),
         ({"crop": 2, "largest": 0}, "largest and crop"),
@@ -141,7 +141,7 @@ def test_error_bounds_and_bad_parameters() -> None:
         with pytest.raises(InvalidParameter, match=message):
             BlockCounter(universe=10, epsilon=1.0, **parameters)
     with pytest.raises(InvalidParameter, match="beta must be"):
-        counter.error(beta=0.0)
+        counter.error_bound(beta=0.0)
 
 
 @pytest.mark.parametrize("crop", [1, 3])
@@ -185,7 +185,7 @@ def test_what_is_foreseen_is_what_users_at_the_crop_give_on_average(crop: int, u
     assert counter.law.start is not None
     plus = counter.law.start.plus.probability
     other = Fraction(1, 2) - plus / (counter.prime - 1)
-    found = counter.foreseen(users * crop)
+    found = counter.expected_estimate(users * crop)
     assert found.released == (round(users * other + (400 - users) * plus),)
     assert found.unbiased == pytest.approx(users * crop, abs=crop / counter.law.gap)
 
@@ -193,4 +193,6 @@ def test_what_is_foreseen_is_what_users_at_the_crop_give_on_average(crop: int, u
 def test_what_is_foreseen_of_an_open_universe_is_the_total_where_few_share_buckets() -> None:
     counter = BlockCounter(epsilon=1.2, crop=2, largest=4, buckets=1 << 12, levels=10)
     for users in (50, 300):
-        assert counter.foreseen(users * 2).unbiased == pytest.approx(users * 2, rel=0.05, abs=8 / counter.law.gap)
+        assert counter.expected_estimate(users * 2).unbiased == pytest.approx(
+            users * 2, rel=0.05, abs=8 / counter.law.gap
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.algorithms.turnstile._linear_estimate import Linear
+from panstream.algorithms.turnstile._linear_estimate import LinearEstimator
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
@@ -34,7 +34,7 @@ def test_distinct_counts(epsilon: float, sample: int | None) -> None:
         assert law.said_at_truth() == pytest.approx(law.deviation(), rel=0.015)
         assert 0.945 < law.coverage(0.95) < 0.985
     for beta in (0.3, 0.05, 0.01):
-        chances = [legendre(counter, distinct).beyond(counter.error(beta=beta)) for distinct in (0, 60, 120)]
+        chances = [legendre(counter, distinct).beyond(counter.error_bound(beta=beta)) for distinct in (0, 60, 120)]
         assert beta * 0.6 < max(chances) < beta * 1.03
 
 
@@ -56,7 +56,7 @@ def test_cropped_sums(epsilon: float) -> None:
         assert 0.945 < found.coverage(0.95) < 0.985
         laws.append(found)
     for beta in (0.3, 0.05, 0.01):
-        assert beta * 0.6 < max(law.beyond(counter.error(beta=beta)) for law in laws) < beta * 1.03
+        assert beta * 0.6 < max(law.beyond(counter.error_bound(beta=beta)) for law in laws) < beta * 1.03
 
 
 def readings(prime: int, plus: float, steps: int) -> dict[int, np.ndarray[Any, Any]]:
@@ -123,7 +123,7 @@ def test_profiles_are_decoded_without_bias_and_their_worst_spread_is_said() -> N
     estimate = sketch._decode((0,) * 19)
     expected = USERS * spread.max() + law.noise.variance * (decoder**2).sum()
     assert estimate.standard_error == pytest.approx(math.sqrt(expected), rel=1e-9)
-    assert sketch.error(beta=0.32) == pytest.approx(math.sqrt(expected), rel=0.02)
+    assert sketch.error_bound(beta=0.32) == pytest.approx(math.sqrt(expected), rel=0.02)
 
 
 def test_a_sampled_profile_adds_what_the_sample_leaves_open() -> None:
@@ -147,7 +147,7 @@ def test_a_linear_law_says_its_own_quantiles(kappa: float) -> None:
     """Against a simulation of the law that is written above the class: 4·10**5 draws, five standard errors."""
     rng = np.random.default_rng(1)
     draws = rng.normal(0, 3.0, 400_000) + (0 if math.isinf(kappa) else rng.laplace(0, 1 / kappa, 400_000))
-    linear = Linear(support=(0.0, 100.0), variance=lambda _: 9.0, kappa=kappa, step=1.0)
+    linear = LinearEstimator(support=(0.0, 100.0), variance=lambda _: 9.0, kappa=kappa, step=1.0)
     for tail in (0.2, 0.025):
         beyond = np.mean(draws > linear.reach(50.0, tail) - 0.5)
         assert beyond == pytest.approx(tail, abs=5 * math.sqrt(tail / 400_000))

@@ -186,14 +186,14 @@ def test_without_noise_it_is_exact() -> None:
 
 
 def test_share_of_a_public_total() -> None:
-    counter = HeavyHitterCount.of_share(k=20, total_weight=1_000_003, buckets=4096, epsilon=2.0)
+    counter = HeavyHitterCount.for_total_share(k=20, total_weight=1_000_003, buckets=4096, epsilon=2.0)
     assert counter.threshold == 50_001
     assert (counter.adjacency, counter.claim().adjacency) == ("replace", "replace")
     assert counter.claim().epsilon == pytest.approx(2.0)
     assert "the total weight" in counter.claim().public
     assert counter.prime < 100  # the total bounds every load, so the field is small
     with pytest.raises(InvalidParameter, match="k must be"):
-        HeavyHitterCount.of_share(k=0, total_weight=10, buckets=4, epsilon=1.0)
+        HeavyHitterCount.for_total_share(k=0, total_weight=10, buckets=4, epsilon=1.0)
 
 
 def test_collision_bias_is_a_bound() -> None:
@@ -265,8 +265,8 @@ def test_what_is_foreseen_is_what_users_far_above_and_at_zero_give_on_average(
     plus = counter.law.start.plus.probability
     other = Fraction(1, 2) - plus / (counter.prime - 1)
     expected = [400 * counter.readings * other + (400 - users) * (plus - other), 400 * other][: counter._outputs]
-    assert counter.foreseen(users).released == tuple(round(mean) for mean in expected)
-    assert counter.foreseen(500).released == counter.foreseen(400).released  # there are no more users
+    assert counter.expected_estimate(users).released == tuple(round(mean) for mean in expected)
+    assert counter.expected_estimate(500).released == counter.expected_estimate(400).released  # there are no more users
 
 
 def test_the_rising_count_has_one_more_reading_and_one_more_draw() -> None:
@@ -290,7 +290,7 @@ def test_no_more_can_be_heavy_than_share_the_public_total() -> None:
     for heavy in (3, 20):
         covered = 0
         for key in range(100):
-            counter = HeavyHitterCount.of_share(k=20, total_weight=2000, epsilon=1.0, buckets=1024, key=key)
+            counter = HeavyHitterCount.for_total_share(k=20, total_weight=2000, epsilon=1.0, buckets=1024, key=key)
             monitor = Monitor(counter, source=SeededSource(key))
             monitor.update(range(heavy), weight=100)
             estimate = monitor.release()

@@ -15,8 +15,8 @@ from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.modular_counter import ModularCounter, _CounterLaw, _CounterState
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.errors import NotSupported
-from panstream.primitives.noise import Coin, DiscreteLaplace, Source
-from panstream.testing.enumeration import Enumerator, Step, World, refresh, release, update, worlds
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource
+from panstream.testing.enumeration import Enumerator, Step, World, enumerate_streams, refresh, release, update
 
 
 def weights(*values: int) -> list[Step]:
@@ -55,8 +55,8 @@ def test_joint_loss_is_exactly_the_closed_form_and_the_claim(algorithm: ModularC
     far = algorithm.width * 2 + 1
     enumerator = Enumerator(algorithm, window=window(algorithm))
     loss = max(
-        enumerator.joint_loss(worlds([None, None, release()], weights(0, 1, -far))),
-        enumerator.joint_loss(worlds([None, release(), None], weights(0, 2, far))),
+        enumerator.joint_loss(enumerate_streams([None, None, release()], weights(0, 1, -far))),
+        enumerator.joint_loss(enumerate_streams([None, release(), None], weights(0, 2, far))),
     )
     assert loss.ratio == exact_ratio(algorithm)
     claimed = algorithm.claim().epsilon
@@ -79,7 +79,7 @@ def test_state_alone_loses_exactly_the_ratio_of_the_classes(algorithm: ModularCo
 def test_every_release_costs_kappa(releases: int) -> None:
     algorithm = LegendreCounter(universe=1, epsilon=1.0, prime=7, releases=releases)
     slots: list[Step | None] = [None, None, *([release()] * releases)]
-    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(worlds(slots, weights(0, 1, 3)))
+    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(enumerate_streams(slots, weights(0, 1, 3)))
     assert loss.ratio == exact_ratio(algorithm)
     assert loss.epsilon == pytest.approx(algorithm.claim().epsilon, rel=1e-12)
 
@@ -87,7 +87,7 @@ def test_every_release_costs_kappa(releases: int) -> None:
 def test_profile_sketch_on_a_larger_field() -> None:
     algorithm = ProfileSketch(universe=1, epsilon=1.0, largest=3)
     assert algorithm.prime == 7
-    loss = Enumerator(algorithm, window=(0, 1)).joint_loss(worlds([None, None, release()], weights(0, 2)))
+    loss = Enumerator(algorithm, window=(0, 1)).joint_loss(enumerate_streams([None, None, release()], weights(0, 2)))
     assert loss.ratio == exact_ratio(algorithm)
 
 
@@ -120,7 +120,9 @@ def test_buckets_levels_and_multipliers_change_nothing(buckets: int, levels: int
     """Open universe with others in the same cells, public multipliers, one noisy count a level: the same exact loss."""
     algorithm = LegendreCounter(buckets=buckets, levels=levels, epsilon=1.0, prime=3)
     others = update(ids=["bob", "eve"], weight=[1, 2])
-    streams = worlds([others, None, None, release()], [update(ids=["ann"], weight=[value]) for value in (0, 1)])
+    streams = enumerate_streams(
+        [others, None, None, release()], [update(ids=["ann"], weight=[value]) for value in (0, 1)]
+    )
     loss = Enumerator(algorithm, window=(-1, buckets + 1)).joint_loss(streams)
     assert loss.ratio == exact_ratio(algorithm)
 
@@ -146,7 +148,7 @@ class Altered(LegendreCounter):
 
 @pytest.mark.parametrize("altered", [{"widen": 1.01}, {"halve": True}, {"widen": 1.0001}], ids=str)
 def test_the_enumeration_catches_a_wrong_weight_and_a_wrong_scale(altered: dict[str, Any]) -> None:
-    streams = worlds([None, None, release()], weights(0, 1, 3))
+    streams = enumerate_streams([None, None, release()], weights(0, 1, 3))
     control = Altered(universe=1, epsilon=1.0, prime=11)
     caught = replace(control, **altered)
     assert Enumerator(control, window=(-1, 2)).joint_loss(streams).epsilon <= control.claim().epsilon + 1e-13
@@ -167,7 +169,7 @@ class HalfNoise(HeavyHitterCount):
 @pytest.mark.slow
 def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
     options: dict[str, Any] = {"epsilon": 1.5, "threshold": 4, "steps": 2, "min_net_weight": 0, "largest": 18}
-    streams = worlds([None, None, release()], weights(0, 1, -5))
+    streams = enumerate_streams([None, None, release()], weights(0, 1, -5))
     control, caught = HeavyHitterCount(universe=1, **options), HalfNoise(universe=1, **options)
     assert control.sensitivity == 3
     found, too_much = (Enumerator(each, window=(-1, 4)).joint_loss(streams).epsilon for each in (control, caught))
@@ -180,14 +182,14 @@ def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
 class Readded(LegendreCounter):
     """What ``refresh`` could do: add a second start value to every counter."""
 
-    def refresh(self, state: _CounterState, source: Source) -> None:
-        state.counters += self.begin(source).counters
+    def refresh(self, state: _CounterState, source: NoiseSource) -> None:
+        state.counters += self.initial_state(source).counters
         state.counters %= self.prime
 
 
 def test_fresh_noise_would_be_sound_but_unreadable_so_refresh_is_refused() -> None:
     algorithm = Readded(universe=1, epsilon=1.0, prime=7)
-    streams = worlds([None, refresh(), None, None, release()], weights(0, 1))
+    streams = enumerate_streams([None, refresh(), None, None, release()], weights(0, 1))
     law = algorithm.law
     assert law.start is not None
     sound = Enumerator(algorithm, window=(-1, 2)).joint_loss(streams, looks=[None, 2, 3, 4, 5])  # one look a phase
@@ -214,7 +216,7 @@ def test_an_announced_look_at_a_profile_costs_the_state_once_more(announced: int
     """Rows before, between and after the looks; one unannounced look in the last phase."""
     algorithm = ProfileSketch(universe=1, epsilon=2.0, largest=1, announced=announced)
     slots: list[Step | None] = [None, *[refresh(), None] * announced, None, release()]
-    streams = worlds(slots, weights(0, 1))
+    streams = enumerate_streams(slots, weights(0, 1))
     last = range(2 * announced + 1, len(slots) + 1)
     loss = Enumerator(algorithm, window=(0, 1)).joint_loss(streams, looks=[None, *last])
     law = algorithm.law
@@ -230,10 +232,10 @@ def test_two_unannounced_looks_have_no_finite_loss() -> None:
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Twice(LegendreCounter):
-        def refresh(self, state: _CounterState, source: Source) -> None:
+        def refresh(self, state: _CounterState, source: NoiseSource) -> None:
             """Nothing: a look that nobody notices."""
 
     seen = Twice(universe=1, epsilon=1.0, prime=7)
     assert seen.claim() == algorithm.claim()
-    streams = worlds([refresh(), None], weights(0, 1))
+    streams = enumerate_streams([refresh(), None], weights(0, 1))
     assert Enumerator(seen, window=(-1, 2)).joint_loss(streams, looks=[2]).epsilon == math.inf

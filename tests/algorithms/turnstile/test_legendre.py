@@ -65,7 +65,7 @@ def test_variance_formula() -> None:
     noise = counter.law.noise.variance / counter.law.gap**2
     for share, factor in ((0.0, 1 / math.sinh(half) ** 2), (1.0, 1 / math.tanh(half) ** 2)):
         assert counter._linear().variance(share * 100_000) == pytest.approx(100_000 * factor, rel=1e-9)
-    assert counter.error(beta=0.05) > 1.96 * math.sqrt(100_000 / math.tanh(half) ** 2 + noise)
+    assert counter.error_bound(beta=0.05) > 1.96 * math.sqrt(100_000 / math.tanh(half) ** 2 + noise)
 
 
 def test_without_noise_it_is_exact() -> None:
@@ -200,7 +200,7 @@ def test_releases_are_counted_and_bytes_remember() -> None:
 def test_error_of_an_open_universe() -> None:
     counter = LegendreCounter(buckets=1024, levels=6, epsilon=2.0)
     assert counter.error_at(1000, beta=0.05) == pytest.approx(1.96 * counter.occupancy.standard_error(1000), rel=1e-3)
-    assert counter.error(beta=0.05) > counter.error_at(1000, beta=0.05)
+    assert counter.error_bound(beta=0.05) > counter.error_at(1000, beta=0.05)
     with pytest.raises(InvalidParameter, match="occupancy belongs"):
         _ = LegendreCounter(universe=10, epsilon=1.0).occupancy
 
@@ -219,8 +219,8 @@ def test_what_is_foreseen_is_what_users_give_on_average(users: int, sample: int 
     plus = counter.law.start.plus.probability
     other = Fraction(1, 2) - plus / (counter.prime - 1)
     mean = (users * other + (400 - users) * plus) * Fraction(sample or 400, 400)
-    assert counter.foreseen(users).released == (round(mean),)
-    assert counter.foreseen(500).released == counter.foreseen(400).released  # there are no more users
+    assert counter.expected_estimate(users).released == (round(mean),)
+    assert counter.expected_estimate(500).released == counter.expected_estimate(400).released  # there are no more users
 
 
 def test_the_error_of_one_user_is_that_of_a_bit() -> None:

@@ -11,9 +11,9 @@ from scipy import stats
 
 from panstream.algorithms.planning.moments import moments_plan
 from panstream.algorithms.turnstile import InnerProduct, SecondMoment
-from panstream.algorithms.turnstile.signed_sketch import Noise, Spread
+from panstream.algorithms.turnstile.signed_sketch import CounterNoise, Spread
 from panstream.core.monitor import Monitor
-from panstream.errors import Drowned, InvalidBatch, InvalidParameter
+from panstream.errors import InvalidBatch, InvalidParameter, SignalBelowNoise
 from panstream.primitives.noise import DiscreteLaplace, SeededSource
 from tests.statistical import ALPHA, assert_mean
 from tests.zero_noise import ZeroNoiseSource
@@ -67,7 +67,7 @@ def test_moments_of_the_noise(kappa: float, draws: int) -> None:
     for _ in range(draws - 1):
         law = np.convolve(law, one)
     square = np.arange(-(law.size // 2), law.size // 2 + 1) ** 2.0
-    noise = Noise(DiscreteLaplace.at_most(kappa), draws)
+    noise = CounterNoise(DiscreteLaplace.at_most(kappa), draws)
     assert noise.variance == pytest.approx(law @ square)
     assert noise.of_square == pytest.approx(law @ square**2 - (law @ square) ** 2)
     assert noise.excess == pytest.approx(law @ square**2 / (law @ square) ** 2 - 3)
@@ -184,7 +184,7 @@ def test_one_id_is_one_counter_and_sums_go_on_over_releases() -> None:
     for round_ in range(1, 4):
         monitor.update(["ann"] * 10)
         estimate = monitor.release()
-        noise = Noise(monitor.algorithm.law, 2 * round_)
+        noise = CounterNoise(monitor.algorithm.law, 2 * round_)
         assert estimate.unbiased + monitor.algorithm.width * noise.variance == pytest.approx((10 * round_) ** 2)
         assert not monitor.state.counters.any()
 
@@ -200,10 +200,10 @@ def test_refreshes_are_paid_in_variance() -> None:
 
 
 def test_what_drowns_is_refused() -> None:
-    assert SecondMoment(epsilon=1.0, expected=490.0, contributions=10).error(beta=0.05) > 0
-    with pytest.raises(Drowned, match=r"drown in noise.*one user may move it by 960"):
+    assert SecondMoment(epsilon=1.0, expected=490.0, contributions=10).error_bound(beta=0.05) > 0
+    with pytest.raises(SignalBelowNoise, match=r"drown in noise.*one user may move it by 960"):
         SecondMoment(epsilon=1.0, expected=1700.0, contributions=960)
-    with pytest.raises(Drowned, match=r"drown in noise.*one event may move it by 400"):
+    with pytest.raises(SignalBelowNoise, match=r"drown in noise.*one event may move it by 400"):
         InnerProduct(epsilon=1.0, expected=490.0, max_weight=400)
     for kind in (SecondMoment, InnerProduct):
         assert kind(epsilon=math.inf, expected=490.0).claim().epsilon == math.inf
@@ -238,8 +238,8 @@ def test_claims_name_what_is_protected() -> None:
 def test_the_chosen_number_of_counters_is_almost_best() -> None:
     for kind in (SecondMoment, InnerProduct):
         chosen = kind(epsilon=1.0, expected=490.0)
-        tried = [kind(epsilon=1.0, expected=490.0, buckets=1 << power).error(beta=0.05) for power in range(8, 20)]
-        assert chosen.error(beta=0.05) <= 1.05 * min(tried)
+        tried = [kind(epsilon=1.0, expected=490.0, buckets=1 << power).error_bound(beta=0.05) for power in range(8, 20)]
+        assert chosen.error_bound(beta=0.05) <= 1.05 * min(tried)
 
 
 def test_the_plan_shows_where_moments_drown() -> None:
@@ -253,7 +253,7 @@ def test_the_plan_shows_where_moments_drown() -> None:
 
 def test_the_last_of_several_answers_is_planned_with_the_noise_of_all() -> None:
     moment = SecondMoment(epsilon=1.0, expected=1e4, releases=3)
-    assert moment.planned == Noise(moment.law, 6)
+    assert moment.planned == CounterNoise(moment.law, 6)
 
 
 def test_one_row_of_a_user_is_an_event() -> None:

@@ -67,7 +67,7 @@ def test_unbiased_on_a_stream_with_deletes() -> None:
     answers: dict[str, list[Any]] = {question.name: [] for question in QUESTIONS}
     for _ in range(N):
         with source:
-            state = sketch.begin(source)
+            state = sketch.initial_state(source)
             sketch.update(state, batch, source)
             release = sketch.release(state, source)
         for question in QUESTIONS:
@@ -85,7 +85,7 @@ def seen_once(sketch: ProfileSketch, net: Any, source: SeededSource) -> Any:
     """Return a release after an announced intrusion with half of every weight on either side of it."""
     ids, early = np.arange(len(net)), net // 2
     with source:
-        state = sketch.begin(source)
+        state = sketch.initial_state(source)
         sketch.update(state, sketch.batch(ids, weight=early), source)
         sketch.refresh(state, source)
         sketch.update(state, sketch.batch(ids, weight=net - early), source)
@@ -105,9 +105,9 @@ def test_after_an_announced_intrusion_answers_are_unbiased_at_the_stated_error()
         assert_covers(estimates, truth)
         assert values.std() == pytest.approx(estimates[0].standard_error, rel=0.2)
     before = ProfileSketch(universe=6000, epsilon=4.0, largest=3, signed=False)
-    price = sketch.error(beta=0.05) / before.error(beta=0.05)
+    price = sketch.error_bound(beta=0.05) / before.error_bound(beta=0.05)
     assert 3 < price < 20
-    assert sketch.foreseen(4500).standard_error == pytest.approx(
+    assert sketch.expected_estimate(4500).standard_error == pytest.approx(
         sketch.read(releases[0], DISTINCT).standard_error, rel=0.1
     )
 
@@ -115,7 +115,7 @@ def test_after_an_announced_intrusion_answers_are_unbiased_at_the_stated_error()
 @pytest.mark.parametrize(("asked", "each"), [({}, 1), ({"crop": 2}, 2), ({"threshold": 2}, 1)])
 def test_what_is_foreseen_is_what_users_at_the_crop_or_threshold_count_for(asked: Any, each: int) -> None:
     sketch = ProfileSketch(universe=300, epsilon=1.0, largest=3, **asked)
-    assert sketch.foreseen(100).value == 100 * each
+    assert sketch.expected_estimate(100).value == 100 * each
 
 
 @pytest.mark.parametrize("asked", [{}, {"crop": 2}, {"threshold": 2}])
@@ -174,7 +174,7 @@ def test_a_sample_and_buckets_scale_and_state_their_bias() -> None:
     bias = hashed.collision_bias(3000, 1.0)
     assert abs(hashed.read(monitor.release(), Statistic.incidence(5)).value - 1000) <= bias
     assert sampled.collision_bias(3000, 1.0) == 0.0
-    assert sampled.error(beta=0.05) == sampled.error_of(DISTINCT, beta=0.05) > 0
+    assert sampled.error_bound(beta=0.05) == sampled.error_of(DISTINCT, beta=0.05) > 0
 
 
 def test_questions_and_parameters_are_checked() -> None:

@@ -65,7 +65,7 @@ def test_drawn_start_is_the_law(prime: int) -> None:
     counter = LegendreCounter(universe=1, epsilon=1.0, prime=prime)
     start = counter.law.start
     assert start is not None
-    drawn = {int(state.counters[0]): chance for chance, state in outcomes(counter.begin)}
+    drawn = {int(state.counters[0]): chance for chance, state in outcomes(counter.initial_state)}
     squares = {r * r % prime for r in range(1, prime)}
     plus, half = start.plus.probability, (prime - 1) // 2
     assert drawn == {v: plus / half if v in squares else (1 - plus) / (half + 1) for v in range(prime)}

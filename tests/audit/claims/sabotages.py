@@ -19,7 +19,7 @@ from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
-from panstream.audit.claims.cases import cases_of
+from panstream.audit.claims.cases import cases_in
 from panstream.audit.claims.cases.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
 from panstream.audit.claims.exact import presence_scenarios
 from panstream.papers.counters.binary import BinaryMechanism
@@ -27,9 +27,9 @@ from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.primitives.inputs import items
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import Coin, DiscreteLaplace
-from panstream.primitives.packed_bits import bit_at, number_of_ones
+from panstream.primitives.packed_bits import get_bit, popcount
 from panstream.privacy.joint_loss import kappa_for
-from panstream.testing.enumeration import refresh, release, update, worlds
+from panstream.testing.enumeration import enumerate_streams, refresh, release, update
 
 NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
 SABOTAGES: dict[str, Callable[[], Case]] = {}
@@ -113,8 +113,8 @@ def _() -> Case:
 @sabotage("source reused: the release noise is drawn at the start and kept")
 def _() -> Case:
     class Kept(OptBern):
-        def begin(self, source: Any) -> Any:
-            state = OptBern.begin(self, source)
+        def initial_state(self, source: Any) -> Any:
+            state = OptBern.initial_state(self, source)
             noise = np.zeros(1, np.int64)
             source.add_discrete_laplace(noise, self.law.noise)
             state.released = int(noise[0])
@@ -125,7 +125,7 @@ def _() -> Case:
             with_none = replace(OptBern(universe=1, epsilon=1.0), epsilon=1.0)
             estimate = OptBern.release(with_none, state, source)
             return replace(
-                estimate, value=0.0, unbiased=0.0, standard_error=0.0, released=(number_of_ones(state.bits) + kept,)
+                estimate, value=0.0, unbiased=0.0, standard_error=0.0, released=(popcount(state.bits) + kept,)
             )
 
     return presence(Kept)
@@ -138,15 +138,15 @@ def _() -> Case:
             state.released = 0
             return OptBern.release(self, state, source)
 
-    streams = worlds([None, None, release(), release()], [NOTHING, APPEAR])
+    streams = enumerate_streams([None, None, release(), release()], [NOTHING, APPEAR])
     return case_of(Forgets(universe=1, epsilon=1.0), streams, window=(0, 1))
 
 
 @sabotage("counters that start at zero")
 def _() -> Case:
     class FromZero(CroppedMean):
-        def begin(self, source: Any) -> Any:
-            state = CroppedMean.begin(self, source)
+        def initial_state(self, source: Any) -> Any:
+            state = CroppedMean.initial_state(self, source)
             state.counters[:] = 0
             return state
 
@@ -162,7 +162,7 @@ def id_in(algorithm: Any, cell: int) -> int:
 
 def bitmap(kind: Any, cell: int = 0, **size: int) -> Case:
     algorithm = kind(epsilon=1.0, **{"buckets": 1, "levels": 1, **size})
-    streams = worlds([None, None, release()], [NOTHING, update([id_in(algorithm, cell)])])
+    streams = enumerate_streams([None, None, release()], [NOTHING, update([id_in(algorithm, cell)])])
     return case_of(algorithm, streams, window=(-1, 2))
 
 
@@ -171,7 +171,7 @@ def _() -> Case:
     class Clear(Bitmap):
         def release(self, state: Any, source: Any) -> Any:
             estimate = Bitmap.release(self, state, source)
-            return replace(estimate, released=(estimate.released[0], bit_at(state.bits, 1)))
+            return replace(estimate, released=(estimate.released[0], get_bit(state.bits, 1)))
 
     return bitmap(Clear, 1, levels=2)
 
@@ -199,7 +199,7 @@ def _() -> Case:
 def weights(kind: Any, *values: int, window: tuple[int, int], **more: Any) -> Case:
     algorithm = kind(universe=1, epsilon=1.0, **more)
     steps = [update(ids=[0], weight=[value]) for value in values]
-    return case_of(algorithm, worlds([None, None, release()], steps), window=window, claimed=1.0)
+    return case_of(algorithm, enumerate_streams([None, None, release()], steps), window=window, claimed=1.0)
 
 
 @sabotage("sensitivity 1 instead of 2 (heavy hitters)")
@@ -283,8 +283,8 @@ def _() -> Case:
     """Accumulators are noised and then moved to zero from below: an untouched one shows itself."""
 
     class Clipped(KaryTree):
-        def begin(self, source: Any) -> Any:
-            state = KaryTree.begin(self, source)
+        def initial_state(self, source: Any) -> Any:
+            state = KaryTree.initial_state(self, source)
             np.maximum(state.open, 0, out=state.open)
             return state
 
@@ -329,7 +329,7 @@ def _() -> Case:
         def refresh(self, state: Any, source: Any) -> None:
             """Nothing."""
 
-    scenario = Scenario(worlds([refresh(), None], [NOTHING, APPEAR]), (2,))
+    scenario = Scenario(enumerate_streams([refresh(), None], [NOTHING, APPEAR]), (2,))
     return Case(
         name="two looks",
         kind="production",
@@ -340,7 +340,7 @@ def _() -> Case:
 
 def forest_views(learner: Any) -> Any:
     """Return the audit of a network's views, for another learner and one record."""
-    exact: Any = next(cases_of("networks")).exact
+    exact: Any = next(cases_in("networks")).exact
     return replace(exact, learner=learner, records=1)
 
 
@@ -355,14 +355,14 @@ def _() -> Case:
 
 @sabotage("Gaussian tables of a tree network with a tenth less noise")
 def _() -> Case:
-    from panstream.models.networks.budget import Split
+    from panstream.models.networks.budget import BudgetSplit
     from panstream.models.networks.tree_network import TreeNetwork
 
-    tree = TreeNetwork(epsilon=1.5 * 10 / 9, delta=1e-6, split=Split())
+    tree = TreeNetwork(epsilon=1.5 * 10 / 9, delta=1e-6, split=BudgetSplit())
     return Case(name="network", kind="production", claimed=1.5, exact=forest_views(tree))
 
 
 @sabotage("seed kept")
 def _() -> Case:
-    case = next(case for case in cases_of("attacks") if case.name == "Seed stored in the state")
+    case = next(case for case in cases_in("attacks") if case.name == "Seed stored in the state")
     return replace(case, kind="production")

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import panstream
-from panstream.audit import FAILURE, Enumeration, LinearProgram, audit, cases, examine
+from panstream.audit import FAILURE, Enumeration, LinearProgram, audit, audit_case, cases
 from panstream.audit.claims.case import Case
-from panstream.audit.claims.cases import cases_of, density
+from panstream.audit.claims.cases import cases_in, density
 from panstream.audit.claims.cases.density import TABLE
 from panstream.audit.claims.monte_carlo import lower_bound
 from panstream.audit.claims.report import format_loss
 from panstream.core.catalogue import ALGORITHMS
 from panstream.core.monitor import Monitor
-from panstream.core.registry import find
+from panstream.core.registry import find_algorithm
 from panstream.errors import PanstreamError
 from panstream.primitives.noise import SeededSource
 from tests.audit.claims.documented import documented
@@ -78,7 +78,7 @@ def of(name: str) -> list[Case]:
 def test_every_algorithm_and_option_is_covered(name: str) -> None:
     covered = of(name)
     assert covered, f"{name} is not audited"
-    kind = find(name)
+    kind = find_algorithm(name)
     for declared in fields(kind):
         if not declared.init:
             continue
@@ -96,8 +96,8 @@ def test_every_algorithm_and_option_is_covered(name: str) -> None:
 
 def test_the_list_of_shared_options_is_not_longer_than_needed() -> None:
     for name, option in SHARED:
-        assert option in {declared.name for declared in fields(find(name))}
-        default = next(declared.default for declared in fields(find(name)) if declared.name == option)
+        assert option in {declared.name for declared in fields(find_algorithm(name))}
+        default = next(declared.default for declared in fields(find_algorithm(name)) if declared.name == option)
         audited = any(getattr(case.algorithm, option) != default for case in of(name))
         assert not audited or (name, option) == ("ContinualSum", "one_step_ticks")
 
@@ -140,7 +140,7 @@ def test_every_refresh_and_merge_is_covered(name: str) -> None:
             continue
         refreshed = True
     assert not refreshed or any("refresh" in steps_of(case) for case in of(name)), f"{name}.refresh is not audited"
-    assert hasattr(find(name), "merge") == (name in MERGES), f"{name}.merge: say which cases follow it"
+    assert hasattr(find_algorithm(name), "merge") == (name in MERGES), f"{name}.merge: say which cases follow it"
     assert MERGES.get(name, set()) <= {case.name for case in PRODUCTION}
 
 
@@ -191,7 +191,7 @@ def test_every_claim_holds_and_is_tight(case: Case) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CONTROLS, ids=lambda case: case.name)
 def test_every_control_is_caught(case: Case) -> None:
-    finding = examine(case, failure=FAILURE / len(ALL))
+    finding = audit_case(case, failure=FAILURE / len(ALL))
     assert finding.verdict == "caught", finding
     assert format_loss(finding.exact) == documented()[case.name][1], "run python -m panstream.audit and renew the table"
     assert finding.stands_for
@@ -227,14 +227,14 @@ MISTAKES = {
 
 def test_no_known_mistake_is_forgotten() -> None:
     assert set(MISTAKES.values()) <= {case.name for case in CONTROLS}
-    assert len({case.stands_for for case in CONTROLS}) >= 18
+    assert len({case.represents for case in CONTROLS}) >= 18
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ATTACKS, ids=lambda case: case.name)
 def test_attacks_on_sound_code_stay_within_the_claim(case: Case) -> None:
     """False alarm with probability at most ALPHA each."""
-    finding = examine(case, failure=ALPHA)
+    finding = audit_case(case, failure=ALPHA)
     assert finding.verdict == "holds", finding
     assert finding.advantage is not None
     assert finding.advantage <= finding.allowed_advantage
@@ -256,7 +256,7 @@ def test_published_losses_to_three_decimals() -> None:
 def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
     """False alarm with probability at most ALPHA each."""
     case = next(case for case in of(name) if case.name == name)
-    finding = examine(case, failure=ALPHA)
+    finding = audit_case(case, failure=ALPHA)
     assert finding.verdict == "holds"
     assert finding.lower_bound is not None
     assert 0.0 <= finding.lower_bound <= case.claimed
@@ -268,8 +268,8 @@ def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) ->
     repeatable.
     """
     numbers = iter(range(1, 1_000_000))
-    monkeypatch.setattr(density, "Source", lambda: SeededSource(next(numbers)))
-    case = next(case for case in cases_of("density") if case.name == "Dwork/Roth as published, epsilon 0.1")
+    monkeypatch.setattr(density, "NoiseSource", lambda: SeededSource(next(numbers)))
+    case = next(case for case in cases_in("density") if case.name == "Dwork/Roth as published, epsilon 0.1")
     assert case.trial is not None
     bound = lower_bound(case.trial, runs=60_000, failure=FAILURE)
     assert 3.1 < bound.loss < 3.4234
@@ -288,7 +288,7 @@ def test_an_audit_keeps_the_order_and_shares_the_failure_probability(monkeypatch
     monkeypatch.setattr(runner, "lower_bound", watched)
     chosen = [case for case in ALL if case.name in ("Bitmap", "OptBern", "Two copies of the state at different times")]
     seen: list[str] = []
-    found = audit(chosen, done=lambda finding: seen.append(finding.name))
+    found = audit(chosen, on_case_done=lambda finding: seen.append(finding.name))
     assert [finding.name for finding in found] == [case.name for case in chosen] == seen
     assert math.fsum(shares) == pytest.approx(FAILURE)
 

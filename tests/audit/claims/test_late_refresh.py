@@ -16,7 +16,7 @@ from panstream.algorithms.distinct import Bitmap, TogglingBitmap
 from panstream.audit import cases
 from panstream.audit.claims.case import Case
 from panstream.audit.claims.exact import Enumeration, LinearProgram, Scenario
-from panstream.testing.enumeration import Enumerator, Step, copied, late_refresh, release, update, worlds
+from panstream.testing.enumeration import Enumerator, Step, copied, enumerate_streams, late_refresh, release, update
 
 NOTHING, APPEAR = update([]), update([0])
 FREEZING = [
@@ -90,14 +90,14 @@ def test_fresh_noise_covers_a_copy_however_late_it_is_noticed(name: str) -> None
 def test_one_row_between_copy_and_refresh_makes_the_answers_alone_tell_it(algorithm: Any) -> None:
     """Nobody looks a second time: the answer uses the exact number of frozen ones."""
     slots = [None, copied(), None, late_refresh(), release()]
-    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(worlds(slots, [NOTHING, APPEAR]), looks=[None])
+    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(enumerate_streams(slots, [NOTHING, APPEAR]), looks=[None])
     assert math.isinf(loss.epsilon)
 
 
 @pytest.mark.parametrize("algorithm", FREEZING[:3], ids=lambda each: type(each).__name__)
 def test_without_a_row_in_between_the_claim_is_exact(algorithm: Any) -> None:
     slots = [None, copied(), late_refresh(), None, None, release()]
-    streams = worlds(slots, [NOTHING, APPEAR])
+    streams = enumerate_streams(slots, [NOTHING, APPEAR])
     loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(streams, looks=[None, *range(3, 7)])
     assert loss.epsilon == pytest.approx(algorithm.claim().epsilon, rel=1e-9)
 
@@ -111,7 +111,7 @@ def test_a_copy_that_rows_followed_is_not_frozen_and_keeps_the_claim(algorithm: 
     for rows, reason in ((True, "rows were applied since"), (None, "rows may have been applied since")):
         assert str(monitor.refresh(rows_since_copy=rows)) == f"not covered: {reason}"
         assert monitor.to_bytes() == before
-    streams = worlds([None, None, None, release()], [NOTHING, APPEAR])
+    streams = enumerate_streams([None, None, None, release()], [NOTHING, APPEAR])
     loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(streams)
     assert loss.epsilon <= algorithm.claim().epsilon + 1e-12
     assert monitor.refresh(rows_since_copy=False).covered

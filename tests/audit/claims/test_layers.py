@@ -19,13 +19,12 @@ from panstream.algorithms.distinct import Bitmap
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.audit import (
     Case,
+    ExactLoss,
     Finding,
-    Measured,
     Trial,
+    audit_case,
     case_of,
     cases,
-    examine,
-    forget_case,
     gaussian_loss,
     learn_event,
     lower_bound,
@@ -35,13 +34,14 @@ from panstream.audit import (
     to_html,
     to_json,
     to_markdown,
+    unregister_case,
 )
 from panstream.audit.claims.exact import _cheapest_move
 from panstream.audit.claims.monte_carlo import _clopper_pearson
 from panstream.errors import InvalidBytes, InvalidParameter, MissingExtra, NotSupported
-from panstream.primitives.noise import Coin, SeededSource, Source
-from panstream.primitives.packed_bits import bit_at
-from panstream.testing.enumeration import release, update, worlds
+from panstream.primitives.noise import Coin, NoiseSource, SeededSource
+from panstream.primitives.packed_bits import get_bit
+from panstream.testing.enumeration import enumerate_streams, release, update
 from panstream.testing.linear_views import LinearView
 
 
@@ -153,7 +153,7 @@ def test_odds_of_bits(algorithm: OptBern) -> None:
     bits = monitor.state.bits
     for user in range(5):
         odds = member_odds(monitor.to_bytes(), user, prior=0.25)
-        ratio = law.p1 / law.p0 if bit_at(bits, user) else (1 - law.p1) / (1 - law.p0)
+        ratio = law.p1 / law.p0 if get_bit(bits, user) else (1 - law.p1) / (1 - law.p0)
         assert odds.factor == pytest.approx(ratio)
         assert 1 / odds.limit - 1e-9 <= odds.factor <= odds.limit + 1e-9
         assert odds.posterior == pytest.approx(ratio * 0.25 / (ratio * 0.25 + 0.75))
@@ -190,7 +190,7 @@ def test_odds_are_refused_where_they_mean_nothing() -> None:
 
 def test_own_cases_are_registered_once_and_found() -> None:
     algorithm = OptBern(universe=1, epsilon=1.0)
-    streams = worlds([None, None, release()], [update([]), update([0])])
+    streams = enumerate_streams([None, None, release()], [update([]), update([0])])
     mine = register_case(case_of(algorithm, streams, window=(-1, 2), name="my very own"))
     try:
         assert cases()[-1] is mine
@@ -198,7 +198,7 @@ def test_own_cases_are_registered_once_and_found() -> None:
         with pytest.raises(InvalidParameter, match="already registered"):
             register_case(mine)
     finally:
-        forget_case("my very own")
+        unregister_case("my very own")
     with pytest.raises(InvalidParameter, match="no case is named 'my very own'"):
         select(["my very own"])
     assert {case.kind for case in select(["control"])} == {"control"}
@@ -225,9 +225,9 @@ def test_bad_cases_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="nothing to measure"):
         Case(name="x", kind="control", claimed=1.0)
     with pytest.raises(InvalidParameter, match="claimed"):
-        Case(name="x", kind="control", claimed=-1.0, exact=lambda: Measured(loss=0.0))
+        Case(name="x", kind="control", claimed=-1.0, exact=lambda: ExactLoss(loss=0.0))
     with pytest.raises(InvalidParameter, match="kind"):
-        Case(name="x", kind="other", claimed=1.0, exact=lambda: Measured(loss=0.0))  # type: ignore[arg-type]
+        Case(name="x", kind="other", claimed=1.0, exact=lambda: ExactLoss(loss=0.0))  # type: ignore[arg-type]
 
 
 def finding(name: str, exact: float | None) -> Finding:
@@ -255,7 +255,7 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         _clopper_pearson(1, 2, 0.1)
     tree = next(case for case in cases() if case.name == "KaryTree")
     with pytest.raises(MissingExtra, match="-m pip install 'scipy"):
-        examine(tree)
+        audit_case(tree)
 
 
 def test_trials_use_a_secure_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,12 +265,12 @@ def test_trials_use_a_secure_source(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = case.exact().trial
     assert trial is not None
     opened: list[type] = []
-    plain = Source.__init__
+    plain = NoiseSource.__init__
 
-    def watched(self: Source) -> None:
+    def watched(self: NoiseSource) -> None:
         opened.append(type(self))
         plain(self)
 
-    monkeypatch.setattr(Source, "__init__", watched)
+    monkeypatch.setattr(NoiseSource, "__init__", watched)
     trial.happens(True)
-    assert opened == [Source] * 4  # start, two updates, release
+    assert opened == [NoiseSource] * 4  # start, two updates, release

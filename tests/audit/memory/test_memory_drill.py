@@ -36,7 +36,7 @@ def test_nothing_stays_on_two_machines_and_their_front_end() -> None:
     assert report.valid, str(report)
     assert report.ok, str(report)
     kinds = {"ids", "8-byte keyed hashes", "key", "keystream", "message", "noise", "share", "TLS secrets", "X25519"}
-    assert kinds == {kind for kind, count, _ in report.rows if count > 10 and kind not in report.meant}
+    assert kinds == {kind for kind, count, _ in report.rows if count > 10 and kind not in report.expected_hits}
 
 
 def test_the_command_s_drill_searches_for_ids_and_tls_secrets() -> None:
@@ -44,7 +44,7 @@ def test_the_command_s_drill_searches_for_ids_and_tls_secrets() -> None:
     report = drill_machines(ids=250)
     assert report.ok, str(report)
     assert {"ids", "8-byte keyed hashes", "TLS secrets"} == {
-        kind for kind, _, _ in report.rows if kind not in report.meant
+        kind for kind, _, _ in report.rows if kind not in report.expected_hits
     }
     assert all(count for _, count, _ in report.rows)
     assert "make audit-controls" in str(report)

@@ -12,10 +12,10 @@ from pkgutil import resolve_name
 
 import pytest
 
-from panstream.audit.product._driver import BACK, Road
-from panstream.audit.product._neighbouring_inputs import Neighbour, generated, is_logged, neighbours
-from panstream.audit.product.audit import ROADS, SystemReport, audit_system, bundled
-from panstream.audit.product.fork_server_client import Zygote
+from panstream.audit.product._driver import BACK, IngestPath
+from panstream.audit.product._neighbouring_inputs import Neighbour, generate_rows, is_logged, neighbours
+from panstream.audit.product.audit import INGEST_PATHS, SystemReport, audit_system, bundled
+from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import load_config
 from tests.fault_injection import leaks
 from tests.fault_injection.leaks import INJECTED_LEAKS, INSTRUMENT, run_positive_controls
@@ -26,8 +26,8 @@ CONFIGURATIONS = {path.stem: path for path in bundled()}
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote.started(INSTRUMENT) as started:
+def zygote() -> Iterator[ForkServer]:
+    with ForkServer.started(INSTRUMENT) as started:
         yield started
 
 
@@ -38,7 +38,7 @@ def said(report: SystemReport) -> str:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_rows_are_made_for_every_configuration(name: str) -> None:
     config = load_config(CONFIGURATIONS[name])
-    rows, columns = generated(config, NOW), config.stream.columns
+    rows, columns = generate_rows(config, NOW), config.stream.columns
     tried = list(neighbours(config, rows, NOW))
     assert len(tried) == len({each.name for each in tried}) >= 15
     original = Neighbour(name="the original", rows=rows)
@@ -49,14 +49,14 @@ def test_rows_are_made_for_every_configuration(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_runs_on_files_show_nothing_of_one_row(zygote: Zygote) -> None:
-    report = audit_system(CONFIGURATIONS["windows"], zygote, roads=ROADS[:3])
+def test_runs_on_files_show_nothing_of_one_row(zygote: ForkServer) -> None:
+    report = audit_system(CONFIGURATIONS["windows"], zygote, roads=INGEST_PATHS[:3])
     assert report.ok, said(report)
     assert report.fields > 3_000
 
 
 @pytest.mark.slow
-def test_expressions_and_views_show_nothing_of_one_row(zygote: Zygote) -> None:
+def test_expressions_and_views_show_nothing_of_one_row(zygote: ForkServer) -> None:
     some = (
         "event removed",
         "note: unknown",
@@ -65,13 +65,15 @@ def test_expressions_and_views_show_nothing_of_one_row(zygote: Zygote) -> None:
         "path: empty",
         "seconds: far outside",
     )
-    report = audit_system(CONFIGURATIONS["sections"], zygote, roads=ROADS[:1], choose=lambda each: each.name in some)
+    report = audit_system(
+        CONFIGURATIONS["sections"], zygote, roads=INGEST_PATHS[:1], choose=lambda each: each.name in some
+    )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-def test_access_logs_show_nothing_of_one_row(zygote: Zygote) -> None:
+def test_access_logs_show_nothing_of_one_row(zygote: ForkServer) -> None:
     some = (
         "event removed",
         "user without a name",
@@ -82,15 +84,15 @@ def test_access_logs_show_nothing_of_one_row(zygote: Zygote) -> None:
         "a field missing",
         "half a line",
     )
-    road = Road(command="run", format="log")
+    road = IngestPath(command="run", format="log")
     report = audit_system(CONFIGURATIONS["access"], zygote, roads=[road], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("road", [ROADS[0], ROADS[3], ROADS[7], ROADS[8]], ids=str)
-def test_names_that_nobody_listed_show_nothing_of_one_row(zygote: Zygote, road: Road) -> None:
+@pytest.mark.parametrize("road", [INGEST_PATHS[0], INGEST_PATHS[3], INGEST_PATHS[7], INGEST_PATHS[8]], ids=str)
+def test_names_that_nobody_listed_show_nothing_of_one_row(zygote: ForkServer, road: IngestPath) -> None:
     some = ("path: long",) if road.workers or road.command == "query" else ("event removed", "path: long")
     report = audit_system(
         CONFIGURATIONS["names"], zygote, roads=[road], choose=lambda each: each.name in some, workers=lambda each: True
@@ -102,43 +104,52 @@ def test_names_that_nobody_listed_show_nothing_of_one_row(zygote: Zygote, road: 
 
 
 @pytest.mark.slow
-def test_a_server_shows_nothing_of_one_row(zygote: Zygote) -> None:
+def test_a_server_shows_nothing_of_one_row(zygote: ForkServer) -> None:
     some = ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future")
-    report = audit_system(CONFIGURATIONS["continual"], zygote, roads=ROADS[3:4], choose=lambda each: each.name in some)
+    report = audit_system(
+        CONFIGURATIONS["continual"], zygote, roads=INGEST_PATHS[3:4], choose=lambda each: each.name in some
+    )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-def test_a_cluster_shows_nothing_of_one_row(zygote: Zygote) -> None:
+def test_a_cluster_shows_nothing_of_one_row(zygote: ForkServer) -> None:
     report = audit_system(
-        CONFIGURATIONS["visitors"], zygote, roads=ROADS[7:8], workers=lambda each: each.name in ("section: unknown",)
+        CONFIGURATIONS["visitors"],
+        zygote,
+        roads=INGEST_PATHS[7:8],
+        workers=lambda each: each.name in ("section: unknown",),
     )
     assert report.ok, said(report)
     assert report.runs == 2
 
 
 @pytest.mark.slow
-def test_a_question_about_a_file_shows_nothing_of_one_row(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_question_about_a_file_shows_nothing_of_one_row(zygote: ForkServer, tmp_path: Path) -> None:
     config = tmp_path / "one.toml"
     config.write_text(CONFIGURATIONS["visitors"].read_text().rpartition("[[query]]")[0].rpartition("[[query]]")[0])
     some = ("event removed", "visitor: no number")
-    report = audit_system(config, zygote, roads=ROADS[8:9], choose=lambda each: each.name in some)
+    report = audit_system(config, zygote, roads=INGEST_PATHS[8:9], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert not report.differences  # the guess is public, but one row of 42 did not change it
     telling = "user removed"  # the leak counts selected rows, and the event removed above is none
     leaky = audit_system(
-        config, zygote, roads=ROADS[8:9], plants=["standard error"], choose=lambda each: each.name == telling
+        config,
+        zygote,
+        roads=INGEST_PATHS[8:9],
+        injected_leaks=["standard error"],
+        choose=lambda each: each.name == telling,
     )
     assert not leaky.ok
 
 
 @pytest.mark.slow
-def test_beacons_show_nothing_of_one_of_them(zygote: Zygote) -> None:
+def test_beacons_show_nothing_of_one_of_them(zygote: ForkServer) -> None:
     """One beacon more or less, one visitor less, and beacons that cannot be read."""
     some = ("event removed", "event added", "user removed", "event: unknown", "value: NaN", "half a line")
-    road = Road(command="serve", format="beacon")
+    road = IngestPath(command="serve", format="beacon")
     report = audit_system(CONFIGURATIONS["site"], zygote, roads=[road], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
@@ -151,9 +162,9 @@ def test_beacons_show_nothing_of_one_of_them(zygote: Zygote) -> None:
     ("name", "format", "odd"),
     [("visitors", "csv", "section: unknown"), ("access", "log", "half a line"), ("weblog", "log", "event: unknown")],
 )
-def test_a_followed_file_shows_nothing_of_one_row(zygote: Zygote, name: str, format: str, odd: str) -> None:
+def test_a_followed_file_shows_nothing_of_one_row(zygote: ForkServer, name: str, format: str, odd: str) -> None:
     """Served as it grows: what it shows is how far it was read, which is declared."""
-    road = Road(command="follow", format=format)
+    road = IngestPath(command="follow", format=format)
     some = ("event removed", odd)
     report = audit_system(CONFIGURATIONS[name], zygote, roads=[road], choose=lambda each: each.name in some)
     assert report.ok, said(report)
@@ -175,7 +186,7 @@ def test_every_leak_replaces_something_that_exists(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_leaks_are_caught(zygote: Zygote) -> None:
+def test_leaks_are_caught(zygote: ForkServer) -> None:
     some = ("number of rows in the store", "times of bad rows are lost", "public field of a state", "standard error")
     found = run_positive_controls(zygote, only=some)
     assert set(found) == set(some) <= set(INJECTED_LEAKS)
@@ -183,11 +194,11 @@ def test_leaks_are_caught(zygote: Zygote) -> None:
 
 
 @pytest.mark.slow
-def test_stopping_at_a_bad_row_is_caught(zygote: Zygote, tmp_path: Path) -> None:
+def test_stopping_at_a_bad_row_is_caught(zygote: ForkServer, tmp_path: Path) -> None:
     text = CONFIGURATIONS["visitors"].read_text().replace('name = "site"', 'name = "site"\non_bad_row = "stop"', 1)
     config = tmp_path / "stop.toml"
     config.write_text(text)
-    report = audit_system(config, zygote, roads=ROADS[:1], choose=lambda each: each.name == "visitor: no number")
+    report = audit_system(config, zygote, roads=INGEST_PATHS[:1], choose=lambda each: each.name == "visitor: no number")
     assert "exit code" in {each.field for each in report.undeclared}
 
 
@@ -211,12 +222,12 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("back", BACK if FULL else BACK[:1])
 def test_a_clock_that_goes_back_shows_nothing_of_one_row(
-    zygote: Zygote, monkeypatch: pytest.MonkeyPatch, back: float
+    zygote: ForkServer, monkeypatch: pytest.MonkeyPatch, back: float
 ) -> None:
     """After the step back a neighbour sends a row less: it shows where windows that are over are opened again."""
     monkeypatch.setattr("panstream.audit.product._driver.BACK", (back,))
     some = ("event removed", "event added") if FULL else ("event removed",)
-    roads = [ROADS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
+    roads = [INGEST_PATHS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
     report = audit_system(CONFIGURATIONS["arrivals"], zygote, roads=roads, choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert f"/v1/releases, clock set back by {back:g} s: size" in report.names

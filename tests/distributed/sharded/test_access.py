@@ -16,8 +16,8 @@ from distributed.protocol.pickle import dumps
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.distributed.sharded.dask_setup import check_client, local_cluster, security_of, serve_worker
-from panstream.distributed.sharded.session import engines
+from panstream.distributed.sharded.dask_setup import check_client, local_cluster, security_for, serve_worker
+from panstream.distributed.sharded.session import open_engines
 from panstream.engine.config.config import read_config
 from panstream.errors import InvalidParameter
 from panstream.primitives.certificates import Authority
@@ -147,7 +147,7 @@ def test_plain_addresses_of_other_machines_are_refused(address: str) -> None:
     assert "worker.cert" in said.output
     asked = {"name": "n", "sql": "SELECT COUNT(*) FROM s", "epsilon": 1.0}
     config = read_config({"stream": {"name": "s", "columns": {"user": "int"}}, "query": [asked]})
-    with pytest.raises(InvalidParameter, match=r"client\.cert"), engines(config, address=address):
+    with pytest.raises(InvalidParameter, match=r"client\.cert"), open_engines(config, address=address):
         pass
 
 
@@ -160,11 +160,11 @@ def test_a_worker_without_tls_listens_on_loopback_only() -> None:
 def test_tls_needs_certificates_on_both_sides(tmp_path: Path) -> None:
     own = certificates(tmp_path / "own")
     with pytest.raises(InvalidParameter, match=r"worker\.cert"):
-        security_of("tls://10.0.0.1:8786", "worker")
+        security_for("tls://10.0.0.1:8786", "worker")
     with dask.config.set({**own, "distributed.comm.tls.worker.cert": str(tmp_path / "gone")}):
         with pytest.raises(InvalidParameter, match="there is no cert"):
-            security_of("tls://10.0.0.1:8786", "worker")
-        assert security_of("tls://10.0.0.1:8786", "client").require_encryption
+            security_for("tls://10.0.0.1:8786", "worker")
+        assert security_for("tls://10.0.0.1:8786", "client").require_encryption
 
 
 def test_a_client_of_a_plain_cluster_is_refused() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from panstream.distributed.sharded._backend import stored_shards
+from panstream.distributed.sharded._backend import read_shard_count
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import Call, LocalLink
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.distributed.sharded._links import InProcessShardTransport, ShardCall
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
@@ -43,7 +43,7 @@ QUERIES: dict[str, dict[str, Any]] = {
 }
 
 
-def batches(names: list[str], producer: str | None = "p", size: int = 200) -> list[Rows]:
+def batches(names: list[str], producer: str | None = "p", size: int = 200) -> list[RowBatch]:
     """Return micro-batches over five hours in which slots end, with some rows late and out of order."""
     draw = np.random.default_rng(3)
     found = []
@@ -53,7 +53,7 @@ def batches(names: list[str], producer: str | None = "p", size: int = 200) -> li
         times[::17] -= 0.3 * HOUR
         first = number * size
         chosen = {
-            name: QueryRows.all(
+            name: QuerySelection.select_all(
                 size,
                 values=draw.uniform(0, 8, size) if name == "mean" else None,
                 weights=np.ones(size, np.int64) if name in ("cropped", "heavy") else None,
@@ -64,7 +64,7 @@ def batches(names: list[str], producer: str | None = "p", size: int = 200) -> li
         }
         numbers = np.arange(first + 1, first + size + 1)
         found.append(
-            Rows(
+            RowBatch(
                 count=size,
                 queries=chosen,
                 ids=ids,
@@ -98,7 +98,7 @@ def test_answers_without_noise_are_those_of_one_machine(shards: int, tmp_path: P
         if kind == "one":
             engine = Engine(stream, zero_noise=True)
         else:
-            engine = ClusterEngine(stream, LocalLink(shards), zero_noise=True, positions=True)
+            engine = ClusterEngine(stream, InProcessShardTransport(shards), zero_noise=True, positions=True)
         with engine:
             for rows in batches(names):
                 assert engine.apply(rows).new
@@ -109,7 +109,7 @@ def test_answers_without_noise_are_those_of_one_machine(shards: int, tmp_path: P
     assert len(found[0]) > 20
 
 
-def interrupted(link: LocalLink, after: int) -> None:
+def interrupted(link: InProcessShardTransport, after: int) -> None:
     """Let the coordinator die after so many messages that reached only the first shard."""
     real, left = link.send, [after]
 
@@ -134,14 +134,16 @@ def test_a_coordinator_that_died_goes_on_whatever_the_borders_of_batches(size: i
             engine.apply(rows)
         engine.finish()
         expected = answers(engine)
-    link = LocalLink(3)
+    link = InProcessShardTransport(3)
     engine = ClusterEngine(settings(*names, directory=tmp_path), link, zero_noise=True, positions=True)
     interrupted(link, after)
     with pytest.raises(KeyboardInterrupt):
         for rows in batches(names):
             engine.apply(rows)
     engine.close()
-    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(3), zero_noise=True, positions=True) as engine:
+    with ClusterEngine(
+        settings(*names, directory=tmp_path), InProcessShardTransport(3), zero_noise=True, positions=True
+    ) as engine:
         start = engine.last_sequence("p") if engine.positions() else 0
         for rows in regrouped(batches(names), size, start):
             assert engine.apply(rows).new
@@ -149,7 +151,7 @@ def test_a_coordinator_that_died_goes_on_whatever_the_borders_of_batches(size: i
         assert answers(engine) == expected
 
 
-def regrouped(found: list[Rows], size: int, start: int) -> list[Rows]:
+def regrouped(found: list[RowBatch], size: int, start: int) -> list[RowBatch]:
     """Return the rows behind ``start`` in batches of another size."""
     names = list(found[0].queries)
     ids = np.concatenate([rows.ids for rows in found])[start:]
@@ -159,10 +161,11 @@ def regrouped(found: list[Rows], size: int, start: int) -> list[Rows]:
         numbers = np.arange(start + at + 1, min(start + at + size, start + ids.size) + 1)
         weights = np.ones(numbers.size, np.int64)
         again.append(
-            Rows(
+            RowBatch(
                 count=numbers.size,
                 queries={
-                    name: QueryRows.all(numbers.size, weights=weights if name == "cropped" else None) for name in names
+                    name: QuerySelection.select_all(numbers.size, weights=weights if name == "cropped" else None)
+                    for name in names
                 },
                 ids=ids[at : at + size],
                 times=times[at : at + size],
@@ -185,14 +188,16 @@ def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(
         expected = answers(engine)
     for after in range(10):
         directory = tmp_path / str(after)
-        link = LocalLink(2)
+        link = InProcessShardTransport(2)
         engine = ClusterEngine(settings(*names, directory=directory), link, zero_noise=True)
         interrupted(link, after)
         with pytest.raises(KeyboardInterrupt):
             for rows in numbered:
                 engine.apply(rows)
         engine.close()
-        with ClusterEngine(settings(*names, directory=directory), LocalLink(2), zero_noise=True) as engine:
+        with ClusterEngine(
+            settings(*names, directory=directory), InProcessShardTransport(2), zero_noise=True
+        ) as engine:
             for rows in numbered:
                 engine.apply(rows)
             engine.finish()
@@ -201,15 +206,17 @@ def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(
 
 def test_cells_are_dealt_out_anew_and_no_copy_stays(tmp_path: Path) -> None:
     names = ["bits", "cropped"]
-    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
+    with ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(2), zero_noise=True) as engine:
         for rows in batches(names)[:3]:
             engine.apply(rows)
     for shards in (5, 3):
-        with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(shards), zero_noise=True) as engine:
-            assert stored_shards(tmp_path) == shards
+        with ClusterEngine(
+            settings(*names, directory=tmp_path), InProcessShardTransport(shards), zero_noise=True
+        ) as engine:
+            assert read_shard_count(tmp_path) == shards
             assert [path.name for path in tmp_path.glob("shards-*")] == [f"shards-{shards}"]
             assert not engine.apply(batches(names)[2]).new
-    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(3), zero_noise=True) as engine:
+    with ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(3), zero_noise=True) as engine:
         for rows in batches(names)[3:]:
             engine.apply(rows)
         engine.finish()
@@ -223,14 +230,14 @@ def test_cells_are_dealt_out_anew_and_no_copy_stays(tmp_path: Path) -> None:
 
 def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["cropped"]
-    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
+    with ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(2), zero_noise=True) as engine:
         engine.apply(batches(names)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.distributed.sharded._backend.note_shards", interrupt)
+        patch.setattr("panstream.distributed.sharded._backend.write_shard_count", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True)
-    assert stored_shards(tmp_path) == 2
-    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True) as engine:
+            ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(4), zero_noise=True)
+    assert read_shard_count(tmp_path) == 2
+    with ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(4), zero_noise=True) as engine:
         assert not engine.apply(batches(names)[0]).new
         assert engine.release("cropped")[0].record["value"] > 0
 
@@ -239,7 +246,7 @@ def test_a_state_that_one_process_stored_is_not_taken_over(tmp_path: Path) -> No
     with Engine(settings("bits", directory=tmp_path), zero_noise=True) as engine:
         engine.apply(batches(["bits"])[0])
     with pytest.raises(StoreError, match="stored by a single process, without shards: run it without workers"):
-        ClusterEngine(settings("bits", directory=tmp_path), LocalLink(2), zero_noise=True)
+        ClusterEngine(settings("bits", directory=tmp_path), InProcessShardTransport(2), zero_noise=True)
 
 
 def interrupt(*_: Any) -> None:
@@ -249,7 +256,7 @@ def interrupt(*_: Any) -> None:
 def test_two_who_ask_at_once_share_one_budget(tmp_path: Path) -> None:
     stream = settings("bitmap", directory=tmp_path)
     got: list[Any] = []
-    with ClusterEngine(stream, LocalLink(2)) as engine:
+    with ClusterEngine(stream, InProcessShardTransport(2)) as engine:
 
         def ask() -> None:
             try:
@@ -264,27 +271,27 @@ def test_two_who_ask_at_once_share_one_budget(tmp_path: Path) -> None:
             thread.join()
         assert sorted(number for number in got if number is not None) == [1, 2, 3]
         with pytest.raises(StoreLocked):
-            ClusterEngine(stream, LocalLink(2))
-    with ClusterEngine(stream, LocalLink(2)) as engine, pytest.raises(BudgetExhausted):
+            ClusterEngine(stream, InProcessShardTransport(2))
+    with ClusterEngine(stream, InProcessShardTransport(2)) as engine, pytest.raises(BudgetExhausted):
         engine.release("bitmap")
 
 
 def test_shards_remember_no_batch_that_cannot_come_again(tmp_path: Path) -> None:
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     with ClusterEngine(settings("cropped", directory=tmp_path), link, zero_noise=True) as engine:
         for number, rows in enumerate(batches(["cropped"])):
             engine.apply(replace(rows, producer=f"p{number}"))
             assert [[*shard.recent] for shard in link.open_shards] == [[f"p{number}"]] * 2, "those of the last step"
-        engine.forget([f"p{number}" for number in range(4)])
+        engine.forget_producers([f"p{number}" for number in range(4)])
         assert [*engine.positions()] == ["p4", "p5"]
 
 
 def test_batches_of_several_producers_are_one_step() -> None:
     one, other = batches(["bits"])[0], batches(["bits"])[1]
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     with ClusterEngine(settings("bits"), link, zero_noise=True) as engine:
         before = link.open_shards[0].step
-        assert engine.joins
+        assert engine.can_join_batches
         engine.apply(replace(one, producer=None, origins=(("a", 1), ("b", 2))))
         assert engine.positions() == {"a": 1, "b": 2}
         engine.apply(replace(other, producer="c"), commit=False)
@@ -295,7 +302,7 @@ def test_batches_of_several_producers_are_one_step() -> None:
 
 def test_joined_batches_that_a_slot_or_a_crash_divides_are_taken_one_by_one(tmp_path: Path) -> None:
     names = ["hourly"]
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     engine = ClusterEngine(settings(*names, directory=tmp_path), link, zero_noise=True)
     joined = replace(batches(names)[0], producer=None, origins=(("a", 1), ("b", 2)))
     with pytest.raises(NotSupported, match="by itself"):
@@ -306,7 +313,7 @@ def test_joined_batches_that_a_slot_or_a_crash_divides_are_taken_one_by_one(tmp_
     with pytest.raises(KeyboardInterrupt):
         engine.apply(early)
     engine.close()
-    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
+    with ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(2), zero_noise=True) as engine:
         with pytest.raises(NotSupported, match="by itself"):
             engine.apply(replace(early, producer=None, origins=(("a", 1), ("b", 2))))
         assert engine.apply(early).new
@@ -314,7 +321,7 @@ def test_joined_batches_that_a_slot_or_a_crash_divides_are_taken_one_by_one(tmp_
 
 
 def test_rows_do_not_wait_where_nothing_is_stored(tmp_path: Path) -> None:
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     stream = settings("bits", directory=tmp_path, durability="none")
     with ClusterEngine(stream, link, zero_noise=True) as engine:
         before = link.open_shards[0].step
@@ -328,45 +335,45 @@ def test_rows_do_not_wait_where_nothing_is_stored(tmp_path: Path) -> None:
         assert link.open_shards[0].step == before + 8
 
 
-def one_hour(rows: Rows) -> Rows:
+def one_hour(rows: RowBatch) -> RowBatch:
     assert rows.times is not None
     return replace(rows, times=np.linspace(0.0, 1000.0, rows.count))
 
 
 def test_a_shard_that_lost_its_directory_is_not_started_afresh(tmp_path: Path) -> None:
     stream = settings("bits", directory=tmp_path)
-    with ClusterEngine(stream, LocalLink(2)) as engine:
+    with ClusterEngine(stream, InProcessShardTransport(2)) as engine:
         engine.apply(batches(["bits"])[0])
     for file in (tmp_path / "shards-2" / "shard-1").iterdir():
         file.unlink()
     for _ in range(2):
         with pytest.raises(StoreError, match="rolled back"):
-            ClusterEngine(stream, LocalLink(2))
+            ClusterEngine(stream, InProcessShardTransport(2))
 
 
 def test_a_bad_row_stops_the_whole_batch(tmp_path: Path) -> None:
     rows = batches(["bits", "running"])[0]
     rows.ids[150] = USERS + 7
     stream = settings("bits", "running", directory=tmp_path, on_bad_row="stop")
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     with ClusterEngine(stream, link, positions=True) as engine:
-        before = link.send([Call(shard, "status") for shard in range(2)])
+        before = link.send([ShardCall(shard, "status") for shard in range(2)])
         with pytest.raises(BadRowError):
             engine.apply(rows)
-        assert link.send([Call(shard, "status") for shard in range(2)]) == before
+        assert link.send([ShardCall(shard, "status") for shard in range(2)]) == before
 
 
 def test_what_cannot_be_promised_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="shards commit every batch"):
-        ClusterEngine(settings("bits", directory=tmp_path, durability="interval"), LocalLink(2))
+        ClusterEngine(settings("bits", directory=tmp_path, durability="interval"), InProcessShardTransport(2))
 
 
 def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> None:
-    one, many = Engine(settings("bits")), ClusterEngine(settings("bits"), LocalLink(2))
+    one, many = Engine(settings("bits")), ClusterEngine(settings("bits"), InProcessShardTransport(2))
     assert [plan.claim for plan in one.plans] == [plan.claim for plan in many.plans]
-    quiet = ClusterEngine(settings("bits"), LocalLink(2), zero_noise=True)
+    quiet = ClusterEngine(settings("bits"), InProcessShardTransport(2), zero_noise=True)
     assert math.isinf(quiet.plans[0].claim.epsilon)
-    seeded = ClusterEngine(settings("bits"), LocalLink(2), source=ZeroNoiseSource())
+    seeded = ClusterEngine(settings("bits"), InProcessShardTransport(2), source=ZeroNoiseSource())
     assert "test source" in seeded.plans[0].claim.note
     for engine in (one, many, quiet, seeded):
         engine.close()
@@ -377,12 +384,14 @@ def test_shards_freeze_only_what_no_row_followed(tmp_path: Path) -> None:
     asked = {**QUERIES["bits"], "announced": 1}
     ids = np.arange(USERS)
     rows = [
-        Rows(count=USERS, queries={"bits": QueryRows.all(USERS)}, ids=ids, producer="p", sequence=number)
+        RowBatch(
+            count=USERS, queries={"bits": QuerySelection.select_all(USERS)}, ids=ids, producer="p", sequence=number
+        )
         for number in (1, 2)
     ]
     now = [1_000_000.0]
 
-    def opened(name: str, link: LocalLink) -> ClusterEngine:
+    def opened(name: str, link: InProcessShardTransport) -> ClusterEngine:
         return ClusterEngine(config(asked, directory=tmp_path / name), link, positions=True, clock=lambda: now[0])
 
     for name, dies, copied, covered in (
@@ -390,7 +399,7 @@ def test_shards_freeze_only_what_no_row_followed(tmp_path: Path) -> None:
         ("after", False, 1_000_150.0, True),
         ("died", True, 1_000_150.0, False),
     ):
-        now[0], link = 1_000_000.0, LocalLink(2)
+        now[0], link = 1_000_000.0, InProcessShardTransport(2)
         engine = opened(name, link)
         engine.apply(rows[0])
         now[0] += 100
@@ -405,7 +414,7 @@ def test_shards_freeze_only_what_no_row_followed(tmp_path: Path) -> None:
                 engine.apply(rows[1])
             engine.close()
         now[0] += 100
-        with opened(name, LocalLink(2)) as engine:
+        with opened(name, InProcessShardTransport(2)) as engine:
             (state,) = engine.announce_intrusion(CopyTime(at=copied))
             assert (state.done, state.verdict.covered) == (covered, covered), name
             assert {len(shard._states["0/0/bits"].frozen) for shard in engine.link.open_shards} == {int(covered)}  # type: ignore[attr-defined]
@@ -417,15 +426,19 @@ def test_counters_are_refreshed_on_every_shard_and_decoded_for_it(tmp_path: Path
     )
     stream = config(asked, directory=tmp_path / "store")
     rows = [
-        Rows(count=10_000, queries={"seen": QueryRows.all(10_000, weights=np.ones(10_000, np.int64))}, ids=ids)
+        RowBatch(
+            count=10_000,
+            queries={"seen": QuerySelection.select_all(10_000, weights=np.ones(10_000, np.int64))},
+            ids=ids,
+        )
         for ids in (np.arange(10_000), np.arange(5_000, 15_000))
     ]
-    with ClusterEngine(stream, LocalLink(3), positions=True) as engine:
+    with ClusterEngine(stream, InProcessShardTransport(3), positions=True) as engine:
         engine.apply(rows[0])
         assert [each.done for each in engine.announce_intrusion()] == [True]
         assert [each.done for each in engine.announce_intrusion()] == [False]
         engine.apply(rows[1])
-    with ClusterEngine(stream, LocalLink(3), positions=True) as engine:
+    with ClusterEngine(stream, InProcessShardTransport(3), positions=True) as engine:
         engine.release("seen")
         (found,) = engine.log.history()
     value, error = found.record["value"], found.record["standard_error"]

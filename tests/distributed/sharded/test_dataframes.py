@@ -11,11 +11,11 @@ from distributed import Client
 import panstream.distributed.sharded
 from panstream.distributed.sharded._worker_reading import Partition
 from panstream.distributed.sharded.dask_setup import SETTINGS, local_cluster
-from panstream.distributed.sharded.explain import places
+from panstream.distributed.sharded.explain import shard_locations
 from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.errors import ConfigError, InvalidParameter
 from tests.engine.runtime.streams import question
 
@@ -71,7 +71,7 @@ def test_names_of_a_lake(client: Client, lake: Path) -> None:
     names = question("names", asked, max_item_bytes=8, memory=1_000_000)
     found = panstream.distributed.sharded.run(stream(names), dd.read_parquet(lake), client=client, zero_noise=True)  # type: ignore[arg-type]
     with Engine(stream(names), zero_noise=True) as engine:  # type: ignore[arg-type]
-        feed(engine, [str(lake)])
+        ingest(engine, [str(lake)])
         engine.finish()
         alone = engine.log.last("names")
     assert alone is not None and alone.record["value"] == 3200
@@ -96,7 +96,7 @@ def test_where_states_are_is_explained() -> None:
     total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
     names = question("names", "SELECT page, COUNT(*) FROM s GROUP BY page", max_item_bytes=32)
     plans = plan_all(stream(distinct, total, names))  # type: ignore[arg-type]
-    found = places(plans, 4)
+    found = shard_locations(plans, 4)
     text = "\n".join(entry["why"] for entry in found)
     assert "no extra noise" in text
     assert "2.5 times the variance, 1.58 times the standard error" in text

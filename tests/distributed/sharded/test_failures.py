@@ -18,10 +18,10 @@ from distributed import Client, Security
 
 from panstream.distributed.sharded._cell_messages import CellMessage
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskLink
-from panstream.distributed.sharded._links import Call
+from panstream.distributed.sharded._dask_link import DaskTransport
+from panstream.distributed.sharded._links import ShardCall
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
-from panstream.distributed.sharded.dask_setup import quieten
+from panstream.distributed.sharded.dask_setup import apply_hardened_config
 from panstream.distributed.sharded.dataframes import feed_files
 from panstream.errors import ClusterError
 from tests.distributed.sharded.processes import Processes, processes
@@ -35,24 +35,24 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    quieten()
+    apply_hardened_config()
     with processes(tmp_path_factory.mktemp("cluster")) as running:
         running.start_cluster()
         yield running
 
 
 @pytest.fixture
-def link(cluster: Processes) -> Iterator[DaskLink]:
+def link(cluster: Processes) -> Iterator[DaskTransport]:
     found = linked(cluster.address)
     yield found
     found.close()
 
 
-def linked(address: str, security: Security | None = None, **options: Any) -> DaskLink:
+def linked(address: str, security: Security | None = None, **options: Any) -> DaskTransport:
     def connect() -> Client:
         return Client(address, direct_to_workers=True, timeout=5, security=security)
 
-    return DaskLink(connect, 2, patience=40, **options)
+    return DaskTransport(connect, 2, patience=40, **options)
 
 
 def name_of(cluster: Processes, pid: int) -> str:
@@ -79,7 +79,7 @@ def still_waiting(thread: threading.Thread, seconds: float) -> bool:
     return thread.is_alive()
 
 
-def test_a_worker_that_dies_between_updates(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
+def test_a_worker_that_dies_between_updates(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
         lost = link.places[1]
@@ -89,7 +89,7 @@ def test_a_worker_that_dies_between_updates(cluster: Processes, link: DaskLink, 
         check(engine, 2)
 
 
-def test_a_worker_that_dies_in_the_middle_of_an_update(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
+def test_a_worker_that_dies_in_the_middle_of_an_update(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
         victim = name_of(cluster, link.places[0][1])
@@ -101,7 +101,7 @@ def test_a_worker_that_dies_in_the_middle_of_an_update(cluster: Processes, link:
         check(engine, 2)
 
 
-def test_a_slow_worker_only_makes_the_stream_wait(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
+def test_a_slow_worker_only_makes_the_stream_wait(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
         victim = name_of(cluster, link.places[0][1])
@@ -113,25 +113,25 @@ def test_a_slow_worker_only_makes_the_stream_wait(cluster: Processes, link: Dask
         check(engine, 2)
 
 
-def test_an_acknowledgement_that_is_lost(link: DaskLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acknowledgement_that_is_lost(link: DaskTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
-        real, lost = DaskLink._result, []
+        real, lost = DaskTransport._result, []
 
-        def losing(self: DaskLink, call: Call, future: Any) -> Any:
+        def losing(self: DaskTransport, call: ShardCall, future: Any) -> Any:
             if call.method == "apply" and len(lost) < 2:
                 future.result()  # the shard has it durable
                 lost.append(call.shard)
                 return None
             return real(self, call, future)
 
-        monkeypatch.setattr(DaskLink, "_result", losing)
+        monkeypatch.setattr(DaskTransport, "_result", losing)
         engine.apply(batch(1))
         assert lost
         check(engine, 2)
 
 
-def test_the_scheduler_dies(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
+def test_the_scheduler_dies(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
         before = cluster.kill("scheduler")
@@ -141,10 +141,10 @@ def test_the_scheduler_dies(cluster: Processes, link: DaskLink, tmp_path: Path) 
         check(engine, 3)
 
 
-def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
+def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     canary = secrets.token_hex(12)
     places = np.frombuffer(canary.encode(), np.uint8).copy()
-    call = Call(0, "absorb", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(places,))]))
+    call = ShardCall(0, "absorb", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(places,))]))
     assert canary not in repr(call)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
@@ -284,7 +284,7 @@ def test_the_network_between_two_workers_is_cut(
         link.close()
 
 
-def test_without_a_directory_a_lost_shard_ends_the_stream(cluster: Processes, link: DaskLink) -> None:
+def test_without_a_directory_a_lost_shard_ends_the_stream(cluster: Processes, link: DaskTransport) -> None:
     stream = config(question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=100))
     with ClusterEngine(stream, link) as engine:
         cluster.kill(name_of(cluster, link.places[1][1]))

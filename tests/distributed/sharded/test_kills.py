@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded._links import InProcessShardTransport
 from tests.distributed.sharded.processes import processes
 from tests.distributed.sharded.zygote import SIZE, settings
 
@@ -47,7 +47,7 @@ def test_kill_nine(tmp_path: Path) -> None:
     while not cluster.lines.empty():
         word, *rest = cluster.lines.get().split()
         acknowledged = int(rest[0]) if word == "applied" else acknowledged
-    with ClusterEngine(settings(state), LocalLink(2), zero_noise=True) as engine:  # type: ignore[arg-type]
+    with ClusterEngine(settings(state), InProcessShardTransport(2), zero_noise=True) as engine:  # type: ignore[arg-type]
         from tests.distributed.sharded.zygote import batch
 
         last = engine.last_sequence("load")

@@ -20,12 +20,12 @@ from distributed.protocol.core import dumps
 from distributed.protocol.serialize import to_serialize
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import LocalLink
+from panstream.distributed.sharded._links import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
-from panstream.distributed.sharded.dask_setup import quieten
+from panstream.distributed.sharded.dask_setup import apply_hardened_config
 from panstream.distributed.sharded.dataframes import _ingest
-from panstream.engine.rows.row_batch import QueryRows, Rows
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from tests.engine.runtime.streams import config, question
 
@@ -62,14 +62,14 @@ NEIGHBOURS: dict[str, dict[Hit, tuple[int, int]]] = {  # user and group of every
 }
 
 
-def stream(hits: dict[Hit, tuple[int, int]], names: list[str]) -> Iterator[Rows]:
+def stream(hits: dict[Hit, tuple[int, int]], names: list[str]) -> Iterator[RowBatch]:
     for number in range(BATCHES):
         rows, groups, ids = np.zeros(SIZE, bool), np.zeros(SIZE, np.int64), np.arange(SIZE) + 100
         for (batch, row), (user, group) in hits.items():
             if batch == number:
                 rows[row], ids[row], groups[row] = True, user, group
         chosen = {
-            name: QueryRows.all(
+            name: QuerySelection.select_all(
                 SIZE,
                 rows=rows,
                 weights=np.ones(SIZE, np.int64) if name == "cropped" else None,
@@ -79,10 +79,10 @@ def stream(hits: dict[Hit, tuple[int, int]], names: list[str]) -> Iterator[Rows]
             for name in names
         }
         times = (number + np.arange(SIZE) / SIZE) * 0.4 * HOUR
-        yield Rows(count=SIZE, queries=chosen, ids=ids, times=times, producer="p", sequence=number)
+        yield RowBatch(count=SIZE, queries=chosen, ids=ids, times=times, producer="p", sequence=number)
 
 
-class Listener(LocalLink):
+class Listener(InProcessShardTransport):
     """Notes the size of everything that goes to a shard, as Dask would send it, and of the answers."""
 
     def __init__(self, shards: int) -> None:
@@ -103,7 +103,7 @@ class Listener(LocalLink):
 
 
 def size(what: Any) -> int:
-    quieten()
+    apply_hardened_config()
     return sum(memoryview(frame).nbytes for frame in dumps([to_serialize(what)]))
 
 
@@ -204,13 +204,13 @@ def test_no_number_of_rows_of_a_live_source_is_stored(tmp_path: Path) -> None:
         assert found[0] == found[1], f"stopped at message {crash}"
 
 
-def repeated(rows: Rows, copies: int) -> Rows:
+def repeated(rows: RowBatch, copies: int) -> RowBatch:
     """Return the batch with every row several times."""
     assert rows.times is not None
-    return Rows(
+    return RowBatch(
         count=copies * rows.count,
         queries={
-            name: QueryRows.all(
+            name: QuerySelection.select_all(
                 copies * rows.count,
                 rows=np.repeat(each.rows, copies),
                 weights=None if each.weights is None else np.repeat(each.weights, copies),
@@ -242,7 +242,7 @@ def test_a_row_that_cannot_be_read_shows_as_little_as_any_other(tmp_path: Path) 
             contextlib.chdir(tmp_path / name),
             ClusterEngine(settings, link, positions=True, clock=lambda: 7e5) as engine,
         ):
-            feed(engine, ["part.csv"])
+            ingest(engine, ["part.csv"])
         found.append(everything(tmp_path / name / "state", link))
     for other in found[1:]:
         assert other == found[0]
@@ -292,7 +292,7 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
             answer = _ingest(ReadPlan(name=name, config=settings, shards=2), parts, actors)
             assert answer.refused is None
             heard.append(size(answer))
-            engine.absorbed(["part"], answer.totals)
+            engine.record_partitions(["part"], answer.totals)
             engine.commit()
         found.append({**everything(folder / "state", link), "read": heard})
     for other in found[1:]:

@@ -13,18 +13,18 @@ from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.core.catalogue import ALGORITHMS
-from panstream.core.shardable import is_divided
-from panstream.distributed.sharded._outgoing_queue import Outgoing
-from panstream.distributed.sharded._partitioning import CellDivision, _Ownership, division_of
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import number_of_ones, unpacked
+from panstream.core.shardable import is_shardable
+from panstream.distributed.sharded._outgoing_queue import OutgoingQueue
+from panstream.distributed.sharded._partitioning import CellPartitioning, _CellOwnership, partitioning_for
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import popcount, unpack_bits
 from panstream.testing.conformance import Specimen
 from tests.conformance.specimens import specimens
 from tests.statistical import ALPHA
 from tests.zero_noise import ZeroNoiseSource
 
 SPECIMENS = specimens()
-DIVIDED = [specimen for specimen in SPECIMENS if is_divided(specimen.algorithm)]
+DIVIDED = [specimen for specimen in SPECIMENS if is_shardable(specimen.algorithm)]
 RUNS = 500
 
 
@@ -34,18 +34,18 @@ def batch_of(algorithm: Any, fields: Any) -> Any:
     return algorithm.batch(*first, **given)
 
 
-def one_machine(algorithm: Any, batches: Any, source: Source) -> Any:
-    state = algorithm.begin(source)
+def one_machine(algorithm: Any, batches: Any, source: NoiseSource) -> Any:
+    state = algorithm.initial_state(source)
     for each in batches:
         algorithm.update(state, batch_of(algorithm, each), source)
     return state
 
 
-def many(algorithm: Any, batches: Any, shards: int, make: Any = Source, marked: int = 32) -> Any:
-    division = division_of(algorithm, shards)
+def many(algorithm: Any, batches: Any, shards: int, make: Any = NoiseSource, marked: int = 32) -> Any:
+    division = partitioning_for(algorithm, shards)
     with make() as source:
-        parts = [division.fresh(shard, source) for shard in range(shards)]
-    outgoing = Outgoing({"q": (algorithm, 1)}, shards, marked=marked)
+        parts = [division.initial_shard(shard, source) for shard in range(shards)]
+    outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards, marked=marked)
     for each in batches:
         batch = batch_of(algorithm, each)
         outgoing.expect(len(batch))
@@ -53,7 +53,7 @@ def many(algorithm: Any, batches: Any, shards: int, make: Any = Source, marked: 
         for shard, sent in enumerate(outgoing.messages({"q": [(0, 0)]})):
             for message in sent:
                 message.apply(division, shard, lambda slot, part=parts[shard]: part, make)
-    return division.join([division.decode(division.encode(part, n), n) for n, part in enumerate(parts)], 0)
+    return division.assemble([division.decode(division.encode(part, n), n) for n, part in enumerate(parts)], 0)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -102,14 +102,14 @@ def test_with_noise_the_laws_cannot_be_told_apart(algorithm: Any) -> None:
         rows = []
         for _ in range(RUNS):
             if kind == "one":
-                with Source() as source:
+                with NoiseSource() as source:
                     state = one_machine(algorithm, batches, source)
             else:
                 state = many(algorithm, batches, 3)
             name = fields(state)[0].name
             kept = algorithm.layout()[name]
             values = getattr(state, name)
-            rows.append(unpacked(values, kept.shape[-1]) if kept.kind == "packed" else values)
+            rows.append(unpack_bits(values, kept.shape[-1]) if kept.kind == "packed" else values)
         samples.append(np.array(rows))
     one, other = samples
     values = int(max(one.max(), other.max())) + 1
@@ -125,21 +125,21 @@ def test_with_noise_the_laws_cannot_be_told_apart(algorithm: Any) -> None:
 def test_too_little_noise_in_one_shard_would_be_seen() -> None:
     """The same test statistic, on states whose second shard starts at zero."""
     algorithm = OptBern(universe=300, epsilon=1.0)
-    division = CellDivision(algorithm, 2)
+    division = CellPartitioning(algorithm, 2)
     one, other = [], []
     for _ in range(RUNS):
-        with Source() as source:
-            one.append(number_of_ones(algorithm.begin(source).bits))
-            parts = [algorithm.fresh(division.count(shard), source) for shard in range(2)]
+        with NoiseSource() as source:
+            one.append(popcount(algorithm.initial_state(source).bits))
+            parts = [algorithm.initial_cells(division.count(shard), source) for shard in range(2)]
         parts[1].bits[:] = 0
-        other.append(number_of_ones(division.join(parts, 0).bits))
+        other.append(popcount(division.assemble(parts, 0).bits))
     assert stats.ks_2samp(one, other).pvalue < ALPHA
 
 
 @settings(max_examples=50, deadline=None)
 @given(cells=st.integers(1, 400), shards=st.integers(1, 20), data=st.data())
 def test_every_cell_has_one_owner_and_one_place(cells: int, shards: int, data: st.DataObject) -> None:
-    ownership = _Ownership(cells=cells, shards=shards)
+    ownership = _CellOwnership(cells=cells, shards=shards)
     owned = [ownership.owned(shard) for shard in range(shards)]
     assert sorted(np.concatenate(owned).tolist()) == list(range(cells))
     assert max(map(len, owned)) - min(map(len, owned)) <= 1
@@ -155,7 +155,7 @@ def test_every_cell_has_one_owner_and_one_place(cells: int, shards: int, data: s
 
 
 def test_a_stride_of_busy_cells_is_spread_over_all_shards() -> None:
-    ownership = _Ownership(cells=100_000, shards=10)
+    ownership = _CellOwnership(cells=100_000, shards=10)
     busy = np.arange(0, 100_000, 10)
     counts = [np.isin(busy, ownership.owned(shard)).sum() for shard in range(10)]
     assert min(counts) > 800
@@ -163,9 +163,9 @@ def test_a_stride_of_busy_cells_is_spread_over_all_shards() -> None:
 
 def test_rebalancing_moves_cells_and_changes_none() -> None:
     algorithm = LegendreCounter(universe=1000, epsilon=1.0)
-    with Source() as source:
-        state = algorithm.begin(source)
+    with NoiseSource() as source:
+        state = algorithm.initial_state(source)
     for shards in (2, 5, 3):
-        division = division_of(algorithm, shards)
-        parts = [division.cut(state, shard) for shard in range(shards)]
-        assert same(state, division.join(parts, 0))
+        division = partitioning_for(algorithm, shards)
+        parts = [division.extract_shard(state, shard) for shard in range(shards)]
+        assert same(state, division.assemble(parts, 0))

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import LocalLink
-from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, tasks_of
+from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, plan_read_tasks
 from panstream.distributed.sharded.dataframes import _files_of, _ingest
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.errors import StoreError
 from tests.engine.runtime.streams import config, question
 
@@ -62,18 +62,20 @@ def answers(engine: Engine) -> dict[str, Any]:
 
 def expected(lake: Path) -> dict[str, Any]:
     with Engine(settings(), zero_noise=True) as engine:
-        feed(engine, [str(lake)])
+        ingest(engine, [str(lake)])
         return answers(engine)
 
 
-def absorb(engine: ClusterEngine, link: LocalLink, task: list[Partition], shards: range = range(2)) -> None:
+def absorb(
+    engine: ClusterEngine, link: InProcessShardTransport, task: list[Partition], shards: range = range(2)
+) -> None:
     job = ReadPlan(name=str(id(engine)), config=engine.config, shards=2, zero_noise=True)
     actors = {shard: Actor(link.open_shards[shard]) for shard in shards}
     found = _ingest(job, task, actors)
     assert found.refused is None
     assert found.lost == [shard for shard in range(2) if shard not in shards]
     if not found.lost:
-        engine.absorbed([part.name for part in task], found.totals)
+        engine.record_partitions([part.name for part in task], found.totals)
 
 
 def grouped(parts: list[Partition], size: int) -> list[list[Partition]]:
@@ -82,7 +84,7 @@ def grouped(parts: list[Partition], size: int) -> list[list[Partition]]:
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_tasks_of_any_size_count_as_one_machine_does(lake: Path, size: int) -> None:
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     parts = Partition.of([str(lake)], rows=300)
     assert len(parts) == 3 * 4 + 2
     with ClusterEngine(settings(), link, zero_noise=True) as engine:
@@ -93,31 +95,31 @@ def test_tasks_of_any_size_count_as_one_machine_does(lake: Path, size: int) -> N
 
 def test_tasks_that_reached_some_shards_only_are_not_counted_twice(lake: Path, tmp_path: Path) -> None:
     parts = Partition.of([str(lake)], rows=300)
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         absorb(engine, link, parts[:3])
         absorb(engine, link, parts[3:6], range(1))
         with pytest.raises(StoreError, match="some of these"):
-            link.open_shards[0].absorb([part.name for part in parts[5:7]], [])
-    link = LocalLink(2)
+            link.open_shards[0].apply_partition([part.name for part in parts[5:7]], [])
+    link = InProcessShardTransport(2)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
-        assert engine.begun_apart() == {part.name for part in parts[:6]}
-        for task in tasks_of(parts, 2, large=True, alone=engine.begun_apart()):
-            assert len(task) == 1 or not {part.name for part in task} & engine.begun_apart()
+        assert engine.partitions_in_progress() == {part.name for part in parts[:6]}
+        for task in plan_read_tasks(parts, 2, large=True, alone=engine.partitions_in_progress()):
+            assert len(task) == 1 or not {part.name for part in task} & engine.partitions_in_progress()
             absorb(engine, link, task)
         assert answers(engine) == expected(lake)
 
 
 def test_tasks_become_smaller_towards_the_end() -> None:
     small = [Partition(name=str(number), rows=1 << 17) for number in range(320)]
-    sizes = [len(task) for task in tasks_of(small, 2, large=True)]
+    sizes = [len(task) for task in plan_read_tasks(small, 2, large=True)]
     assert sizes[0] == 54  # a sixth
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-4:-1] == [8, 8, 8]
     assert sum(sizes) == 320
-    assert max(len(task) for task in tasks_of(small * 20, 2, large=True)) == 64
-    assert {len(task) for task in tasks_of(small, 2, large=False)} == {8}
-    assert tasks_of([], 2, large=True) == []
+    assert max(len(task) for task in plan_read_tasks(small * 20, 2, large=True)) == 64
+    assert {len(task) for task in plan_read_tasks(small, 2, large=False)} == {8}
+    assert plan_read_tasks([], 2, large=True) == []
 
 
 def test_files_behind_a_frame_are_read_themselves(lake: Path) -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.distributed.sharded import spark
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from tests.zero_noise import ZeroNoiseSource
 
 
@@ -12,7 +12,7 @@ def test_partitions_make_up_the_state_of_all_rows() -> None:
     algorithm = Bitmap(epsilon=1.0, buckets=256, levels=8)
     parts = [[f"user {i}" for i in range(start, start + 300)] + [None] for start in (0, 150, 600)]
     with ZeroNoiseSource() as source:
-        whole = algorithm.begin(source)
+        whole = algorithm.initial_state(source)
         for part in parts:
             algorithm.update(whole, algorithm.batch([id for id in part if id is not None]), source)
     monitor = algorithm.start()
@@ -23,4 +23,4 @@ def test_partitions_make_up_the_state_of_all_rows() -> None:
         (row,) = spark._touched(algorithm, batches)
         spark._draw(quiet, monitor, row.column(0)[0].as_py())
     assert (monitor.state.bits == whole.bits).all()
-    assert Source.is_secure
+    assert NoiseSource.is_secure

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from panstream.distributed.sharded.explain import places
+from panstream.distributed.sharded.explain import shard_locations
 from panstream.engine.planner.query_plan import plan_all
 from tests.algorithms.continual.linear_view import cheapest_move
 from tests.engine.runtime.streams import config, question
@@ -97,6 +97,6 @@ def test_less_start_noise_costs_more(looks: list[tuple[Seen, ...]]) -> None:
 @pytest.mark.parametrize("workers", [2, 4, 7])
 def test_what_is_printed_is_the_number_of_noises_in_a_released_sum(workers: int) -> None:
     plans = plan_all(config(question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)))
-    (entry,) = places(plans, workers)
+    (entry,) = shard_locations(plans, workers)
     assert entry["spread_factor"] == (workers + 1) / 2
     assert entry["spread_factor"] > 1, "never less noise than in one place"

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems, FrequentState
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import Call, LocalLink
-from panstream.distributed.sharded._outgoing_queue import Outgoing
-from panstream.distributed.sharded._partitioning import TableDivision
+from panstream.distributed.sharded._links import InProcessShardTransport, ShardCall
+from panstream.distributed.sharded._outgoing_queue import OutgoingQueue
+from panstream.distributed.sharded._partitioning import TablePartitioning
 from panstream.distributed.sharded._table_messages import TableMessage
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import BudgetExhausted
-from panstream.primitives.noise import SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource
 from tests.algorithms.continual.linear_view import cheapest_move
 from tests.engine.runtime.streams import config, question
 
@@ -32,7 +32,7 @@ ODD = ["", "süd", "a name of more than nine bytes", "東西南北", "nine byte"
 
 def whole(algorithm: FrequentItems, batches: list[Any]) -> FrequentState:
     with SeededSource(1) as source:
-        state = algorithm.begin(source)
+        state = algorithm.initial_state(source)
         for batch in batches:
             algorithm.update(state, algorithm.batch(batch), source)
     return state
@@ -40,20 +40,20 @@ def whole(algorithm: FrequentItems, batches: list[Any]) -> FrequentState:
 
 def divided(algorithm: FrequentItems, batches: list[Any], shards: int) -> tuple[FrequentState, list[TableMessage]]:
     """Return the tables that shards have together, and what they were sent, which is overwritten."""
-    division, sent = TableDivision(algorithm, shards), []
-    with Source() as source:
-        parts = [division.fresh(shard, source) for shard in range(shards)]
-    outgoing = Outgoing({"q": (algorithm, 1)}, shards)
+    division, sent = TablePartitioning(algorithm, shards), []
+    with NoiseSource() as source:
+        parts = [division.initial_shard(shard, source) for shard in range(shards)]
+    outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards)
     for given_rows in batches:
         batch = algorithm.batch(given_rows)
         outgoing.expect(len(batch))
         outgoing.add("q", (0, 0), batch)
         for shard, (message,) in enumerate(outgoing.messages({"q": [(0, 0)]})):
-            message.apply(division, shard, lambda slot, part=parts[shard]: part, Source)
+            message.apply(division, shard, lambda slot, part=parts[shard]: part, NoiseSource)
             message.wipe()
             assert isinstance(message, TableMessage)
             sent.append(message)
-    return division.join(parts, 0), sent
+    return division.assemble(parts, 0), sent
 
 
 def same(one: FrequentState, other: FrequentState) -> bool:
@@ -84,7 +84,7 @@ def test_any_names_move_the_same_cells(names: list[str], shards: int, rows: int)
 @pytest.mark.parametrize("shards", [2, 3, 5])
 def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
     algorithm = FrequentItems(epsilon=1.0, delta=1e-6)
-    division = TableDivision(algorithm, shards)
+    division = TablePartitioning(algorithm, shards)
     places = [division.places(shard) for shard in range(shards)]
     for name, count in (("levels", algorithm.levels), ("rows", algorithm.rows)):
         assert sorted(np.concatenate([each[name] for each in places]).tolist()) == list(range(count))
@@ -96,9 +96,9 @@ def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_shard_without_tables_takes_part_like_any_other(delta: float) -> None:
     algorithm = FrequentItems(epsilon=1.0, delta=delta, max_item_bytes=4, width=256, row_width=256, rows=2)
-    division = TableDivision(algorithm, 7)
-    with Source() as source:
-        part = division.fresh(6, source)
+    division = TablePartitioning(algorithm, 7)
+    with NoiseSource() as source:
+        part = division.initial_shard(6, source)
         division.refresh(part, 6, source)
         shown = division.shown(part, source)
     assert (division.cells(6), part.draws, shown.draws) == (0, 2, 3)
@@ -106,12 +106,12 @@ def test_a_shard_without_tables_takes_part_like_any_other(delta: float) -> None:
 
 
 def test_moving_tables_changes_none() -> None:
-    with Source() as source:
-        state = replace(EXACT, epsilon=1.0).begin(source)
+    with NoiseSource() as source:
+        state = replace(EXACT, epsilon=1.0).initial_state(source)
     for shards in (2, 5, 3):
-        division = TableDivision(EXACT, shards)
-        parts = [division.decode(division.encode(division.cut(state, n), n), n) for n in range(shards)]
-        assert same(state, division.join(parts, 0))
+        division = TablePartitioning(EXACT, shards)
+        parts = [division.decode(division.encode(division.extract_shard(state, n), n), n) for n in range(shards)]
+        assert same(state, division.assemble(parts, 0))
 
 
 @pytest.mark.parametrize("rows", [10, 70_000])
@@ -119,7 +119,7 @@ def test_sizes_do_not_depend_on_names(rows: int) -> None:
     """Short and long, equal and different, selected or not: the same bytes travel."""
     sizes = set()
     for names in (["a"] * rows, [f"name {i}" for i in range(rows)], ["much longer than nine bytes"] * rows, ["a"]):
-        outgoing = Outgoing({"q": (EXACT, 1)}, 3)
+        outgoing = OutgoingQueue({"q": (EXACT, 1)}, 3)
         outgoing.expect(rows)
         outgoing.add("q", (0, 0), EXACT.batch(names))
         sent = [message for (message,) in outgoing.messages({"q": [(0, 0), (1, 0)]})]
@@ -136,13 +136,13 @@ NAMES = {
 }
 
 
-def stream(count: int = 6, size: int = 200) -> list[Rows]:
+def stream(count: int = 6, size: int = 200) -> list[RowBatch]:
     draw, found = np.random.default_rng(5), []
     for number in range(count):
         names = pa.array([f"/{i}" for i in draw.integers(0, 9, size)])
-        chosen = {name: QueryRows.all(size, names=names) for name in NAMES}
+        chosen = {name: QuerySelection.select_all(size, names=names) for name in NAMES}
         times = np.sort(draw.uniform(number * 0.8, number * 0.8 + 1.6, size)) * 3600
-        found.append(Rows(count=size, queries=chosen, times=times, producer="p", sequence=number + 1))
+        found.append(RowBatch(count=size, queries=chosen, times=times, producer="p", sequence=number + 1))
     return found
 
 
@@ -150,7 +150,7 @@ def answers(engine: Engine) -> dict[tuple[str, int], Any]:
     return {(r.query, r.number): (r.record["value"], r.record["items"]) for r in engine.log.history()}
 
 
-def opened(directory: Path, link: LocalLink) -> ClusterEngine:
+def opened(directory: Path, link: InProcessShardTransport) -> ClusterEngine:
     return ClusterEngine(config(*NAMES.values(), directory=directory, time="at"), link, zero_noise=True)
 
 
@@ -168,7 +168,7 @@ def alone() -> dict[tuple[str, int], Any]:
 @pytest.mark.parametrize("after", [1, 4])
 def test_shards_that_died_lose_and_double_nothing(after: int, alone: Any, tmp_path: Path) -> None:
     """The first shard has a step, the second never gets it; then both are opened again, and moved to three."""
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     engine, real, left = opened(tmp_path, link), link.send, [after]
 
     def send(calls: Any) -> list[Any]:
@@ -182,10 +182,10 @@ def test_shards_that_died_lose_and_double_nothing(after: int, alone: Any, tmp_pa
     with pytest.raises(KeyboardInterrupt), engine:
         for rows in stream():
             engine.apply(rows)
-    with opened(tmp_path, LocalLink(2)) as engine:
+    with opened(tmp_path, InProcessShardTransport(2)) as engine:
         for rows in stream()[:4]:
             engine.apply(rows)
-    with opened(tmp_path, LocalLink(3)) as engine:
+    with opened(tmp_path, InProcessShardTransport(3)) as engine:
         for rows in stream():
             engine.apply(rows)
         engine.finish()
@@ -194,13 +194,13 @@ def test_shards_that_died_lose_and_double_nothing(after: int, alone: Any, tmp_pa
 
 def test_the_claim_is_that_of_one_machine() -> None:
     asked = config(*NAMES.values(), time="at")
-    with Engine(asked) as one, ClusterEngine(asked, LocalLink(3)) as many:
+    with Engine(asked) as one, ClusterEngine(asked, InProcessShardTransport(3)) as many:
         assert [plan.claim for plan in many.plans] == [plan.claim for plan in one.plans]
         assert all(plan.claim.is_private for plan in many.plans)
 
 
 def test_tables_are_with_the_shards_and_a_call_made_twice_counts_once(tmp_path: Path) -> None:
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     only = config(NAMES["all"], directory=tmp_path)
     with ClusterEngine(only, link, zero_noise=True) as engine:
         real = link.send
@@ -221,13 +221,13 @@ def test_tables_are_with_the_shards_and_a_call_made_twice_counts_once(tmp_path: 
 def test_tables_travel_with_release_noise_only(tmp_path: Path) -> None:
     """What a shard shows differs from what it holds, cell by cell, by one draw of the law, and is another each time."""
     algorithm = FrequentItems(epsilon=1.0, delta=1e-6, max_item_bytes=4, width=1 << 10, row_width=1 << 10)
-    link = LocalLink(2)
+    link = InProcessShardTransport(2)
     link.open({"q": algorithm}, tmp_path)
-    link.send([Call(n, "apply", (1, 0, [], [([], ["0/0/q"], [])])) for n in range(2)])
+    link.send([ShardCall(n, "apply", (1, 0, [], [([], ["0/0/q"], [])])) for n in range(2)])
     for number, shard in enumerate(link.open_shards):
-        division = TableDivision(algorithm, 2)
+        division = TablePartitioning(algorithm, 2)
         held = division.decode(shard.gather("0/0/q"), number)
-        shown = [division.decode(shard.show("0/0/q"), number) for _ in range(2)]
+        shown = [division.decode(shard.noisy_tables("0/0/q"), number) for _ in range(2)]
         assert [held.draws, *(each.draws for each in shown)] == [1, 2, 2]
         for name, law in zip(("levels", "rows"), algorithm.laws, strict=True):
             before = getattr(held, name)

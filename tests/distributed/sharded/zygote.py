@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from panstream.distributed.sharded import dataframes, session  # noqa: F401
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskLink
-from panstream.distributed.sharded._links import LocalLink
-from panstream.distributed.sharded.dask_setup import quieten, serve_worker
-from panstream.engine.rows.row_batch import QueryRows, Rows
-from panstream.testing.memory import permit_scan
+from panstream.distributed.sharded._dask_link import DaskTransport
+from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded.dask_setup import apply_hardened_config, serve_worker
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
+from panstream.testing.memory import allow_scan
 from tests.engine.runtime.streams import config, question
 
 USERS, SIZE = 100_000, 10
@@ -39,16 +39,16 @@ QUERIES = (
 )
 
 
-def batch(number: int) -> Rows:
+def batch(number: int) -> RowBatch:
     """Return batch k: users 10k .. 10k+9, each twice, in as many regions."""
     ids = np.repeat(np.arange(number * SIZE, (number + 1) * SIZE), 2)
-    return Rows(
+    return RowBatch(
         count=ids.size,
         queries={
-            "distinct": QueryRows.all(ids.size),
-            "visits": QueryRows.all(ids.size, weights=np.ones(ids.size, np.int64)),
-            "sum": QueryRows.all(ids.size, values=np.ones(ids.size)),
-            "names": QueryRows.all(ids.size, names=pa.array([f"r{each % SIZE}" for each in ids.tolist()])),
+            "distinct": QuerySelection.select_all(ids.size),
+            "visits": QuerySelection.select_all(ids.size, weights=np.ones(ids.size, np.int64)),
+            "sum": QuerySelection.select_all(ids.size, values=np.ones(ids.size)),
+            "names": QuerySelection.select_all(ids.size, names=pa.array([f"r{each % SIZE}" for each in ids.tolist()])),
         },
         ids=ids,
         times=np.full(ids.size, float(number)),
@@ -99,7 +99,7 @@ def load(address: str, directory: str) -> None:
     def published(release: object) -> None:
         say(f"published {release.query} {release.number} {release.record['value']!r}")  # type: ignore[attr-defined]
 
-    link = DaskLink(connect, 2)
+    link = DaskTransport(connect, 2)
     with ClusterEngine(settings(Path(directory)), link, zero_noise=True, publish=published) as engine:
         say("open")
         for number in range(engine.last_sequence("load") + 1, USERS // SIZE):
@@ -118,11 +118,11 @@ def served(directory: Path) -> object:
 
 
 def front(address: str, directory: str) -> None:
-    from panstream.server.server import Settings, make_server
+    from panstream.server.server import ServerSettings, make_server
 
     stream = served(Path(directory))
-    with session.engines(stream, address=address, workers=1, shards=2, zero_noise=True) as engine:  # type: ignore[arg-type]
-        server = make_server(stream, Settings(port=0), started=lambda at: say(f"serving {at}"), engine=engine)  # type: ignore[arg-type]
+    with session.open_engines(stream, address=address, workers=1, shards=2, zero_noise=True) as engine:  # type: ignore[arg-type]
+        server = make_server(stream, ServerSettings(port=0), on_started=lambda at: say(f"serving {at}"), engine=engine)  # type: ignore[arg-type]
         server.run_until_stopped()
 
 
@@ -132,7 +132,7 @@ ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front}
 def warm_up() -> None:
     """Load every kernel before the first fork."""
     with tempfile.TemporaryDirectory() as directory:
-        engine = ClusterEngine(settings(Path(directory)), LocalLink(2), zero_noise=True)  # type: ignore[arg-type]
+        engine = ClusterEngine(settings(Path(directory)), InProcessShardTransport(2), zero_noise=True)  # type: ignore[arg-type]
         with engine:
             for number in range(12):
                 engine.apply(batch(number))
@@ -140,8 +140,8 @@ def warm_up() -> None:
 
 
 def main() -> None:
-    permit_scan()  # a test reads the memory of what is started here
-    quieten()
+    allow_scan()  # a test reads the memory of what is started here
+    apply_hardened_config()
     warm_up()
     wanted: dict[str, list[str]] = {}
     running: dict[int, str] = {}

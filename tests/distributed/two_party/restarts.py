@@ -11,15 +11,15 @@ from unittest import mock
 from panstream.algorithms.secret_shared import share_rules as rules
 from panstream.algorithms.secret_shared.presence import SharedDensity
 from panstream.audit.claims.case import Trial
-from panstream.distributed.two_party.backend import SharedBackend
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.backend import TwoPartyBackend
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.messages import unpack
 
 STATISTIC = SharedDensity(universe=4, epsilon=1.0, count=True)
 _MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
-class _Observer(LocalLink):
+class _Observer(InProcessTwoPartyTransport):
     """Notes what machine a draws and what it opens: whoever watches it knows the opened numbers less its own noise."""
 
     def __init__(self, directory: Path) -> None:
@@ -52,7 +52,7 @@ def observe(comes: bool, restarts: int) -> list[int]:
     """
     with (
         tempfile.TemporaryDirectory(dir=_MEMORY) as folder,
-        mock.patch("panstream.distributed.two_party.participant.leave_on_grid"),  # only to save time
+        mock.patch("panstream.distributed.two_party.participant.wait_for_send_slot"),  # only to save time
     ):
         link = _Observer(Path(folder))
         for _ in range(restarts):
@@ -62,8 +62,8 @@ def observe(comes: bool, restarts: int) -> list[int]:
     return link.seen
 
 
-def _answer(link: LocalLink, comes: bool) -> SharedBackend:
-    backend = SharedBackend(link, "s", {"q": STATISTIC})
+def _answer(link: InProcessTwoPartyTransport, comes: bool) -> TwoPartyBackend:
+    backend = TwoPartyBackend(link, "s", {"q": STATISTIC})
     state: Any = backend.start("q", (0, 0), STATISTIC)
     state.apply(STATISTIC.batch([0] if comes else []))
     state.release()

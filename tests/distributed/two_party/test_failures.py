@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from panstream.distributed.two_party import _rounds as rounds
-from panstream.distributed.two_party.backend import SharedBackend
-from panstream.distributed.two_party.https import HttpsLink
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.backend import TwoPartyBackend
+from panstream.distributed.two_party.https import HttpsTwoPartyTransport
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.messages import pack, unpack
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.runtime.engine import Engine
-from panstream.errors import InvalidParameter, MachineError, PanstreamError, StoreError
+from panstream.errors import InvalidParameter, PanstreamError, StoreError, TwoPartyError
 from panstream.primitives.certificates import Authority
 from panstream.primitives.mutual_tls import Identity
 from tests.distributed.two_party.test_https import Trio
@@ -30,13 +30,13 @@ from tests.engine.runtime.streams import rows
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[LocalLink]:
-    made = LocalLink(tmp_path, "s")
+def link(tmp_path: Path) -> Iterator[InProcessTwoPartyTransport]:
+    made = InProcessTwoPartyTransport(tmp_path, "s")
     yield made
     made.close()
 
 
-def goes_on(directory: Path, link: LocalLink, batches: int) -> None:
+def goes_on(directory: Path, link: InProcessTwoPartyTransport, batches: int) -> None:
     """An engine that is opened again takes the batches that were not acknowledged, and answers what is true."""
     with opened(directory, link) as engine:
         for number in range(engine.last_sequence("p") + 1, batches):
@@ -53,42 +53,44 @@ def test_certificates_that_do_not_fit(tmp_path: Path) -> None:
         foreign = Authority(tmp_path / "foreign").issue("front")
         mixed = Identity(certificate=foreign.certificate, key=foreign.key, authority=trio.made["front"].authority)
         for identity in (foreign, mixed):
-            link = HttpsLink(trio.urls, ("a", "b"), identity)
-            with pytest.raises(MachineError, match=r"machine a: (no secure connection|it cannot be reached)"):
+            link = HttpsTwoPartyTransport(trio.urls, ("a", "b"), identity)
+            with pytest.raises(TwoPartyError, match=r"machine a: (no secure connection|it cannot be reached)"):
                 open_engine(config, link=link, zero_noise=True)
         with pytest.raises(InvalidParameter, match="same name, or the same address"):
-            HttpsLink((trio.urls[0], trio.urls[0]), ("a", "b"), trio.made["front"])
-        both = HttpsLink((trio.urls[0], trio.urls[0].replace("127.0.0.1", "localhost")), ("a", "b"), trio.made["front"])
-        with pytest.raises(MachineError, match="machine b: the certificate at its address carries another name"):
+            HttpsTwoPartyTransport((trio.urls[0], trio.urls[0]), ("a", "b"), trio.made["front"])
+        both = HttpsTwoPartyTransport(
+            (trio.urls[0], trio.urls[0].replace("127.0.0.1", "localhost")), ("a", "b"), trio.made["front"]
+        )
+        with pytest.raises(TwoPartyError, match="machine b: the certificate at its address carries another name"):
             open_engine(config, link=both, zero_noise=True)
         missing = {"certificate": tmp_path / "none.pem", "key": foreign.key, "authority": foreign.authority}
         with pytest.raises(InvalidParameter, match="certificate, key or authority file cannot be read"):
-            HttpsLink(trio.urls, ("a", "b"), Identity(**missing))
+            HttpsTwoPartyTransport(trio.urls, ("a", "b"), Identity(**missing))
     finally:
         trio.close()
 
 
-def test_one_machine_at_both_addresses(link: LocalLink) -> None:
-    class Twice(LocalLink):
+def test_one_machine_at_both_addresses(link: InProcessTwoPartyTransport) -> None:
+    class Twice(InProcessTwoPartyTransport):
         def __init__(self) -> None:
             self.first = self.second = link.first
 
-    with pytest.raises(MachineError, match=r"the first machine \(--as a\), then the second"):
-        SharedBackend(Twice(), "s", {})
+    with pytest.raises(TwoPartyError, match=r"the first machine \(--as a\), then the second"):
+        TwoPartyBackend(Twice(), "s", {})
 
 
-def test_a_machine_that_is_gone_in_the_middle_of_a_step(tmp_path: Path, link: LocalLink) -> None:
+def test_a_machine_that_is_gone_in_the_middle_of_a_step(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
         answer = link.second.answer
 
         def gone(data: bytearray) -> bytearray:
             if unpack(data)[0]["verb"] == "exchange":
-                raise MachineError("machine b: it cannot be reached (ConnectionRefusedError)")
+                raise TwoPartyError("machine b: it cannot be reached (ConnectionRefusedError)")
             return answer(data)
 
         link.second.answer = gone  # type: ignore[method-assign]
-        with pytest.raises(MachineError, match="it cannot be reached"):
+        with pytest.raises(TwoPartyError, match="it cannot be reached"):
             engine.apply(batch(1))
         assert engine.broken
         left = [array for _, change in engine._backend._changes.values() for array in change]  # type: ignore[attr-defined]
@@ -100,7 +102,7 @@ def test_a_machine_that_is_gone_in_the_middle_of_a_step(tmp_path: Path, link: Lo
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
-def test_a_full_disk(tmp_path: Path, link: LocalLink, which: str) -> None:
+def test_a_full_disk(tmp_path: Path, link: InProcessTwoPartyTransport, which: str) -> None:
     """Nothing of the step counts; the machine gives its state in memory up, and starts again from its disk."""
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
@@ -113,26 +115,26 @@ def test_a_full_disk(tmp_path: Path, link: LocalLink, which: str) -> None:
         with pytest.raises(PanstreamError, match="No space left on device; what was stored before is intact"):
             engine.apply(batch(1))
         assert engine.broken
-        with pytest.raises(MachineError, match="gave its state up: start it again"):
+        with pytest.raises(TwoPartyError, match="gave its state up: start it again"):
             opened(tmp_path, link)
     link.close()
     link.__init__(tmp_path, "s")  # type: ignore[misc]
     goes_on(tmp_path, link, 3)
 
 
-def test_a_pending_step_of_another_try(tmp_path: Path, link: LocalLink) -> None:
+def test_a_pending_step_of_another_try(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:
     """The second machine has a step pending that the first never took: the next try drops it."""
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
-        decide = link.first._decide
+        decide = link.first._commit_locally
 
         def dies(*_: Any) -> None:
-            raise MachineError("machine a lost power")
+            raise TwoPartyError("machine a lost power")
 
-        link.first._decide = dies  # type: ignore[method-assign]
-        with pytest.raises(MachineError, match="lost power"):
+        link.first._commit_locally = dies  # type: ignore[method-assign]
+        with pytest.raises(TwoPartyError, match="lost power"):
             engine.apply(batch(1))
-        link.first._decide = decide  # type: ignore[method-assign]
+        link.first._commit_locally = decide  # type: ignore[method-assign]
     assert link.second._pending is not None
     stale = {"verb": "round", "stream": "s", "step": 3, "attempt": 1, "round": 0, "last": True, "after": [0, 0]}
     task = {"kind": "rows", "started": {}, "dropped": [], "answered": []}
@@ -142,7 +144,7 @@ def test_a_pending_step_of_another_try(tmp_path: Path, link: LocalLink) -> None:
     assert link.second._pending is None
 
 
-def test_a_machine_that_is_behind(tmp_path: Path, link: LocalLink) -> None:
+def test_a_machine_that_is_behind(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:
     """The first machine's directory is restored from a backup: refused by the second, and by the front end."""
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
@@ -157,7 +159,7 @@ def test_a_machine_that_is_behind(tmp_path: Path, link: LocalLink) -> None:
         opened(tmp_path, link)
 
 
-def test_a_front_end_that_lost_its_directory(tmp_path: Path, link: LocalLink) -> None:
+def test_a_front_end_that_lost_its_directory(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:
     """Its ledger and its log are gone, so it must not go on as if nothing had been spent."""
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
@@ -172,17 +174,17 @@ def test_a_front_end_that_lost_its_directory(tmp_path: Path, link: LocalLink) ->
     goes_on(tmp_path, link, 3)
 
 
-def windowed(directory: Path, link: LocalLink, now: list[float]) -> Engine:
+def windowed(directory: Path, link: InProcessTwoPartyTransport, now: list[float]) -> Engine:
     changes: dict[str, Any] = {"window": "60 s", "releases": 1}
     config = settings(directory)
     config["query"] = [{**query, **changes} for query in config["query"] if query["name"] == "share"]
     read = read_config(config)
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(read, zero_noise=True)}
-    backend = SharedBackend(link, "s", statistics)
+    backend = TwoPartyBackend(link, "s", statistics)
     return Engine(read, backend=backend, zero_noise=True, clock=lambda: now[0], elapsed=lambda: now[0])
 
 
-def test_windows_that_a_dead_front_end_never_committed_go(tmp_path: Path, link: LocalLink) -> None:
+def test_windows_that_a_dead_front_end_never_committed_go(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:
     now = [6e4]
     some = [rows(["share"], np.arange(SIZE), producer="p", sequence=number) for number in range(3)]
     with windowed(tmp_path, link, now) as engine:
@@ -203,7 +205,7 @@ def test_windows_that_a_dead_front_end_never_committed_go(tmp_path: Path, link: 
         assert [*machine._party.shares] == ["1002/0/share"]
 
 
-def test_a_batch_that_comes_again_late_counts_once(tmp_path: Path, link: LocalLink) -> None:
+def test_a_batch_that_comes_again_late_counts_once(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:
     """It was in the step that the front end did not live to commit; others were applied, and the front end started
     again, before it comes.
     """
@@ -223,17 +225,17 @@ def test_a_batch_that_comes_again_late_counts_once(tmp_path: Path, link: LocalLi
 
 
 def test_messages_leave_on_a_grid_once_noise_is_drawn(
-    tmp_path: Path, link: LocalLink, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, link: InProcessTwoPartyTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[float] = []
     for now in (17.0012, 17.0049999, 3.001):
         monkeypatch.setattr(time, "monotonic", lambda now=now: now)
         monkeypatch.setattr(time, "sleep", lambda seconds, now=now: left.append(now + seconds))
-        rounds.leave_on_grid()
+        rounds.wait_for_send_slot()
     assert left == pytest.approx([17.005, 17.005, 3.005])
     monkeypatch.undo()
     order: list[str] = []
-    monkeypatch.setattr("panstream.distributed.two_party.participant.leave_on_grid", lambda: order.append("grid"))
+    monkeypatch.setattr("panstream.distributed.two_party.participant.wait_for_send_slot", lambda: order.append("grid"))
     for which in ("first", "second"):
         machine = getattr(link, which)
         draw = machine.answer

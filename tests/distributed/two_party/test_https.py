@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from panstream.distributed.two_party.https import HttpsLink, HttpsPeer, MachineServer
-from panstream.distributed.two_party.participant import Machine
+from panstream.distributed.two_party.https import HttpsPeer, HttpsTwoPartyTransport, ParticipantServer
+from panstream.distributed.two_party.participant import Participant
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
-from panstream.errors import InvalidParameter, MachineError
+from panstream.errors import InvalidParameter, TwoPartyError
 from panstream.primitives.certificates import Authority
 from tests.distributed.two_party.test_steps import QUERIES, batch, settings, truths, values
 
@@ -22,11 +22,11 @@ class Trio:
     def __init__(self, directory: Path) -> None:
         self.directory, authority = directory, Authority(directory / "certificates")
         self.made = {name: authority.issue(name) for name in ("a", "b", "front", "stranger")}
-        self.second = Machine(directory / "b", first=False, stream="s")
-        self.servers = [MachineServer(self.second, self.made["b"], ("front", "a"))]
+        self.second = Participant(directory / "b", first=False, stream="s")
+        self.servers = [ParticipantServer(self.second, self.made["b"], ("front", "a"))]
         peer = HttpsPeer("b", self.servers[0].address, self.made["a"])
-        self.first = Machine(directory / "a", first=True, stream="s", peer=peer)
-        self.servers.append(MachineServer(self.first, self.made["a"], ("front",), peer=peer))
+        self.first = Participant(directory / "a", first=True, stream="s", peer=peer)
+        self.servers.append(ParticipantServer(self.first, self.made["a"], ("front",), peer=peer))
         for server in self.servers:
             server.start()
 
@@ -34,8 +34,8 @@ class Trio:
     def urls(self) -> tuple[str, str]:
         return self.servers[1].address, self.servers[0].address
 
-    def link(self, who: str = "front") -> HttpsLink:
-        return HttpsLink(self.urls, ("a", "b"), self.made[who])
+    def link(self, who: str = "front") -> HttpsTwoPartyTransport:
+        return HttpsTwoPartyTransport(self.urls, ("a", "b"), self.made[who])
 
     def close(self) -> None:
         for server in self.servers:
@@ -56,7 +56,7 @@ def test_answers_over_tls_are_true(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
     with open_engine(config, link=trio.link(), zero_noise=True) as engine:
         engine.apply(batch(0))
-        trio.servers[1].blind()  # type: ignore[attr-defined]
+        trio.servers[1].rerandomize_idle()  # type: ignore[attr-defined]
         before = trio.first.step
     with open_engine(config, link=trio.link(), zero_noise=True) as engine:
         engine.apply(batch(1))
@@ -68,18 +68,18 @@ def test_answers_over_tls_are_true(trio: Trio) -> None:
 @pytest.mark.slow
 def test_strangers_and_machines_that_are_gone(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
-    with pytest.raises(MachineError, match="403"):
+    with pytest.raises(TwoPartyError, match="403"):
         open_engine(config, link=trio.link("stranger"), zero_noise=True)
-    swapped = HttpsLink((trio.urls[1], trio.urls[0]), ("b", "a"), trio.made["front"])
-    with pytest.raises(MachineError, match="the first machine"):
+    swapped = HttpsTwoPartyTransport((trio.urls[1], trio.urls[0]), ("b", "a"), trio.made["front"])
+    with pytest.raises(TwoPartyError, match="the first machine"):
         open_engine(config, link=swapped, zero_noise=True)
-    with pytest.raises(MachineError, match="another name"):
-        open_engine(config, link=HttpsLink(trio.urls, ("a", "c"), trio.made["front"]), zero_noise=True)
+    with pytest.raises(TwoPartyError, match="another name"):
+        open_engine(config, link=HttpsTwoPartyTransport(trio.urls, ("a", "c"), trio.made["front"]), zero_noise=True)
     with pytest.raises(InvalidParameter, match="machines must be two"):
-        HttpsLink(trio.urls, ("a", "a"), trio.made["front"])
+        HttpsTwoPartyTransport(trio.urls, ("a", "a"), trio.made["front"])
     with open_engine(config, link=trio.link(), zero_noise=True) as engine:
         engine.apply(batch(0))
         trio.servers[0].stop()
-        with pytest.raises(MachineError, match="machine b: it cannot be reached"):
+        with pytest.raises(TwoPartyError, match="machine b: it cannot be reached"):
             engine.apply(batch(1))
         assert engine.broken

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from panstream.algorithms.secret_shared.capped_counts import SharedHeavy
-from panstream.algorithms.secret_shared.presence import SharedEdges
-from panstream.distributed.two_party.local import LocalLink
-from panstream.distributed.two_party.monitor import SharedMonitor
-from panstream.errors import BudgetExhausted, InvalidParameter, MachineError, StoreError
+from panstream.algorithms.secret_shared.capped_counts import SharedHeavyCount
+from panstream.algorithms.secret_shared.presence import SharedGraphDensity
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
+from panstream.distributed.two_party.monitor import TwoPartyMonitor
+from panstream.errors import BudgetExhausted, InvalidParameter, StoreError, TwoPartyError
 
-EDGES = SharedEdges(vertices=30, epsilon=math.inf, count=True, deletions=True, releases=3)
+EDGES = SharedGraphDensity(vertices=30, epsilon=math.inf, count=True, deletions=True, releases=3)
 
 
 def test_edges_come_and_go(tmp_path: Path) -> None:
-    link, pairs = LocalLink(tmp_path, "calls"), [*itertools.combinations(range(12), 2)]
-    monitor = SharedMonitor(EDGES, link, stream="calls")
+    link, pairs = InProcessTwoPartyTransport(tmp_path, "calls"), [*itertools.combinations(range(12), 2)]
+    monitor = TwoPartyMonitor(EDGES, link, stream="calls")
     monitor.update(pairs, sequence=1)
     monitor.update(delete=pairs[:6], sequence=2)
     assert monitor.release().value == len(pairs) - 6
     link.close()
-    link = LocalLink(tmp_path, "calls")  # all three start again
-    monitor = SharedMonitor(EDGES, link, stream="calls")
+    link = InProcessTwoPartyTransport(tmp_path, "calls")  # all three start again
+    monitor = TwoPartyMonitor(EDGES, link, stream="calls")
     assert monitor.sequence == 2
     monitor.update(delete=pairs, sequence=2)  # counts already
     assert monitor.release().value == len(pairs) - 6
@@ -38,23 +38,23 @@ def test_edges_come_and_go(tmp_path: Path) -> None:
 
 
 def test_an_update_that_failed_is_sent_again_and_counts_once(tmp_path: Path) -> None:
-    heavy = SharedHeavy(universe=20, epsilon=math.inf, crop=2)
-    link = LocalLink(tmp_path, "calls")
-    monitor = SharedMonitor(heavy, link, stream="calls")
-    decide = link.first._decide
+    heavy = SharedHeavyCount(universe=20, epsilon=math.inf, crop=2)
+    link = InProcessTwoPartyTransport(tmp_path, "calls")
+    monitor = TwoPartyMonitor(heavy, link, stream="calls")
+    decide = link.first._commit_locally
 
     def dies(*given: object) -> None:
         decide(*given)  # type: ignore[arg-type]
-        raise MachineError("the answer is lost")
+        raise TwoPartyError("the answer is lost")
 
-    link.first._decide = dies  # type: ignore[method-assign]
-    with pytest.raises(MachineError, match="the answer is lost"):
+    link.first._commit_locally = dies  # type: ignore[method-assign]
+    with pytest.raises(TwoPartyError, match="the answer is lost"):
         monitor.update([1, 2, 3], sequence=1)
-    link.first._decide = decide  # type: ignore[method-assign]
-    monitor = SharedMonitor(heavy, link, stream="calls")
+    link.first._commit_locally = decide  # type: ignore[method-assign]
+    monitor = TwoPartyMonitor(heavy, link, stream="calls")
     monitor.update([1, 2, 3], sequence=1)
     monitor.update([1, 5], sequence=2)
     assert monitor.release().value == 1.0  # nobody but 1 came twice
     with pytest.raises(StoreError, match="shares of another"):
-        SharedMonitor(EDGES, link, stream="calls")
+        TwoPartyMonitor(EDGES, link, stream="calls")
     link.close()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
@@ -85,7 +85,7 @@ def test_noisy_cells(tmp_path: Path) -> None:
     assert plan.claim.intrusions == Intrusions(unannounced=-1, machines=2, together=1)
     assert "both in one epoch once at most" in str(plan.claim)
     assert "both machines in one epoch are covered once" in explain(config).text()
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with open_engine(config, link=link, zero_noise=True) as engine:
         ids, weights = np.arange(80), np.ones(80, np.int64)
         engine.apply(rows(["q"], ids, weights=weights, producer="p", sequence=0))

@@ -11,18 +11,18 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from panstream.algorithms.secret_shared.capped_counts import SharedHeavy
-from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.capped_counts import SharedHeavyCount
+from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.presence import SharedDensity
-from panstream.algorithms.secret_shared.running_sums import Summed, _weights
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, _weights
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.audit.claims.monte_carlo import lower_bound
-from panstream.distributed.two_party.backend import SharedBackend
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.backend import TwoPartyBackend
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.messages import unpack
-from panstream.distributed.two_party.monitor import SharedMonitor
-from panstream.distributed.two_party.participant import Machine
-from panstream.errors import MachineError, StoreError
+from panstream.distributed.two_party.monitor import TwoPartyMonitor
+from panstream.distributed.two_party.participant import Participant
+from panstream.errors import StoreError, TwoPartyError
 from panstream.primitives.kernels.algorithms.secret_shared_tree import answer_wide
 from tests.distributed.two_party.restarts import STATISTIC, likelihood_trial, observe
 from tests.simulated.two_machines import open_before_commit
@@ -33,20 +33,20 @@ FULL = os.environ.get("PANSTREAM_FULL") == "1"  # every point of failure, instea
 STATE = "0/0/q"
 WIDE = 0.05  # epsilon: two draws are hardly ever the same
 DENSITY = SharedDensity(universe=64, epsilon=WIDE, releases=2, count=True)
-HEAVY = SharedHeavy(universe=64, epsilon=WIDE, releases=2, crop=2)
-TICKS = SharedTicks(statistic="ContinualCount", options={"epsilon": WIDE, "horizon": 8}, radices=(2, 2, 2))
+HEAVY = SharedHeavyCount(universe=64, epsilon=WIDE, releases=2, crop=2)
+TICKS = SharedContinual(statistic="ContinualCount", options={"epsilon": WIDE, "horizon": 8}, radices=(2, 2, 2))
 
 
 @pytest.fixture(autouse=True)
 def _off_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("panstream.distributed.two_party.participant.leave_on_grid", lambda: None)
+    monkeypatch.setattr("panstream.distributed.two_party.participant.wait_for_send_slot", lambda: None)
 
 
 class Dies(Exception):
     """The front end is killed."""
 
 
-class Watched(LocalLink):
+class Watched(InProcessTwoPartyTransport):
     """Two machines of which one, or the front end, dies at a chosen point; whoever watches machine a sees its answers.
 
     Points are before and after every message of the front end and, for a machine, every message between the two and
@@ -76,7 +76,7 @@ class Watched(LocalLink):
         self._point("a", "b")
         return reply
 
-    def _watch(self, machine: Machine) -> None:
+    def _watch(self, machine: Participant) -> None:
         answer, commit = machine.answer, machine._store.commit
         name: Victim = "a" if machine.first else "b"
         if machine.first:
@@ -111,12 +111,12 @@ class Watched(LocalLink):
         if self.victim == "front":
             raise Dies
         self._restart(first=self.victim == "a")
-        raise MachineError("it cannot be reached")
+        raise TwoPartyError("it cannot be reached")
 
     def _restart(self, *, first: bool) -> None:
         died = self.first if first else self.second
         died._store.close()
-        born = Machine(self.directory / ("a" if first else "b"), first=first, stream="s")
+        born = Participant(self.directory / ("a" if first else "b"), first=first, stream="s")
         if first:
             self.first = born
         else:
@@ -126,7 +126,7 @@ class Watched(LocalLink):
 
 def step(link: Watched, statistic: SharedStatistic, attempt: int) -> list[list[int]]:
     """Take a step with rows and two answers, as a front end that has committed nothing before; return the answers."""
-    backend = SharedBackend(link, "s", {"q": statistic})
+    backend = TwoPartyBackend(link, "s", {"q": statistic})
     state: Any = backend.start("q", (0, 0), statistic)
     answers = []
     for part in range(2):
@@ -138,7 +138,7 @@ def step(link: Watched, statistic: SharedStatistic, attempt: int) -> list[list[i
 
 def rows(statistic: Any, count: int) -> Any:
     """Return rows that differ from one try to the next, and have no number that would leave them out."""
-    return statistic.batch(count) if isinstance(statistic, SharedTicks) else statistic.batch(np.arange(count))
+    return statistic.batch(count) if isinstance(statistic, SharedContinual) else statistic.batch(np.arange(count))
 
 
 def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int | None) -> tuple[Watched, int]:
@@ -151,7 +151,7 @@ def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int 
         try:
             opened = step(link, statistic, failed)
             break
-        except (Dies, MachineError):
+        except (Dies, TwoPartyError):
             failed += 1
             assert failed < 4
     points = link.points
@@ -172,7 +172,7 @@ def test_an_answer_has_one_value_wherever_a_step_fails(
     link.close()
     for at in range({"front": 0, "a": 1, "b": 2}[victim], points, 1 if FULL else 8):
         link, failed = finish(tmp_path / str(at), statistic, victim, at)
-        if isinstance(statistic, SharedTicks):
+        if isinstance(statistic, SharedContinual):
             ((opened,),) = link.seen[STATE, 2]
             assert (opened - noise_of_shares(link)) / (1 << TICKS.rule.unit) in (1 + 2, 2 + 3)  # rows of one try
         link.close()
@@ -180,11 +180,11 @@ def test_an_answer_has_one_value_wherever_a_step_fails(
     assert failures > points // (2 if FULL else 16)
 
 
-def noise_of_shares(link: LocalLink) -> int:
+def noise_of_shares(link: InProcessTwoPartyTransport) -> int:
     """Return the noise of the last answer, of the tree in both machines' shares."""
     shares = [machine._party.shares[STATE] for machine in (link.first, link.second)]
     rule = shares[0].rule
-    assert isinstance(rule, Summed)
+    assert isinstance(rule, NoisyRunningSums)
     joined = shares[0].cells.copy()
     numbers = joined.view(np.uint64).reshape(-1, 2)
     rule.ring.add(numbers, shares[1].cells.view(np.uint64).reshape(-1, 2))
@@ -239,7 +239,7 @@ def test_answers_are_kept_for_one_epoch_only(tmp_path: Path) -> None:
     link.close()
 
 
-def failing(link: LocalLink, act: Callable[[], Any]) -> None:
+def failing(link: InProcessTwoPartyTransport, act: Callable[[], Any]) -> None:
     """Lose the answer of machine a to the last message of a step."""
     answer = link.first.answer
 
@@ -247,42 +247,42 @@ def failing(link: LocalLink, act: Callable[[], Any]) -> None:
         last = unpack(data)[0].get("last")
         reply = answer(data)
         if last:
-            raise MachineError("the answer is lost")
+            raise TwoPartyError("the answer is lost")
         return reply
 
     link.first.answer = lost  # type: ignore[method-assign]
-    with pytest.raises(MachineError, match="the answer is lost"):
+    with pytest.raises(TwoPartyError, match="the answer is lost"):
         act()
     link.first.answer = answer  # type: ignore[method-assign]
 
 
 def test_a_monitor_has_the_answers_of_those_before_it(tmp_path: Path) -> None:
-    link = LocalLink(tmp_path, "s")
-    monitor = SharedMonitor(DENSITY, link, stream="s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
+    monitor = TwoPartyMonitor(DENSITY, link, stream="s")
     first = monitor.release()
     failing(link, monitor.release)
-    with pytest.raises(MachineError, match="make the monitor again"):
+    with pytest.raises(TwoPartyError, match="make the monitor again"):
         monitor.update([1])
-    with pytest.raises(MachineError, match="make the monitor again"):
+    with pytest.raises(TwoPartyError, match="make the monitor again"):
         monitor.release()
-    answers = SharedMonitor(DENSITY, link, stream="s").answers
+    answers = TwoPartyMonitor(DENSITY, link, stream="s").answers
     assert len(answers) == 2
     assert answers[0].value == first.value
-    assert answers == SharedMonitor(DENSITY, link, stream="s").answers
+    assert answers == TwoPartyMonitor(DENSITY, link, stream="s").answers
     link.close()
 
 
 def test_a_front_end_that_expects_another_answer_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
     link = Watched(tmp_path)
     step(link, DENSITY, 0)
-    backend = SharedBackend(link, "s", {"q": DENSITY})
+    backend = TwoPartyBackend(link, "s", {"q": DENSITY})
     state: Any = backend.start("q", (0, 0), DENSITY)
     backend._answers.clear()
-    with pytest.raises(MachineError, match="no declared release is left"):
+    with pytest.raises(TwoPartyError, match="no declared release is left"):
         state.release()
     ticks = Watched(tmp_path / "ticks")
     step(ticks, TICKS, 0)
-    backend = SharedBackend(ticks, "s", {"q": TICKS})
+    backend = TwoPartyBackend(ticks, "s", {"q": TICKS})
     state = backend.start("q", (0, 0), TICKS)
     backend._answers.clear()
     with pytest.raises(StoreError, match="gave answer 3 where answer 1 was asked for"):

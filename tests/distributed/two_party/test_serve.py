@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
-from panstream.errors import MachineError
+from panstream.errors import TwoPartyError
 from panstream.server.auth import Limits
-from panstream.server.server import Settings, make_server
+from panstream.server.server import ServerSettings, make_server
 from tests.distributed.two_party.test_steps import settings
 from tests.server.server_live import CSV, Live
 
@@ -25,25 +25,25 @@ EVENTS = "/v1/streams/s/events"
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[LocalLink]:
-    made = LocalLink(tmp_path, "s")
+def link(tmp_path: Path) -> Iterator[InProcessTwoPartyTransport]:
+    made = InProcessTwoPartyTransport(tmp_path, "s")
     yield made
     made.close()
 
 
 @pytest.fixture
-def live(tmp_path: Path, link: LocalLink) -> Iterator[Live]:
+def live(tmp_path: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
     with served(tmp_path, link) as running:
         yield running
 
 
 @contextlib.contextmanager
-def served(directory: Path, link: LocalLink) -> Iterator[Live]:
+def served(directory: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
     config, ready = read_config(settings(directory)), threading.Event()
     running = make_server(
         config,
-        Settings(port=0, limits=Limits()),
-        started=lambda address: ready.set(),
+        ServerSettings(port=0, limits=Limits()),
+        on_started=lambda address: ready.set(),
         engine=lambda publish: open_engine(config, link=link, publish=publish, zero_noise=True),
     )
     thread = threading.Thread(target=running.run_until_stopped)
@@ -61,7 +61,7 @@ def body(first: int, last: int) -> bytes:
     return ("user,value\n" + "".join(f"{user},1.0\n" for user in range(first, last))).encode()
 
 
-def test_rows_come_over_http_and_answers_come_back(live: Live, link: LocalLink) -> None:
+def test_rows_come_over_http_and_answers_come_back(live: Live, link: InProcessTwoPartyTransport) -> None:
     """Batches that are sent again count once; a failing machine makes them wait, and loses none."""
     producer = live.opened("till")
     sent = {"Panstream_Producer": producer}
@@ -83,7 +83,7 @@ def test_rows_come_over_http_and_answers_come_back(live: Live, link: LocalLink) 
     assert "X25519" in claim["assumption"]
 
 
-def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: LocalLink) -> None:
+def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: InProcessTwoPartyTransport) -> None:
     assert live.post(body(0, 50), CSV, EVENTS).status == 200
     before, step = link.first._party.shares["0/0/share"].cells.copy(), link.first.step
     priced = live.get("/v1/intrusions").json["price"]
@@ -99,4 +99,4 @@ def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: LocalLink) 
 
 
 def _gone(data: bytearray) -> bytearray:
-    raise MachineError("machine b: it cannot be reached (ConnectionRefusedError)")
+    raise TwoPartyError("machine b: it cannot be reached (ConnectionRefusedError)")

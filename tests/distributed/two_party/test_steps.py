@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.distributed.two_party.backend import SharedBackend
-from panstream.distributed.two_party.local import LocalLink
-from panstream.distributed.two_party.participant import Machine
+from panstream.distributed.two_party.backend import TwoPartyBackend
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
+from panstream.distributed.two_party.participant import Participant
 from panstream.engine.config.config import read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
-from panstream.errors import ConfigError, MachineError, NotSupported, PanstreamError, StoreError
+from panstream.errors import ConfigError, NotSupported, PanstreamError, StoreError, TwoPartyError
 from tests.engine.runtime.streams import rows
 
 USERS, SIZE, BATCHES = 300, 25, 6
@@ -42,7 +42,7 @@ def settings(directory: Path, **changes: Any) -> dict[str, Any]:
     return {"stream": stream, "query": query, "two_party": machines, "store": store, **changes}
 
 
-def batch(number: int) -> Rows:
+def batch(number: int) -> RowBatch:
     rng = np.random.default_rng(number)
     ids, values = rng.integers(0, USERS, SIZE), rng.uniform(0, 10, SIZE)
     return rows([*QUERIES], ids, values=values, producer="p", sequence=number)
@@ -59,10 +59,10 @@ def truths(batches: int) -> dict[str, float]:
     }
 
 
-def opened(directory: Path, link: LocalLink, **options: Any) -> Engine:
+def opened(directory: Path, link: InProcessTwoPartyTransport, **options: Any) -> Engine:
     config = read_config(settings(directory))
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=True)}
-    return Engine(config, backend=SharedBackend(link, "s", statistics), zero_noise=True, **options)
+    return Engine(config, backend=TwoPartyBackend(link, "s", statistics), zero_noise=True, **options)
 
 
 def values(engine: Engine) -> dict[str, float]:
@@ -70,7 +70,7 @@ def values(engine: Engine) -> dict[str, float]:
 
 
 def test_an_engine_on_two_machines_answers_what_is_true(tmp_path: Path) -> None:
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with opened(tmp_path, link) as engine:
         for number in range(2):
             engine.apply(batch(number))
@@ -90,7 +90,7 @@ class Dies(Exception):
     """Everything loses power at a chosen point."""
 
 
-class Flaky(LocalLink):
+class Flaky(InProcessTwoPartyTransport):
     """Machines that fail at a chosen message or commit: by losing power, or by not being reached."""
 
     def __init__(self, directory: Path, failure: type[Exception]) -> None:
@@ -100,7 +100,7 @@ class Flaky(LocalLink):
         for machine in (self.first, self.second):
             self._watch(machine)
 
-    def _watch(self, machine: Machine) -> None:
+    def _watch(self, machine: Participant) -> None:
         answer, commit = machine.answer, machine._store.commit
 
         def answered(data: bytes, caller: str = "") -> bytes:
@@ -140,9 +140,9 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
             with opened(directory, link, publish=lambda release: None) as engine:
                 for number in range(engine.last_sequence("p") + 1, 3):
                     engine.apply(batch(number))
-                while any(engine.made(name) < 2 for name in QUERIES):
+                while any(engine.release_count(name) < 2 for name in QUERIES):
                     for name in QUERIES:
-                        if engine.made(name) < 2:
+                        if engine.release_count(name) < 2:
                             engine.release(name)
                 for name in QUERIES:
                     published[name] = [each.record["value"] for each in engine.log.history(name)]
@@ -164,9 +164,9 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
     return found, passed, failures
 
 
-def check_fit(link: LocalLink) -> None:
+def check_fit(link: InProcessTwoPartyTransport) -> None:
     """Both shares of every state are of the same step and try, and open to a thermometer of users who came."""
-    SharedBackend(link, "s", {})  # whoever comes next lets the second machine settle
+    TwoPartyBackend(link, "s", {})  # whoever comes next lets the second machine settle
     first, second = link.first._held, link.second._held
     assert (first.step, first.attempt) == (second.step, second.attempt)
     assert link.second._pending is None
@@ -176,7 +176,7 @@ def check_fit(link: LocalLink) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", [Dies, MachineError])
+@pytest.mark.parametrize("failure", [Dies, TwoPartyError])
 def test_a_failure_at_any_point_loses_and_doubles_nothing(tmp_path: Path, failure: type[Exception]) -> None:
     wanted, points, _ = finish(tmp_path / "whole", failure, None)
     truth = truths(3)
@@ -190,34 +190,34 @@ def test_a_failure_at_any_point_loses_and_doubles_nothing(tmp_path: Path, failur
 
 
 def test_machines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
     link.close()
     kept = (tmp_path / "b" / "state.sealed").read_bytes()
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with opened(tmp_path, link) as engine:
         engine.apply(batch(1))
     link.close()
     (tmp_path / "b" / "state.sealed").write_bytes(kept)  # a backup of one machine is restored
-    link = LocalLink(tmp_path, "s")
-    with pytest.raises(MachineError, match="do not fit"):
+    link = InProcessTwoPartyTransport(tmp_path, "s")
+    with pytest.raises(TwoPartyError, match="do not fit"):
         opened(tmp_path, link)
     link.close()
     for name in ("a", "b"):  # both machines' directories are gone
         (tmp_path / name / "state.sealed").unlink()
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with pytest.raises(StoreError, match="rolled back"):
         opened(tmp_path, link)
-    with pytest.raises(MachineError, match="refused: this machine belongs to stream 's'"):
-        SharedBackend(link, "other", {})
+    with pytest.raises(TwoPartyError, match="refused: this machine belongs to stream 's'"):
+        TwoPartyBackend(link, "other", {})
     link.close()
-    with pytest.raises(MachineError, match="belongs to the other machine"):
-        Machine(tmp_path / "a", first=False, stream="s")
+    with pytest.raises(TwoPartyError, match="belongs to the other machine"):
+        Participant(tmp_path / "a", first=False, stream="s")
 
 
 def test_idle_machines_blind_their_shares(tmp_path: Path) -> None:
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
         before = [machine._party.shares["0/0/share"].cells.copy() for machine in (link.first, link.second)]

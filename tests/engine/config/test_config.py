@@ -7,7 +7,7 @@ import pytest
 
 from panstream.engine.config.config import load_config, read_config
 from panstream.errors import ConfigError, InvalidParameter
-from panstream.primitives.durations import parse_duration, say_duration
+from panstream.primitives.durations import format_duration, parse_duration
 
 GOOD = """
 [stream]
@@ -143,7 +143,7 @@ def test_bad_durations(text: object) -> None:
 
 
 def test_durations_in_words() -> None:
-    assert [say_duration(s) for s in (604800, 3600, 5400, 1, 0.5)] == [
+    assert [format_duration(s) for s in (604800, 3600, 5400, 1, 0.5)] == [
         "1 week",
         "1 hour",
         "90 minutes",

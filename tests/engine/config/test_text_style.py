@@ -17,7 +17,7 @@ from panstream.engine.config.config import read_config
 from panstream.engine.config.text_style import TextStyle, date_formats_of
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.ingest import dialect_of
-from panstream.engine.sources import Dialect, FileFeed, FollowFeed
+from panstream.engine.sources import Dialect, FileSource, TailSource
 from panstream.engine.sources._encodings import TranscodedBytes, to_utf8
 from panstream.engine.sources.formats.text_columns import parse
 from panstream.errors import ConfigError, InvalidParameter
@@ -200,7 +200,7 @@ def test_a_file_as_spreadsheets_write_it(tmp_path_factory: pytest.TempPathFactor
         writer.writerows([str(price).replace(".", ","), day.strftime("%d.%m.%Y"), name] for price, day, name in rows)
     schema = RowSchema(columns={"Preis (€)": "double", "Tag": "date", "Käufer": "string"})
     dialect = Dialect(delimiter=";", decimal=",", date_format="%d.%m.%Y", encoding=encoding)
-    feed = FileFeed([str(path)], schema, dialect=dialect)
+    feed = FileSource([str(path)], schema, dialect=dialect)
     found = [row for batch in feed.batches() if batch is not None for row in good(batch).to_pylist()]
     expected = [(float(price), day, name or None) for price, day, name in rows]
     assert [tuple(row.values()) for row in found] == expected
@@ -211,7 +211,7 @@ def test_json_lines_have_the_date_format_and_the_decimal_point_of_json(tmp_path:
     path.write_text('{"n": 1.5, "t": "31.12.2024"}\n{"n": "1,5", "t": "2024-12-31"}\n', encoding="utf-16")
     schema = RowSchema(columns={"n": "double", "t": "date"})
     dialect = Dialect(decimal=",", date_format="%d.%m.%Y", encoding="utf-16")
-    (batch,) = FileFeed([str(path)], schema, dialect=dialect).batches()
+    (batch,) = FileSource([str(path)], schema, dialect=dialect).batches()
     assert batch is not None
     assert batch.bad.tolist() == [False, True]
     assert batch.columns.to_pylist()[0] == {"n": 1.5, "t": datetime(2024, 12, 31).date()}
@@ -220,7 +220,7 @@ def test_json_lines_have_the_date_format_and_the_decimal_point_of_json(tmp_path:
 def test_a_growing_file_is_transcoded(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes("näme\nMü".encode("cp1252"))
-    feed = FollowFeed([str(path)], RowSchema(columns={"näme": "string"}), dialect=Dialect(encoding="windows-1252"))
+    feed = TailSource([str(path)], RowSchema(columns={"näme": "string"}), dialect=Dialect(encoding="windows-1252"))
     batches = feed.batches()
     assert next(batches) is None
     with path.open("ab") as file:
@@ -234,7 +234,7 @@ def test_a_tab_separates_tsv_without_a_header(tmp_path: Path) -> None:
     """A dialect that says nothing of delimiters once made it a comma."""
     (tmp_path / "rows.tsv").write_text("a\t1\n")
     dialect = Dialect(names=["s", "n"])
-    (batch,) = FileFeed(
+    (batch,) = FileSource(
         [str(tmp_path / "rows.tsv")], RowSchema(columns={"s": "string", "n": "int"}), dialect=dialect
     ).batches()
     assert batch is not None

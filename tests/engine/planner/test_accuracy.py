@@ -14,12 +14,19 @@ from panstream.cli.app import app
 from panstream.cli.commands.run import _answer_table
 from panstream.core.estimate import Estimate
 from panstream.engine.config.config import load_config
-from panstream.engine.planner.accuracy import _at_size, _reach, doubt, expected_errors, help_for, too_uncertain
+from panstream.engine.planner.accuracy import (
+    _at_size,
+    _half_width,
+    accuracy_warning,
+    expected_errors,
+    improvement_hint,
+    too_uncertain,
+)
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.reporting.explain import explain
 from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.primitives.noise import SeededSource
 from tests.engine.runtime.streams import config, question
 
@@ -72,8 +79,8 @@ CASES: dict[str, tuple[str, dict[str, Any], float, tuple[Any, ...], float]] = {
 def test_the_error_foreseen_is_how_far_printed_intervals_reach(case: str) -> None:
     sql, settings, size, rows, tolerance = CASES[case]
     plan = plan_of(sql, **settings)
-    found = np.mean([_reach(estimate) for estimate in printed(plan, *rows)])
-    assert _reach(_at_size(plan, size, plan.outputs[0])) == pytest.approx(found, rel=tolerance)
+    found = np.mean([_half_width(estimate) for estimate in printed(plan, *rows)])
+    assert _half_width(_at_size(plan, size, plan.outputs[0])) == pytest.approx(found, rel=tolerance)
 
 
 def test_the_error_of_a_count_is_that_of_its_interval() -> None:
@@ -85,8 +92,8 @@ def test_the_error_of_a_count_is_that_of_its_interval() -> None:
 
 def test_net_weights_foreseen() -> None:
     (plan,) = plan_all(config(question("q", "SELECT COUNT(DISTINCT user) FROM s", universe=5000), weight="w"))
-    found = np.mean([_reach(estimate) for estimate in printed(plan, USERS, 3)])
-    assert _reach(_at_size(plan, 2000, plan.outputs[0])) == pytest.approx(found, rel=0.03)
+    found = np.mean([_half_width(estimate) for estimate in printed(plan, USERS, 3)])
+    assert _half_width(_at_size(plan, 2000, plan.outputs[0])) == pytest.approx(found, rel=0.03)
 
 
 @pytest.mark.slow
@@ -95,7 +102,7 @@ def test_how_many_lie_beyond_an_extreme_is_foreseen(sql: str) -> None:
     """Which edge is the outermost that is seen differs from run to run, and the count beyond it with it."""
     plan = plan_of(sql, **BOUNDS, releases=20)
     found = np.mean([estimate.at_most_beyond for estimate in printed(plan, EVENLY)])
-    assert _reach(_at_size(plan, 4000, plan.outputs[0])) == pytest.approx(found, rel=0.25)
+    assert _half_width(_at_size(plan, 4000, plan.outputs[0])) == pytest.approx(found, rel=0.25)
 
 
 USELESS: list[tuple[str, dict[str, Any], str]] = [
@@ -114,18 +121,18 @@ USELESS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("sql", "settings", "way"), USELESS, ids=str)
 def test_plans_of_no_use_are_warned_of_and_a_larger_epsilon_helps(sql: str, settings: dict[str, Any], way: str) -> None:
-    text = doubt(plan_of(sql, **settings))
+    text = accuracy_warning(plan_of(sql, **settings))
     assert text is not None
     assert "too uncertain to use" in text
     assert way in text
-    assert doubt(plan_of(sql, **{**settings, "epsilon": 50.0, "releases": 1})) is None
+    assert accuracy_warning(plan_of(sql, **{**settings, "epsilon": 50.0, "releases": 1})) is None
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_sound_plans_are_not_warned_of(case: str) -> None:
     sql, settings, size, rows, _ = CASES[case]
     plan = plan_of(sql, **{"expected": int(size), **settings, "epsilon": 2.0})
-    assert doubt(plan) is None
+    assert accuracy_warning(plan) is None
     assert not any(too_uncertain(plan, estimate, plan.outputs[0]) for estimate in printed(plan, *rows)[:5])
 
 
@@ -133,7 +140,7 @@ def test_an_answer_is_judged_by_what_was_released() -> None:
     plan = plan_of("COUNT(DISTINCT user)")
 
     def answer(value: float, low: float, high: float) -> Estimate:
-        return Estimate(value=value, standard_error=1.0, claim=plan.claim, rule=lambda level: (low, high))
+        return Estimate(value=value, standard_error=1.0, claim=plan.claim, interval_rule=lambda level: (low, high))
 
     assert too_uncertain(plan, answer(14_261, 0, 119_676), plan.outputs[0])
     assert too_uncertain(plan, answer(14_261, 0, math.inf), plan.outputs[0])
@@ -141,8 +148,8 @@ def test_an_answer_is_judged_by_what_was_released() -> None:
     assert not too_uncertain(plan, answer(0, 0, 9), plan.outputs[0])  # nobody, or next to nobody
     told = plan_of("COUNT(DISTINCT user)", expected=100_000)
     assert not too_uncertain(told, answer(14_261, 0, 119_676), told.outputs[0])  # few of those expected
-    assert "expected =" in help_for(plan)
-    assert "expected =" not in help_for(told)
+    assert "expected =" in improvement_hint(plan)
+    assert "expected =" not in improvement_hint(told)
     empty = Estimate(value=math.nan, standard_error=math.inf, claim=plan.claim, support=(0, 9))
     assert not too_uncertain(plan_of("AVG(value)", **BOUNDS), empty, plan_of("AVG(value)", **BOUNDS).outputs[0])
 
@@ -174,7 +181,7 @@ def test_check_explain_and_answers_say_so(tmp_path: Path) -> None:
     assert "  warning     with 200 users" in explain(load_config(file)).text()
     (tmp_path / "rows.csv").write_text("user\n" + "\n".join(map(str, range(50))) + "\n")
     with Engine(load_config(file), source=SeededSource(3)) as engine:
-        feed(engine, [str(tmp_path / "rows.csv")])
+        ingest(engine, [str(tmp_path / "rows.csv")])
         engine.finish()
         (answer,) = answers(engine)
         text = _answer_table(engine, [answer])

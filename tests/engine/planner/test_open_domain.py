@@ -14,19 +14,19 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from panstream.algorithms.heavy_hitters.estimates import Spelled, spell
+from panstream.algorithms.heavy_hitters.estimates import DecodedAnswer, decode_names
 from panstream.algorithms.heavy_hitters.point_counts import PointCounts
-from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
 from panstream.cli.app import app
 from panstream.engine.adhoc import query
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
-from panstream.engine.reporting.export import answers, notes, shown, write
-from panstream.engine.reporting.point_queries import ask
+from panstream.engine.reporting.export import answers, notes, visible_rows, write_releases
+from panstream.engine.reporting.point_queries import point_query
 from panstream.engine.runtime import name_decoder as spelling
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError, InvalidBytes, InvalidParameter, StoreError
 from panstream.privacy.claim import Claim
@@ -54,7 +54,7 @@ def visits(**counts: int) -> pa.Table:
 
 
 def run(engine: Engine, table: pa.Table) -> None:
-    feed(engine, table)
+    ingest(engine, table)
     engine.finish()
 
 
@@ -76,10 +76,10 @@ def test_every_window_has_a_list_of_its_own(tmp_path: Path) -> None:
     table = table.set_column(0, "at", pa.array([0] * 2500 + [DAY] * 2600))
     with Engine(config(stream={"time": "at"}, window="1 day")) as engine:
         run(engine, table)
-        found = [(release.record["window"][0], release.record["group"]["page"]) for _, release in shown(engine)]
+        found = [(release.record["window"][0], release.record["group"]["page"]) for _, release in visible_rows(engine)]
         first, second = "1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"
         assert found == [(first, "/a"), (first, "/b"), (second, "/c"), (second, "/b")]
-        assert write(engine, tmp_path / "all.csv") == 2 + 4
+        assert write_releases(engine, tmp_path / "all.csv") == 2 + 4
         assert "top [page=/a],1," in (tmp_path / "all.csv").read_text()
 
 
@@ -102,14 +102,16 @@ def test_after_a_crash_an_answer_is_published_with_its_table(tmp_path: Path) -> 
     broken.log.publish = lambda release: (_ for _ in ()).throw(StoreError("no disk"))  # type: ignore[method-assign]
     with pytest.raises(StoreError), broken:
         run(broken, visits(a=2000))
-    (drawn,) = broken.spelling.unread
+    (drawn,) = broken.spelling.has_pending
     for _ in range(2):  # at the second start it was published
         with Engine(config(base=tmp_path, store={"directory": "state"})) as engine:
             engine.publish_names()
             last = engine.log.last("top")
-            assert last is not None and last.record["items"][0]["name"] == "/a" and engine.made("top") == 1
+            assert last is not None and last.record["items"][0]["name"] == "/a" and engine.release_count("top") == 1
             counts = PointCounts.from_bytes(engine.log.table("top", 1)).rows.cells
-            np.testing.assert_array_equal(counts, Tables.from_bytes(drawn.table).rows)  # read again, and not redrawn
+            np.testing.assert_array_equal(
+                counts, ReleasedTables.from_bytes(drawn.table).rows
+            )  # read again, and not redrawn
 
 
 def days(engine: Engine, count: int, per_day: int = 2000) -> None:
@@ -118,22 +120,22 @@ def days(engine: Engine, count: int, per_day: int = 2000) -> None:
     at = [day * DAY for day in range(count) for _ in range(per_day)]
     size = len(at) + 1
     rest = {"code": [0] * size, "who": ["u"] * size, "w": [1] * size}
-    feed(engine, pa.table({"at": [*at, count * DAY], "page": [*pages, "/c"], **rest}))
+    ingest(engine, pa.table({"at": [*at, count * DAY], "page": [*pages, "/c"], **rest}))
 
 
 def test_rows_are_taken_in_while_names_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_read = threading.Event()
 
-    def slow(tables: Tables) -> Spelled:
+    def slow(tables: ReleasedTables) -> DecodedAnswer:
         assert may_read.wait(60)
-        return spell(tables)
+        return decode_names(tables)
 
-    monkeypatch.setattr(spelling, "spell", slow)
+    monkeypatch.setattr(spelling, "decode_names", slow)
     described = {"base": tmp_path, "store": {"directory": "state"}, "stream": {"time": "at"}, "window": "1 day"}
     with Engine(config(**described)) as engine:
         days(engine, 2)
         engine.advance()
-        assert engine.made("top") == 2 and engine.log.last("top") is None
+        assert engine.release_count("top") == 2 and engine.log.last("top") is None
         may_read.set()
         engine.publish_names()
         listed = [release.record["items"][0]["name"] for release in engine.log.history("top")]
@@ -148,19 +150,25 @@ def test_tables_of_old_releases_are_given_up_and_their_lists_are_kept(tmp_path: 
         engine.publish_names()
         assert all(0 < len(release.record["items"]) <= WRONG for release in engine.log.history("top"))
         assert engine.log.table("top", 1) == b"" != engine.log.table("top", 2)
-    assert [row["number"] for row in ask(tmp_path / "state", "page = '/b'", all_windows=True)] == [2]
+    assert [row["number"] for row in point_query(tmp_path / "state", "page = '/b'", all_windows=True)] == [2]
 
 
 def test_released_tables_are_stored_as_they_are() -> None:
     cells = np.array([[1, -40_000, 3, 7], [5, 6, 7, 8]], np.int32)
     shown = {"bits": 8, "seed": np.uint64(7), "laplace": True, "level_sd": 2.5, "row_sd": 3.5}
     for levels in (cells, cells % 100):
-        again = Tables.from_bytes(Tables(levels=levels, rows=cells[1:], **shown).to_bytes())
+        again = ReleasedTables.from_bytes(ReleasedTables(levels=levels, rows=cells[1:], **shown).to_bytes())
         assert again.levels.tolist() == levels.tolist() and again.rows.tolist() == cells[1:].tolist()
         assert {name: getattr(again, name) for name in shown} == shown
-    for data in (b"", b"{}\n", b"[]\n", b"\xff" * 40, Tables(levels=cells, rows=cells, **shown).to_bytes()[:-4]):
+    for data in (
+        b"",
+        b"{}\n",
+        b"[]\n",
+        b"\xff" * 40,
+        ReleasedTables(levels=cells, rows=cells, **shown).to_bytes()[:-4],
+    ):
         with pytest.raises(InvalidBytes):
-            Tables.from_bytes(data)
+            ReleasedTables.from_bytes(data)
 
 
 def test_over_http_a_list_has_what_the_statement_shows() -> None:
@@ -209,9 +217,9 @@ def test_names_do_nothing_in_files_of_answers(tmp_path: Path) -> None:
     settings = {**SMALL, "name": "pages", "sql": "SELECT page, COUNT(*) FROM s GROUP BY page"}
     loaded = read_config({"stream": {"name": "s", "columns": {"page": "string"}}, "query": [settings]})
     with Engine(loaded) as engine:
-        feed(engine, pa.table({"page": ["\u202e=1"] * 2000}))
+        ingest(engine, pa.table({"page": ["\u202e=1"] * 2000}))
         engine.finish()
-        write(engine, tmp_path / "answers.csv")
+        write_releases(engine, tmp_path / "answers.csv")
     text = (tmp_path / "answers.csv").read_text()
     assert "[page=\\\\u202e=1]" in text and "\u202e" not in text
 
@@ -281,8 +289,8 @@ def test_any_name_can_be_asked_for_afterwards(tmp_path: Path) -> None:
     described = {"base": tmp_path, "store": {"directory": "state"}, "stream": {"time": "at"}}
     with Engine(config(window="1 day", **described)) as engine:
         run(engine, table)
-        latest = ask(tmp_path / "state", "page IN ('/b', '/nobody came here')")  # while the engine runs
-    every = ask(tmp_path / "state", "page = '/b'", query="top", all_windows=True)
+        latest = point_query(tmp_path / "state", "page IN ('/b', '/nobody came here')")  # while the engine runs
+    every = point_query(tmp_path / "state", "page = '/b'", query="top", all_windows=True)
     assert [(row["name"], row["number"]) for row in latest] == [("/b", 2), ("/nobody …", 2)]
     assert [row["window"][0] for row in every] == ["1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"]
     for row, true in zip([*latest, *every], (60, 0, 500, 60), strict=True):
@@ -290,9 +298,9 @@ def test_any_name_can_be_asked_for_afterwards(tmp_path: Path) -> None:
     assert every[1] == latest[0]
     for condition, words in (("who = 'u'", "names of: page"), ("page > 'x'", "ask takes"), ("page = who", "ask takes")):
         with pytest.raises(InvalidParameter, match=words):
-            ask(tmp_path / "state", condition)
+            point_query(tmp_path / "state", condition)
     with pytest.raises(InvalidParameter, match="holds no published answers"):
-        ask(tmp_path, "page = '/b'")
+        point_query(tmp_path, "page = '/b'")
     result = CliRunner().invoke(app, ["ask", str(tmp_path / "state"), "page = '/b'"])
     assert result.exit_code == 0 and "1970-01-02 to 1970-01-03" in result.output and "/b" in result.output
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.planner.public_facts import LIVE, Pace, intakes_of, public_facts, step_length
+from panstream.engine.planner.public_facts import LIVE, CommitTimer, ingestion_paths, public_facts, step_length
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime import ingest as run
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.selector import Selector
@@ -38,11 +38,11 @@ class Scripted:
 
     def resume(self, applied: Any) -> None: ...
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         for second in self._seconds:
             for rows in second:
                 columns = pa.RecordBatch.from_pydict({"user": pa.array(range(rows), pa.int64())})
-                yield Rows(columns=columns, token=rows)
+                yield RowBatch(columns=columns, token=rows)
             self._clock[0] += 1.0
             yield None
 
@@ -66,12 +66,12 @@ def seen_after(directory: Path, seconds: list[list[int]], patch: pytest.MonkeyPa
         real(store, parts, **options)
 
     patch.setattr(SnapshotStore, "commit", commit)
-    patch.setattr(run, "Pace", lambda length: Pace(length, lambda: clock[0]))
+    patch.setattr(run, "CommitTimer", lambda length: CommitTimer(length, lambda: clock[0]))
     loaded = config(directory, step="1 second", query={"every": "2 seconds", "horizon": 8})
     with Engine(loaded, clock=lambda: clock[0]) as engine, Selector(loaded) as select:
         engine.declare("pipe")
         source = Scripted(clock, seconds)
-        run.drain(engine, source, select)
+        run.ingest_all(engine, source, select)
         engine.finish()
         assert len(source.acknowledged) == sum(map(len, seconds))
     return commits
@@ -167,14 +167,14 @@ def test_explain_warns_where_a_public_fact_gives_the_answer_away(sql: str, given
 
 
 def test_inputs_as_given() -> None:
-    assert intakes_of(["-"]) == ("pipe",)
-    assert intakes_of(["a.csv", "redis://host/0#s"]) == ("files", "redis")
-    assert intakes_of(["a.csv"], follow=True) == ("growing files",)
+    assert ingestion_paths(["-"]) == ("pipe",)
+    assert ingestion_paths(["a.csv", "redis://host/0#s"]) == ("files", "redis")
+    assert ingestion_paths(["a.csv"], follow=True) == ("growing files",)
 
 
 def test_a_step_that_took_too_long_is_not_made_up_for() -> None:
     now = [0.0]
-    pace = Pace(1.0, lambda: now[0])
+    pace = CommitTimer(1.0, lambda: now[0])
     assert pace.remaining() == 1.0
     now[0] = 3.4
     assert pace.remaining() == 0.0

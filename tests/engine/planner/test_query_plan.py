@@ -201,7 +201,7 @@ def test_answers_need_no_end_where_none_of_them_is_paid_for(query: dict[str, Any
     asked = config({**query, "every": 10})
     (plan,) = plan_all(asked)
     assert plan.algorithm.horizon is None and plan.claim.releases == -1
-    assert plan.endless and plan.planned is None
+    assert plan.is_unbounded and plan.planned_releases is None
     text = explain(asked).text()
     assert "every 10 seconds, without end" in text and "at release 1,000" in text
 
@@ -339,7 +339,7 @@ def test_the_largest_size_of_a_state_is_known_before_it_starts(query: dict[str, 
     for _ in range(query.get("announced", 0)):
         monitor.refresh(rows_since_copy=False)
     stored = len(monitor.to_bytes())
-    assert stored - 2048 < plan.most_bytes(0.0) <= stored, "all but the header"
+    assert stored - 2048 < plan.max_state_bytes(0.0) <= stored, "all but the header"
 
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

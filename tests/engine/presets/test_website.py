@@ -7,10 +7,10 @@ import pytest
 
 from panstream.engine.config.config import load_config, read_config
 from panstream.engine.config.website import Source
-from panstream.engine.presets._website_queries import questions
-from panstream.engine.presets.website import Proposal, Site, propose, to_text, to_toml
+from panstream.engine.presets._website_queries import website_queries
+from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries, to_text, to_toml
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError, InvalidParameter
 
@@ -34,7 +34,7 @@ LOG = """\
 
 @pytest.fixture(scope="module")
 def small() -> Proposal:
-    return propose(Site(site="www.Example.org"))
+    return propose_queries(WebsiteSpec(site="www.Example.org"))
 
 
 def test_daily_visitors_of_a_small_site_are_within_a_quarter(small: Proposal) -> None:
@@ -45,7 +45,7 @@ def test_daily_visitors_of_a_small_site_are_within_a_quarter(small: Proposal) ->
 
 def test_every_question_is_asked_or_left_out_by_name(small: Proposal) -> None:
     names = [each.question.name for each in small.asked] + [name for name, _ in small.left_out]
-    assert sorted(names) == sorted(question.name for question in questions())
+    assert sorted(names) == sorted(question.name for question in website_queries())
     assert "visitors per hour" in dict(small.left_out)
     assert all(each.useful for each in small.asked)
 
@@ -76,12 +76,12 @@ def test_the_file_is_the_configuration(small: Proposal, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["beacon", "log"])
 def test_duckdb_sees_nothing_of_visitors(source: Source) -> None:
     """Its allocator keeps residue of what it is given."""
-    with Selector(read_config(propose(Site(site="example.org", source=source)).config())) as select:
+    with Selector(read_config(propose_queries(WebsiteSpec(site="example.org", source=source)).config())) as select:
         assert select._evaluator._duck.columns == ()
 
 
 def test_two_machines_are_asked_what_they_can_answer() -> None:
-    proposal = propose(Site(site="example.org", machines=MACHINES))
+    proposal = propose_queries(WebsiteSpec(site="example.org", machines=MACHINES))
     asked = {each.question.name for each in proposal.asked}
     assert {"visitors per day", "page views per day", "devices"} <= asked
     assert "pages" in dict(proposal.left_out)
@@ -89,8 +89,8 @@ def test_two_machines_are_asked_what_they_can_answer() -> None:
 
 
 def test_what_is_listed_is_counted_in_groups() -> None:
-    site = Site(site="example.org", sections=("blog", "/shop/"), countries=("de",))
-    keys = {each.question.name: each.keys for each in propose(site).asked}
+    site = WebsiteSpec(site="example.org", sections=("blog", "/shop/"), countries=("de",))
+    keys = {each.question.name: each.keys for each in propose_queries(site).asked}
     assert keys["sections"]["groups"] == {"section": ["/blog", "/shop"]}
     assert keys["countries"]["groups"] == {"country": ["DE"]}
 
@@ -100,20 +100,20 @@ def test_what_is_listed_is_counted_in_groups() -> None:
 )
 def test_nonsense_is_refused(values: dict[str, object]) -> None:
     with pytest.raises((InvalidParameter, ConfigError), match="must be"):
-        Site(**values)  # type: ignore[arg-type]
+        WebsiteSpec(**values)  # type: ignore[arg-type]
 
 
 def test_a_log_is_counted_as_it_reads(tmp_path: Path) -> None:
     """Without noise: views, visits and errors of seven lines, counted by hand."""
-    site = Site(site="example.org", source="log", sections=("blog", "shop"), campaigns=("may",))
-    config = propose(site).config()
+    site = WebsiteSpec(site="example.org", source="log", sections=("blog", "shop"), campaigns=("may",))
+    config = propose_queries(site).config()
     config["store"] = {}
     config["stream"]["max_ahead"] = "any"
     wanted = {"page views per day", "sections", "campaigns", "devices", "errors per hour"}
     config["query"] = [query for query in config["query"] if query["name"] in wanted]
     (tmp_path / "access.log").write_text(LOG)
     with Engine(read_config(config), zero_noise=True) as engine:
-        feed(engine, [str(tmp_path / "access.log")])
+        ingest(engine, [str(tmp_path / "access.log")])
         engine.finish()
         found = {release.query: release.record["value"] for release in engine.log.latest(None, limit=100)}
     assert found == {

@@ -17,9 +17,9 @@ import pytest
 
 from panstream.cli.commands.run import _answer_table
 from panstream.engine.config.config import read_config
-from panstream.engine.reporting.export import answers, write
+from panstream.engine.reporting.export import answers, write_releases
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 
 ROWS, USERS = 5000, 700
 COLUMNS = {
@@ -79,7 +79,7 @@ def run(table: pa.Table, directory: Path, ending: str, query: dict[str, Any], **
         }
     )
     with Engine(config, zero_noise=True) as engine:
-        assert feed(engine, [str(path)]).rows == ROWS
+        assert ingest(engine, [str(path)]).rows == ROWS
         engine.finish()
         return list(answers(engine)) if "window" not in query else [r.record for r in engine.log.history("q")]
 
@@ -148,12 +148,12 @@ def test_what_is_said_of_an_extreme_and_of_a_bracket(table: pa.Table, tmp_path: 
     stream = {"name": "s", "user": "user", "time": "at", "columns": COLUMNS}
     config = read_config({"stream": stream, "query": queries})
     with Engine(config, zero_noise=math.isinf(epsilon)) as engine:
-        feed(engine, [str(tmp_path / "rows.csv")])
+        ingest(engine, [str(tmp_path / "rows.csv")])
         engine.finish()
         highest, heavy = answers(engine)
         table_text = _answer_table(engine, [highest, heavy])
-        write(engine, tmp_path / "out.csv")
-        write(engine, tmp_path / "out.parquet")
+        write_releases(engine, tmp_path / "out.csv")
+        write_releases(engine, tmp_path / "out.parquet")
     assert highest["standard_error"] is None
     assert highest["interval"] == [highest["value"], 64.0]
     assert highest["description"].startswith("at least ")

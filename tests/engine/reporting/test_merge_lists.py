@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from panstream.cli.app import app
 from panstream.engine.config.config import read_config
-from panstream.engine.reporting.merge_lists import MergedNames, merge
+from panstream.engine.reporting.merge_lists import MergedNames, merge_lists
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
-from panstream.errors import InvalidParameter, MergeRefused
+from panstream.engine.runtime.ingest import ingest
+from panstream.errors import InvalidParameter, MergeError
 
 SMALL = {"epsilon": 8.0, "delta": 1e-6, "max_item_bytes": 8, "memory": 400_000, "expected": 10_000}
 DAY = 86_400
@@ -36,7 +36,7 @@ def site(
     names = [name for counts in days for name, count in counts.items() for _ in range(count)]
     times = [day * DAY for day, counts in enumerate(days) for count in counts.values() for _ in range(count)]
     with Engine(loaded) as engine:
-        feed(engine, pa.table({"at": times, column: names, "who": ["u"] * len(names)}))
+        ingest(engine, pa.table({"at": times, column: names, "who": ["u"] * len(names)}))
         engine.finish()
     return directory
 
@@ -55,7 +55,7 @@ def assert_right(found: MergedNames, **counts: int) -> None:
 def test_sites_add_up_and_rarer_names_are_found_in_their_sum(tmp_path: Path) -> None:
     one = site(tmp_path / "one", {"/a": 2000, "/b": 700})
     two = site(tmp_path / "two", {"/a": 1000, "/c": 900})
-    found = merge([one, two])
+    found = merge_lists([one, two])
     assert_right(found, a=3000, b=700, c=900)
     alone = json.loads(_printed("merge", str(one), str(two), "--json"))
     assert alone["listing_threshold"] == found.listing_threshold and [part["number"] for part in alone["parts"]] == [
@@ -69,28 +69,28 @@ def test_sites_add_up_and_rarer_names_are_found_in_their_sum(tmp_path: Path) -> 
 def test_windows_of_a_site_add_up_where_their_tables_are_kept(tmp_path: Path) -> None:
     days = ({"/a": 2000}, {"/a": 500, "/b": 900}, {"/b": 800})
     week = site(tmp_path / "week", *days, window=True, keep=7)
-    found = merge([week], all_windows=True)
+    found = merge_lists([week], all_windows=True)
     assert_right(found, a=2500, b=1700)
     assert len(found.parts) == 3
     last = site(tmp_path / "last", *days, window=True, keep=2)
-    assert len(merge([last], all_windows=True).parts) == 2
+    assert len(merge_lists([last], all_windows=True).parts) == 2
     none = site(tmp_path / "none", *days, window=True, keep=0)
     with pytest.raises(InvalidParameter, match="keeps no published tables of names"):
-        merge([last, none])
+        merge_lists([last, none])
     with pytest.raises(InvalidParameter, match="one answer only"):
-        merge([last])
+        merge_lists([last])
     first = site(tmp_path / "first", days[0], window=True)
-    with pytest.raises(MergeRefused, match="different windows"):
-        merge([first, week])
-    assert_right(merge([first, week], all_windows=True), a=4500, b=1700)
+    with pytest.raises(MergeError, match="different windows"):
+        merge_lists([first, week])
+    assert_right(merge_lists([first, week], all_windows=True), a=4500, b=1700)
 
 
 def test_an_answer_counts_once(tmp_path: Path) -> None:
     one = site(tmp_path / "one", {"/a": 2000})
     copy = Path(shutil.copytree(one, tmp_path / "copy"))
     for twice in ([one, one], [one, copy]):
-        with pytest.raises(MergeRefused, match="the same answer was given twice"):
-            merge(twice)
+        with pytest.raises(MergeError, match="the same answer was given twice"):
+            merge_lists(twice)
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ def test_an_answer_counts_once(tmp_path: Path) -> None:
 def test_tables_that_do_not_fit_are_refused(tmp_path: Path, other: dict[str, Any], words: str) -> None:
     one = site(tmp_path / "one", {"/a": 2000})
     two = site(tmp_path / "two", {"/a": 2000}, **other)
-    with pytest.raises(MergeRefused, match=words):
-        merge([one, two])
+    with pytest.raises(MergeError, match=words):
+        merge_lists([one, two])
 
 
 def test_sites_may_have_different_budgets(tmp_path: Path) -> None:
     strong = site(tmp_path / "strong", {"/a": 3000}, epsilon=4.0)
     weak = site(tmp_path / "weak", {"/a": 1000})
-    found = merge([strong, weak])
+    found = merge_lists([strong, weak])
     assert_right(found, a=4000)
     assert found.costs == ["epsilon 4, delta 1e-06 for one event", "epsilon 8, delta 1e-06 for one event"]
 
 
 def test_whole_numbers_stay_numbers(tmp_path: Path) -> None:
     stores = [site(tmp_path / name, {7: 900, -20: 800}, column="code") for name in ("one", "two")]
-    assert [item["name"] for item in merge(stores).items[:2]] == [7, -20]
+    assert [item["name"] for item in merge_lists(stores).items[:2]] == [7, -20]
 
 
 def test_the_command_says_what_the_list_promises_and_who_is_protected(tmp_path: Path) -> None:

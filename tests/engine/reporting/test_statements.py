@@ -12,9 +12,9 @@ from panstream.algorithms.continual.moments import ContinualMean, ContinualVaria
 from panstream.core.estimate import Estimate
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.reporting.explain import explain
-from panstream.engine.rows.evaluator import Evaluator, Expression, Values
+from panstream.engine.rows.evaluator import Evaluator, Expression, NumericColumn
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sql.formulas import Arithmetic, Formula, Number, Read, answer
+from panstream.engine.sql.formulas import Arithmetic, Constant, Formula, StateValue, estimate_formula
 from panstream.errors import ConfigError, NotSupported
 from panstream.privacy.claim import Claim
 
@@ -48,7 +48,7 @@ def test_one_row_that_fails_in_two_expressions_fails_no_batch() -> None:
     values = Expression(sql="CAST(note AS INTEGER) + 1", kind="value")
     batch = pa.RecordBatch.from_pydict({"note": ["3", "no number", "2"]})
     one, two, number = Evaluator([*sql, values], COLUMNS, user="who").evaluate(batch)
-    assert isinstance(number, Values)
+    assert isinstance(number, NumericColumn)
     assert (one.tolist(), two.tolist()) == ([True, False, True], [True, False, False])  # type: ignore[union-attr]
     assert number.valid.tolist() == [True, False, True]
 
@@ -128,7 +128,9 @@ def test_what_a_state_does_not_hold_is_refused() -> None:
 
 def estimates(**ends: tuple[float, float]) -> dict[Any, Estimate]:
     return {
-        name: Estimate(value=sum(pair) / 2, standard_error=1.0, claim=CLAIM, rule=lambda level, pair=pair: pair)  # type: ignore[misc]
+        name: Estimate(
+            value=sum(pair) / 2, standard_error=1.0, claim=CLAIM, interval_rule=lambda level, pair=pair: pair
+        )  # type: ignore[misc]
         for name, pair in ends.items()
     }
 
@@ -136,17 +138,17 @@ def estimates(**ends: tuple[float, float]) -> dict[Any, Estimate]:
 @pytest.mark.parametrize(
     ("formula", "ends"),
     [
-        (Arithmetic("+", Read("a"), Read("b")), (3.0, 7.0)),
-        (Arithmetic("-", Read("a"), Read("b")), (-3.0, 1.0)),
-        (Arithmetic("*", Read("a"), Number(-2.0)), (-6.0, -2.0)),
-        (Arithmetic("/", Read("a"), Read("b")), (0.25, 1.5)),
-        (Arithmetic("/", Read("a"), Read("c")), (-math.inf, math.inf)),
-        (Arithmetic("/", Number(1.0), Read("d")), (0.5, math.inf)),
+        (Arithmetic("+", StateValue("a"), StateValue("b")), (3.0, 7.0)),
+        (Arithmetic("-", StateValue("a"), StateValue("b")), (-3.0, 1.0)),
+        (Arithmetic("*", StateValue("a"), Constant(-2.0)), (-6.0, -2.0)),
+        (Arithmetic("/", StateValue("a"), StateValue("b")), (0.25, 1.5)),
+        (Arithmetic("/", StateValue("a"), StateValue("c")), (-math.inf, math.inf)),
+        (Arithmetic("/", Constant(1.0), StateValue("d")), (0.5, math.inf)),
     ],
 )
 def test_intervals_of_formulas(formula: Formula, ends: tuple[float, float]) -> None:
     found = estimates(a=(1.0, 3.0), b=(2.0, 4.0), c=(-1.0, 1.0), d=(0.0, 2.0))
-    assert answer(formula, found.__getitem__, "it").interval() == pytest.approx(ends)
+    assert estimate_formula(formula, found.__getitem__, "it").interval() == pytest.approx(ends)
 
 
 def test_formulas_are_computed_from_unclipped_numbers() -> None:
@@ -155,12 +157,12 @@ def test_formulas_are_computed_from_unclipped_numbers() -> None:
         name: Estimate.clipped(value, (0.0, math.inf), standard_error=1.0, claim=CLAIM)
         for name, value in {"a": -3.0, "b": 1.0, "c": 2.0}.items()
     }
-    both = answer(Arithmetic("+", Read("a"), Read("b")), found.__getitem__, "sum")
+    both = estimate_formula(Arithmetic("+", StateValue("a"), StateValue("b")), found.__getitem__, "sum")
     assert (both.value, both.unclipped) == (0.0, -2.0)
     assert (both.standard_error, both.interval()[0]) == (pytest.approx(2.0), 0.0)
-    ratio = answer(Arithmetic("/", Read("a"), Read("c")), found.__getitem__, "ratio")
+    ratio = estimate_formula(Arithmetic("/", StateValue("a"), StateValue("c")), found.__getitem__, "ratio")
     assert (ratio.value, ratio.unclipped) == (0.0, -1.5)
-    difference = answer(Arithmetic("-", Read("a"), Read("b")), found.__getitem__, "difference")
+    difference = estimate_formula(Arithmetic("-", StateValue("a"), StateValue("b")), found.__getitem__, "difference")
     assert difference.value == difference.unclipped == -4.0
 
 
@@ -171,8 +173,8 @@ def test_levels_are_split_between_the_numbers_that_are_read() -> None:
         asked.append(level)
         return 1.0, 2.0
 
-    one = Estimate(value=1.5, standard_error=0.3, claim=CLAIM, rule=rule)
-    both = answer(Arithmetic("/", Read("a"), Read("b")), lambda what: one, "ratio")
+    one = Estimate(value=1.5, standard_error=0.3, claim=CLAIM, interval_rule=rule)
+    both = estimate_formula(Arithmetic("/", StateValue("a"), StateValue("b")), lambda what: one, "ratio")
     both.interval(0.9)
     assert asked == pytest.approx([0.95, 0.95])
     assert both.standard_error == pytest.approx(0.3 / 1.5 * 2, rel=1e-4)  # the most that it can be

@@ -16,10 +16,10 @@ from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share, with_share
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import drain, feed_of
+from panstream.engine.runtime.ingest import feed_of, ingest_all
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import InvalidParameter
-from panstream.privacy.rounding import total
+from panstream.privacy.rounding import sum_rounded_up
 from tests.engine.runtime.streams import COUNT, DISTINCT, SUM, config, question
 from tests.statistical import ALPHA
 
@@ -40,7 +40,7 @@ def counted(settings: Config, lines: list[str], folder: Path) -> tuple[list[floa
     path = folder / "rows.csv"
     path.write_text("user,name,value,region,w,at\n" + "".join(f"{line}\n" for line in lines))
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
-        drain(engine, feed_of(settings, [str(path)]), select, once=True)
+        ingest_all(engine, feed_of(settings, [str(path)]), select, once=True)
         engine.step()
         engine.finish()
         (plan,) = (plan for plan in engine.plans if plan.config.of_unusable)
@@ -76,7 +76,7 @@ def test_rows_that_no_query_asked_for_are_usable(tmp_path: Path) -> None:
 @example(epsilon=1.0, states=1)
 def test_the_share_is_paid_by_the_epsilon_that_is_given(epsilon: float, states: int) -> None:
     queries = [{**COUNT, "name": f"q{number}", "epsilon": epsilon / states} for number in range(states)]
-    whole = total(query["epsilon"] for query in queries)
+    whole = sum_rounded_up(query["epsilon"] for query in queries)
     asked = with_paid_share(config(*queries), whole)
     spent = [Fraction(query.epsilon) for query in asked.queries]
     assert sum(spent) <= Fraction(whole)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.rows.evaluator import Evaluator, Expression, Values, _Duck
+from panstream.engine.rows.evaluator import Evaluator, Expression, NumericColumn, _DuckDBEvaluator
 from panstream.engine.rows.row_batch import arrow_type
 from panstream.engine.runtime.selector import _GroupKeys
-from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused
+from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, UnsupportedQuery
 
 COLUMNS = {
     "ip": "string",
@@ -48,11 +48,11 @@ def masks(batch: pa.RecordBatch, *sql: str, user: str | None = None, plain: bool
         evaluator.close()
 
 
-def values(batch: pa.RecordBatch, sql: str) -> Values:
+def values(batch: pa.RecordBatch, sql: str) -> NumericColumn:
     evaluator = Evaluator([Expression(sql=sql, kind="value")], COLUMNS)
     (result,) = evaluator.evaluate(batch)
     evaluator.close()
-    assert isinstance(result, Values)
+    assert isinstance(result, NumericColumn)
     return result
 
 
@@ -263,7 +263,7 @@ def test_what_cannot_be_computed_is_missing() -> None:
     ],
 )
 def test_refused_when_compiled(sql: str, kind: str, words: str) -> None:
-    with pytest.raises(SqlRefused, match=words):
+    with pytest.raises(UnsupportedQuery, match=words):
         Evaluator([Expression(sql=sql, kind=kind)], COLUMNS)  # type: ignore[arg-type]
 
 
@@ -326,7 +326,7 @@ def test_conditions_on_unsigned_ids() -> None:
     ],
 )
 def test_other_conditions_on_ids_are_refused(sql: str) -> None:
-    with pytest.raises(SqlRefused, match="user column"):
+    with pytest.raises(UnsupportedQuery, match="user column"):
         Evaluator([Expression(sql=sql)], COLUMNS, user="ip")
 
 
@@ -362,14 +362,14 @@ def test_ids_never_reach_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [table.num_columns for table in shown] == [2, 3, 3]
     assert shown[-1].to_pydict() == {"c0": ["YES", "NO"], "c1": [5, 6], "c2": [1.0, 2.0]}
     assert evaluator._duck.columns == ("symptom", "age", "amount")
-    with pytest.raises(SqlRefused, match="not handed to DuckDB"):
+    with pytest.raises(UnsupportedQuery, match="not handed to DuckDB"):
         from sqlglot import parse_one
 
-        _Duck(COLUMNS, forbidden="ip").add(parse_one("length(ip) = 3", read="duckdb"), "mask")
+        _DuckDBEvaluator(COLUMNS, forbidden="ip").add(parse_one("length(ip) = 3", read="duckdb"), "mask")
 
 
 def test_duckdb_can_reach_nothing(tmp_path: object) -> None:
-    duck = _Duck(COLUMNS)
+    duck = _DuckDBEvaluator(COLUMNS)
     connection = duck._connection
     for statement in (
         "SELECT * FROM read_csv('/etc/hostname')",

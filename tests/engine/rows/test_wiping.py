@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from panstream.cli.hardening import ENVIRONMENT
-from panstream.testing.memory import Report, make_needles, scan
+from panstream.testing.memory import ScanReport, make_needles, scan
 
 IDS, BATCH = 14_000, 500
 ROW_BYTES = 34  # of text, at least: an id and what separates it from the next
@@ -52,13 +52,13 @@ batch_rows = {BATCH}
 """
 CHILD = """
 import sys, json
-from panstream.primitives.fast_import import load
-load("panstream.engine.runtime.ingest")
-from panstream.testing.memory import permit_scan, plant_control
+from panstream.primitives.fast_import import import_without_gc
+import_without_gc("panstream.engine.runtime.ingest")
+from panstream.testing.memory import allow_scan, plant_control
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
-permit_scan()
+from panstream.engine.runtime.ingest import ingest
+allow_scan()
 plant_control(bytes.fromhex(sys.stdin.readline().strip()))
 half = [int(sys.stdin.readline())]
 def pause(rows, share):
@@ -67,7 +67,7 @@ def pause(rows, share):
         print("half", flush=True)
         sys.stdin.readline()
 with Engine(load_config("panstream.toml")) as engine:
-    fed = feed(engine, [sys.argv[1]], tick=pause)
+    fed = ingest(engine, [sys.argv[1]], on_batch=pause)
     engine.finish()
     print("done", fed.rows, flush=True)
     sys.stdin.readline()
@@ -96,7 +96,7 @@ def write(path: Path, table: pa.Table, kind: str) -> None:
         pyarrow.parquet.write_table(table, path, use_dictionary=False, data_page_size=1 << 15)
 
 
-def drill(directory: Path, kind: str, needles: Sequence[str]) -> tuple[Report, Report]:
+def drill(directory: Path, kind: str, needles: Sequence[str]) -> tuple[ScanReport, ScanReport]:
     """Return the reports of a scan in the middle of the run and of one after it."""
     names = {"id": "host", "kind": "method"} if kind == "log" else {}
     (directory / "panstream.toml").write_text(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, missing, truth_of, words_of
+from panstream.engine.arrow import arrow_mask, boolean_bytes, null_of, string_array
 from panstream.engine.rows.row_batch import arrow_type
 
 TRUE_WORDS = ["true", "True", "TRUE", "1"]
@@ -27,7 +27,7 @@ _FORMS = {
 
 
 def _positions(mask: Any) -> NDArray[np.int64]:
-    return np.flatnonzero(truth_of(mask))
+    return np.flatnonzero(boolean_bytes(mask))
 
 
 def _valid(array: Any) -> tuple[Any, NDArray[np.int64]]:
@@ -48,9 +48,9 @@ def parse(array: Any, kind: str) -> tuple[Any, NDArray[np.int64]]:
     if kind == "string":
         return text, bad
     if kind == "bool":
-        yes = compute.is_in(text, words_of(TRUE_WORDS))
-        known = compute.or_(yes, compute.is_in(text, words_of(FALSE_WORDS)))
-        yes = compute.if_else(compute.and_(known, text.is_valid()), yes, missing(pa.bool_()))
+        yes = compute.is_in(text, string_array(TRUE_WORDS))
+        known = compute.or_(yes, compute.is_in(text, string_array(FALSE_WORDS)))
+        yes = compute.if_else(compute.and_(known, text.is_valid()), yes, null_of(pa.bool_()))
         return yes, np.union1d(bad, _positions(compute.and_(text.is_valid(), compute.invert(known))))
     if kind != "timestamp":  # as pyarrow's CSV reader does
         text = compute.ascii_trim(text, " \t")
@@ -86,7 +86,7 @@ _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 def _drop(array: Any, good: Any) -> tuple[Any, NDArray[np.int64]]:
     """Return the array with null where ``good`` is false, and where that was."""
     bad = _positions(compute.invert(good))
-    return (compute.if_else(good, array, missing(array.type)), bad) if bad.size else (array, bad)
+    return (compute.if_else(good, array, null_of(array.type)), bad) if bad.size else (array, bad)
 
 
 def _cast(array: Any, bad: NDArray[np.int64], convert: Callable[[Any], Any]) -> tuple[Any, NDArray[np.int64]]:

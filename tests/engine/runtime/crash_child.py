@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.storage.release_log import Release
 from tests.engine.runtime.streams import config, question
 
@@ -27,10 +27,10 @@ QUERIES = (
 NOISY = question("noisy", "SELECT COUNT(*) FROM s", every=5, horizon=1_000_000)
 
 
-def batch(number: int, names: list[str]) -> Rows:
+def batch(number: int, names: list[str]) -> RowBatch:
     ids = np.repeat(np.arange(number * SIZE, (number + 1) * SIZE), 2)
-    chosen = QueryRows.all(ids.size, values=np.ones(ids.size))
-    return Rows(
+    chosen = QuerySelection.select_all(ids.size, values=np.ones(ids.size))
+    return RowBatch(
         count=ids.size,
         queries=dict.fromkeys(names, chosen),
         ids=ids,
@@ -63,7 +63,7 @@ def load_file(directory: Path) -> None:
     """
     with Engine(sharing(directory), zero_noise=True) as engine:
         say(f"open {sum(engine.positions().values())}")
-        feed(engine, [str(file_of(directory))], tick=lambda rows, _: say(f"fed {rows}"))
+        ingest(engine, [str(file_of(directory))], on_batch=lambda rows, _: say(f"fed {rows}"))
 
 
 def say(line: str) -> None:

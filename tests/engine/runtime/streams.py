@@ -9,7 +9,7 @@ import numpy as np
 
 from panstream.engine.arrow import arrow_mask
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 
 COLUMNS = {"user": "int", "name": "string", "value": "double", "region": "string", "w": "int", "at": "timestamp"}
 
@@ -35,13 +35,13 @@ SUM = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=8)
 COUNT = question("count", "SELECT COUNT(*) FROM s")
 
 
-def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: Any = None, **more: Any) -> Rows:
+def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: Any = None, **more: Any) -> RowBatch:
     """Return a micro-batch in which every query sees the same columns."""
     names_of = {"chosen": "rows", "values": "values", "weights": "weights", "groups": "groups", "unusable": "unusable"}
     fields = {name: np.asarray(more.pop(key)) for key, name in names_of.items() if key in more}
     size = count if count is not None else len(ids)
-    each = QueryRows.all(size, **fields)
-    return Rows(
+    each = QuerySelection.select_all(size, **fields)
+    return RowBatch(
         count=size,
         queries=dict.fromkeys(names, each),
         ids=ids,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
-from panstream.engine.runtime.checkpoint import _declared
+from panstream.engine.runtime.checkpoint import _query_fingerprint
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.release_log import ReleaseLog
 from panstream.errors import ConfigError, PanstreamError, StoreError
@@ -138,7 +138,7 @@ def test_a_state_that_was_drawn_from_a_test_source_stays_without_privacy(tmp_pat
 
 def test_every_key_of_a_query_is_stored() -> None:
     settings = config(COUNT)
-    stored = _declared(settings.queries[0], settings)
+    stored = _query_fingerprint(settings.queries[0], settings)
     assert {each.name for each in fields(QueryConfig)} - {"name", "parsed"} <= stored.keys()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.errors import StoreError
 from tests.engine.runtime.crash_child import NOISY, QUERIES, SIZE, USERS, file_of, sharing
 from tests.engine.runtime.streams import COUNT, config, rows
@@ -106,7 +106,7 @@ def test_kill_nine_while_batches_of_a_file_share_a_commit(tmp_path: Path) -> Non
     load.close()
     with Engine(sharing(tmp_path, rows=5000), zero_noise=True) as engine:
         assert sum(engine.positions().values()) >= stored
-        feed(engine, [str(file_of(tmp_path))])
+        ingest(engine, [str(file_of(tmp_path))])
         engine.finish()
         values = [engine.log.last(name).record["value"] for name in ("distinct", "sum")]  # type: ignore[union-attr]
         assert values == [pytest.approx(USERS), pytest.approx(USERS)]
@@ -150,7 +150,7 @@ import subprocess, sys
 from pathlib import Path
 from engine.streams import COUNT, config, rows
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.errors import PanstreamError
 
 def attempt(step, call):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime
 from panstream.engine.storage.release_log import Release
@@ -72,8 +72,8 @@ def test_a_batch_is_applied_once() -> None:
         batch = rows(["count"], np.arange(10), producer="p", sequence=4)
         assert engine.apply(batch).new
         assert not engine.apply(batch).new
-        assert engine.seen("p", 3)
-        assert not engine.seen("p", 5)
+        assert engine.is_applied("p", 3)
+        assert not engine.is_applied("p", 5)
         assert engine.last_sequence("p") == 4
         engine.finish()
         assert answers(engine) == [10]
@@ -607,16 +607,16 @@ def test_copies_of_ids_are_wiped() -> None:
     ids = np.arange(100)
     copies = []
 
-    from panstream.engine.rows.row_batch import Rows
+    from panstream.engine.rows.row_batch import RowBatch
 
-    original = Rows.some_ids
+    original = RowBatch.some_ids
 
-    def spy(self: Rows, keep: Any) -> Any:
+    def spy(self: RowBatch, keep: Any) -> Any:
         copies.append(original(self, keep))
         return copies[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rows, "some_ids", spy)
+        patch.setattr(RowBatch, "some_ids", spy)
         with exact(DISTINCT) as engine:
             engine.apply(rows(["distinct"], ids, chosen=ids % 2 == 0))
     assert copies
@@ -649,7 +649,7 @@ def test_some_numbers_are_copied_and_nothing_behind_them(ids: Any) -> None:
 def test_empty_batches_are_fine() -> None:
     with exact(DISTINCT, COUNT, time="at") as engine:
         engine.apply(
-            Rows(
+            RowBatch(
                 count=0,
                 queries=rows(["distinct", "count"], np.empty(0, np.int64)).queries,
                 ids=np.empty(0, np.int64),

@@ -13,15 +13,15 @@ import pytest
 from pyarrow import parquet as pq
 
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import drain, feed_of
+from panstream.engine.runtime.ingest import feed_of, ingest_all
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import _read_ahead as _ahead
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sources.schema_guess import guess
-from panstream.errors import ConfigError, FeedError
-from panstream.primitives.interrupts import _Interrupts
+from panstream.engine.sources.schema_guess import infer_schema
+from panstream.errors import ConfigError, SourceError
+from panstream.primitives.interrupts import _InterruptGuard
 from tests.engine.runtime.streams import COUNT, DISTINCT, config, question
 
 
@@ -37,7 +37,7 @@ class Listed:
     def resume(self, applied: Mapping[str, int]) -> None:
         self.resumed = applied
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         for step in self.steps:
             if isinstance(step, Exception):
                 raise step
@@ -56,14 +56,14 @@ class Listed:
         self.closed = True
 
 
-def batch(number: int, size: int = 10) -> Rows:
+def batch(number: int, size: int = 10) -> RowBatch:
     columns = pa.RecordBatch.from_pydict({"user": list(range(number * size, (number + 1) * size))})
-    return Rows(columns=columns, producer="p", sequence=number + 1, token=number)
+    return RowBatch(columns=columns, producer="p", sequence=number + 1, token=number)
 
 
 def run(settings: Config, source: Listed) -> tuple[Any, list[float]]:
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
-        fed = drain(engine, source, select)
+        fed = ingest_all(engine, source, select)
         engine.finish()
         return fed, [release.record["value"] for release in engine.log.history("count")]
 
@@ -83,8 +83,8 @@ def test_all_batches_in_order(tmp_path: Path) -> None:
 
 def test_an_error_of_the_source_ends_the_run_and_keeps_what_was_applied(tmp_path: Path) -> None:
     settings = config(COUNT, directory=tmp_path)
-    source = Listed([batch(0), FeedError("cut off")])
-    with pytest.raises(FeedError, match="cut off"):
+    source = Listed([batch(0), SourceError("cut off")])
+    with pytest.raises(SourceError, match="cut off"):
         run(settings, source)
     assert source.closed
     with Engine(settings, zero_noise=True) as engine:
@@ -96,7 +96,7 @@ def test_an_interruption_stops_between_two_steps(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     source = Listed([batch(0), batch(1), lambda: os.kill(os.getpid(), signal.SIGTERM), *map(batch, range(2, 50))])
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
-        fed = drain(engine, source, select)
+        fed = ingest_all(engine, source, select)
         assert fed.interrupted
         done = engine.last_sequence("p")
         assert done < 50
@@ -115,7 +115,7 @@ def test_a_signal_ends_a_run_whose_reader_is_stuck(
     monkeypatch.setattr(_ahead, "_JOIN_TIMEOUT", 0.01)
     released = threading.Event()
 
-    def pieces(file: ParquetFile) -> Iterator[Rows]:
+    def pieces(file: ParquetFile) -> Iterator[RowBatch]:
         os.kill(os.getpid(), number)
         assert released.wait(60)
         yield from ()
@@ -125,7 +125,7 @@ def test_a_signal_ends_a_run_whose_reader_is_stuck(
     settings = config(COUNT)
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
         try:
-            assert drain(engine, feed_of(settings, [str(tmp_path / "rows.parquet")]), select).interrupted
+            assert ingest_all(engine, feed_of(settings, [str(tmp_path / "rows.parquet")]), select).interrupted
         finally:
             released.set()
 
@@ -133,17 +133,17 @@ def test_a_signal_ends_a_run_whose_reader_is_stuck(
 @pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.arrow", "rows.parquet"])
 def test_a_fifo_is_refused_before_it_is_opened(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(FeedError, match="not a regular file"):
+    with pytest.raises(SourceError, match="not a regular file"):
         feed_of(config(COUNT), [str(tmp_path / name)])
-    with pytest.raises(FeedError, match="not a regular file"):
-        guess([str(tmp_path / name)])
+    with pytest.raises(SourceError, match="not a regular file"):
+        infer_schema([str(tmp_path / name)])
 
 
 def test_only_what_is_durable_is_acknowledged(tmp_path: Path) -> None:
     source = Listed([batch(0), batch(1)])
     settings = config(COUNT, directory=tmp_path, durability="interval", interval="1 hour")
     with Selector(settings) as select, Engine(settings, clock=lambda: 0.0) as engine:
-        drain(engine, source, select)
+        ingest_all(engine, source, select)
         assert source.acknowledged == []
         assert not engine.durable
 
@@ -168,7 +168,7 @@ def test_an_interrupt_that_somebody_swallows_is_noticed_before_the_next_step(num
     it.
     """
     steps = 0
-    with pytest.raises(KeyboardInterrupt), _Interrupts().caught() as guard:
+    with pytest.raises(KeyboardInterrupt), _InterruptGuard().handling() as guard:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
         for _ in range(3):
@@ -181,7 +181,7 @@ def test_an_interrupt_that_somebody_swallows_is_noticed_before_the_next_step(num
 def test_an_interrupt_within_a_step_comes_after_it(number: int) -> None:
     done = []
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), _Interrupts().caught() as guard:
+    with pytest.raises(KeyboardInterrupt), _InterruptGuard().handling() as guard:
         with guard.step():
             os.kill(os.getpid(), number)
             done.append("whole")
@@ -191,8 +191,8 @@ def test_an_interrupt_within_a_step_comes_after_it(number: int) -> None:
 
 
 def test_an_interrupt_that_nobody_noticed_comes_at_the_end() -> None:
-    interrupts = _Interrupts()
-    with pytest.raises(KeyboardInterrupt), interrupts.caught(), contextlib.suppress(KeyboardInterrupt):
+    interrupts = _InterruptGuard()
+    with pytest.raises(KeyboardInterrupt), interrupts.handling(), contextlib.suppress(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
-    with interrupts.caught() as guard, guard.step():
+    with interrupts.handling() as guard, guard.step():
         pass  # once noticed, it is over

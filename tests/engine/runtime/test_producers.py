@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from panstream.engine.runtime.producers import ROUND, Producers, Sender
-from panstream.errors import InvalidParameter, ProducerRefused
+from panstream.errors import InvalidParameter, ProducerFenced
 
 MOST = 3
 TOKENS, NAMES = st.sampled_from(["one", "other"]), st.sampled_from(["a", "b", "c", "d"])
@@ -23,7 +23,7 @@ class Table:
     positions: dict[str, int] = field(default_factory=dict)
 
     def take(self, sender: Sender, sequence: int) -> bool:
-        place = self.producers.place(sender)
+        place = self.producers.position_key(sender)
         last = self.positions.get(place, 0)
         self.positions[place] = max(last, sequence)
         return sequence > last
@@ -31,7 +31,7 @@ class Table:
     def take_or_refuse(self, sender: Sender, sequence: int) -> bool | str:
         try:
             return self.take(sender, sequence)
-        except ProducerRefused as refused:
+        except ProducerFenced as refused:
             return refused.code
 
     def forget(self, places: list[str]) -> None:
@@ -53,7 +53,7 @@ class Senders(RuleBasedStateMachine):
         full = len(self.table.producers.all_of(token)) >= MOST
         known = name in [each.name for each in self.table.producers.all_of(token)]
         if full and not known:
-            with pytest.raises(ProducerRefused, match="close some") as refused:
+            with pytest.raises(ProducerFenced, match="close some") as refused:
                 self.table.producers.open(token, name, MOST)
             assert refused.value.code == "too_many_producers"
             return
@@ -69,7 +69,7 @@ class Senders(RuleBasedStateMachine):
         if sender.id not in [each.id for each in self.table.producers.all_of(token)]:
             assert self.table.take_or_refuse(sender, 1) == "unknown_producer"
             return
-        number = self.table.positions.get(self.table.producers.place(sender), 0) + 1
+        number = self.table.positions.get(self.table.producers.position_key(sender), 0) + 1
         assert self.table.take(sender, number)
         self.sent.append((sender, number))
 
@@ -87,7 +87,7 @@ class Senders(RuleBasedStateMachine):
         for (token, known), id_ in self.ids.items():
             if known == name:
                 stranger = Sender("other" if token == "one" else "one", id_)
-                with pytest.raises(ProducerRefused, match="never opened under this token"):
+                with pytest.raises(ProducerFenced, match="never opened under this token"):
                     self.table.take(stranger, number)
         assert self.table.positions == before
 
@@ -127,11 +127,11 @@ def test_whoever_sends_in_every_round_is_kept_and_others_are_retired() -> None:
         assert len(table.producers.all_of("t")) == 2, "between one round and two"
     table.forget(table.producers.retire(100 + 2 * ROUND))
     assert [each.name for each in table.producers.all_of("t")] == ["busy"]
-    assert [*table.positions] == [busy.place]
-    with pytest.raises(ProducerRefused):
+    assert [*table.positions] == [busy.position_key]
+    with pytest.raises(ProducerFenced):
         table.take(Sender("t", idle.id), 1)
     again = table.producers.open("t", "idle", 10)
-    assert again.place != idle.place
+    assert again.position_key != idle.position_key
 
 
 def test_an_opening_ends_the_one_before_it_and_goes_on_counting() -> None:
@@ -139,7 +139,7 @@ def test_an_opening_ends_the_one_before_it_and_goes_on_counting() -> None:
     first = table.producers.open("t", "gate", 10).id
     assert table.take(Sender("t", first), 1)
     second = table.producers.open("t", "gate", 10).id
-    with pytest.raises(ProducerRefused, match="reopened"):
+    with pytest.raises(ProducerFenced, match="reopened"):
         table.take(Sender("t", first), 2)
     assert not table.take(Sender("t", second), 1)
     assert table.take(Sender("t", second), 2)

@@ -14,7 +14,7 @@ import pytest
 
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 
 COLUMNS = {
     "user": "string",
@@ -63,7 +63,7 @@ def schedule(path: Path, **stream: Any) -> tuple[Any, ...]:
     """Return all that a reader sees of answers but for their numbers, and what the sender hears of times."""
     seen = []
     with Engine(config(lateness="2 hours", **stream), clock=lambda: 2e9, publish=seen.append) as engine:
-        fed = feed(engine, [str(path)])
+        fed = ingest(engine, [str(path)])
         engine.finish()
     shown = [
         (each.query, each.number, each.time, each.record.get("window"), each.record.get("end"), each.record["claim"])
@@ -200,7 +200,7 @@ def test_a_bad_row_counts_for_nothing_but_its_time(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     write_csv(rows({"income": "x"}), path)
     with Engine(config(lateness="2 hours"), clock=lambda: 2e9, zero_noise=True) as engine:
-        fed = feed(engine, [str(path)])
+        fed = ingest(engine, [str(path)])
         engine.finish()
         sums = {release.record["window"][0]: release.record["value"] for release in engine.log.history("sums")}
     assert fed.skipped == [5]

@@ -10,8 +10,8 @@ import pytest
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.id_check import IdCheck
-from panstream.engine.runtime.running_query import Drawn, RunningQuery, _unusable_weights
+from panstream.engine.runtime.id_check import IdValidator
+from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery, _unusable_weights
 from tests.engine.runtime.streams import COUNT, DISTINCT, config, question, rows
 
 
@@ -20,10 +20,10 @@ def running(query: dict[str, Any], **settings: Any) -> RunningQuery:
     return RunningQuery(plan)
 
 
-def named(universe: list[str]) -> IdCheck:
+def named(universe: list[str]) -> IdValidator:
     query = question("d", "SELECT COUNT(DISTINCT name) FROM s", universe=universe)
     (plan,) = plan_all(config(query, user="name"))
-    return IdCheck.of(plan)
+    return IdValidator.for_plan(plan)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def named(universe: list[str]) -> IdCheck:
     ],
 )
 def test_ids_of_a_sized_universe(ids: Any, bad: list[int]) -> None:
-    mask = IdCheck.of(running(DISTINCT).plan).unusable(ids, len(ids))
+    mask = IdValidator.for_plan(running(DISTINCT).plan).unusable(ids, len(ids))
     assert np.flatnonzero(mask).tolist() == bad
 
 
@@ -63,7 +63,7 @@ def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() 
     grouped = question("g", "SELECT COUNT(*) FROM s GROUP BY region", groups={"region": ["a", "b"]}, window=10)
     query = running(grouped, time="at")
     batch = rows(["g"], count=3, times=[1, 2, 12], groups=[0, -1, -1], chosen=np.array([True, True, False]))
-    drawn: list[Drawn] = []
+    drawn: list[DrawnAnswer] = []
     for prepared in query.prepare(batch, batch.queries["g"], np.ones(3, bool), np.array([1.0, 2.0, 12.0])):
         query.apply(prepared, drawn.append)
     assert sorted(query.monitors) == [(1, 0), (1, 1)]

@@ -15,7 +15,7 @@ TIMES = st.lists(st.one_of(st.just(math.nan), st.floats(-1e9, 1e9)), max_size=30
 def test_the_clock_is_the_newest_time(batches: list[list[float]]) -> None:
     clock, newest = StreamClock(), -math.inf
     for batch in batches:
-        marks = clock.marks(np.array(batch, float))
+        marks = clock.watermarks(np.array(batch, float))
         clock.reach(np.array(batch, float))
         for mark, time in zip(marks, batch, strict=True):
             newest = max(newest, time) if not math.isnan(time) else newest
@@ -29,7 +29,7 @@ def test_steps_never_go_back(marks: list[float], length: float) -> None:
     for mark in marks:
         (step,) = schedule.steps(np.array([mark]))
         assert step >= math.floor(mark / length)
-        schedule.reach(int(step))
+        schedule.advance_to(int(step))
         assert schedule.step == step
     assert schedule.step == max(math.floor(mark / length) for mark in marks)
 

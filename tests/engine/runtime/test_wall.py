@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.engine.rows.row_batch import QueryRows, Rows
-from panstream.engine.runtime.clocks import _since_boot, _WatchedClock
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
+from panstream.engine.runtime.clocks import _JumpGuardedClock, _since_boot
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.errors import ClockJumped
 from tests.engine.runtime.streams import config, question, rows
 
@@ -122,7 +122,7 @@ def test_a_run_ends_with_an_error(tmp_path: Path) -> None:
     machine.now += 30 * DAY
     (tmp_path / "more.csv").write_text("user,name,value,region,w,at\n1,a,1,x,1,2001-01-01\n")
     with machine.open(directory=tmp_path) as engine, pytest.raises(ClockJumped, match="--accept-time"):
-        feed(engine, [str(tmp_path / "more.csv")])
+        ingest(engine, [str(tmp_path / "more.csv")])
 
 
 def test_event_time_needs_no_watch() -> None:
@@ -136,7 +136,7 @@ def test_event_time_needs_no_watch() -> None:
 def test_the_clock_that_nobody_sets_goes_on() -> None:
     before = _since_boot()
     assert _since_boot() >= before
-    believed = _WatchedClock(lambda: 7.0, None, most_jump=1.0)
+    believed = _JumpGuardedClock(lambda: 7.0, None, most_jump=1.0)
     assert (believed(), believed.jumped) == (7.0, False)
 
 
@@ -149,9 +149,9 @@ BY_TEN = (
 )
 
 
-def batch(count: int) -> Rows:
+def batch(count: int) -> RowBatch:
     found = rows([query["name"] for query in BY_TEN], count=count)
-    found.queries["grouped"] = QueryRows.all(count, groups=np.zeros(count, np.int64))
+    found.queries["grouped"] = QuerySelection.select_all(count, groups=np.zeros(count, np.int64))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sinks.sink import sink_of
+from panstream.engine.sinks.sink import open_sink
 
 CONFIG = """
 [stream]
@@ -46,7 +46,7 @@ def write(folder: Path, url: str) -> Path:
 
 def answer(path: Path, times: int = 1, said: list[str] | None = None) -> None:
     """Answer every question so many times, with the sink at work."""
-    with Engine(load_config(path)) as engine, sink_of(engine, [].append if said is None else said.append):
+    with Engine(load_config(path)) as engine, open_sink(engine, [].append if said is None else said.append):
         for _ in range(times):
             engine.release("visitors")
             engine.release("by region")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from panstream.engine.config.config import read_config
-from panstream.engine.sinks.kafka import KafkaTopic
+from panstream.engine.sinks.kafka import KafkaDestination
 from panstream.errors import ConfigError, SinkError
 from tests.browser.serving import serving
 from tests.engine.sinks.sinks import answer, copy, logged, write
@@ -57,10 +57,10 @@ def test_a_crash_between_sending_and_noting_doubles_nothing(
     """After each message, and after all of them and before the note."""
     topic = broker.topic()
     path = write(tmp_path, broker.url(topic))
-    real = KafkaTopic._send
+    real = KafkaDestination._send
     crashed = 0
 
-    def dying(sink: KafkaTopic, messages: Any) -> dict[str, int]:
+    def dying(sink: KafkaDestination, messages: Any) -> dict[str, int]:
         nonlocal crashed
         if not messages:
             return real(sink, messages)
@@ -70,7 +70,7 @@ def test_a_crash_between_sending_and_noting_doubles_nothing(
 
     for crashes in range(5):
         with monkeypatch.context() as patch:
-            patch.setattr(KafkaTopic, "_send", dying)
+            patch.setattr(KafkaDestination, "_send", dying)
             with pytest.raises(Crash):
                 answer(path)
         copy(path)

@@ -111,10 +111,10 @@ def test_whether_it_works_is_a_figure(tmp_path: Path, monkeypatch: pytest.Monkey
 
     with Engine(load_config(path)) as engine:
         assert figures(engine) == [], "nothing is configured to copy them"
-        with pytest.raises(SinkError), sink.sink_of(engine, lambda text: None):
+        with pytest.raises(SinkError), sink.open_sink(engine, lambda text: None):
             assert figures(engine) == ["panstream_sink_up 0.0", "panstream_sink_copied_time_seconds NaN"]
         (tmp_path / "later").mkdir()
-        with sink.sink_of(engine, lambda text: None):
+        with sink.open_sink(engine, lambda text: None):
             assert figures(engine) == ["panstream_sink_up 1.0", "panstream_sink_copied_time_seconds 1.8e+09"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from panstream.engine.config.config import Config
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from tests.engine.runtime.streams import config, question
 
 USERS = 20_000
@@ -30,7 +30,7 @@ def main(directory: str, url: str) -> None:
             try:
                 with Engine(counting(Path(directory)), zero_noise=True) as engine:
                     say("open")
-                    feed(engine, [url], tick=lambda rows, _: say(f"fed {rows}"))
+                    ingest(engine, [url], on_batch=lambda rows, _: say(f"fed {rows}"))
             except Exception as error:
                 say(f"failed {error}")
             finally:

@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 from panstream.cli.app import app
 from panstream.engine.config.config import load_config, read_config
 from panstream.engine.config.kafka import PASSWORD, KafkaAddress
-from panstream.engine.planner.public_facts import intakes_of
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.planner.public_facts import ingestion_paths
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sources import KafkaFeed, open_feed
-from panstream.engine.sources._kafka_offsets import MOST, Marks
+from panstream.engine.sources import KafkaSource, open_feed
+from panstream.engine.sources._kafka_offsets import MOST, OffsetMarks
 from panstream.engine.sources.kafka import gzip_warning
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra
+from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
 from panstream.testing.memory import make_needles
 from tests.engine.runtime.streams import good
 from tests.engine.sources.kafka_broker import CONFIG, REAL, Broker, DescribingBroker
@@ -46,12 +46,12 @@ def broker() -> Iterator[Broker]:
     running.stop()
 
 
-def source(url: str, schema: RowSchema = NUMBERS, **settings: Any) -> KafkaFeed:
-    return KafkaFeed(url, schema, **{"poll": 0.01, "batch_time": 0.0, "patience": 5.0, **settings})
+def source(url: str, schema: RowSchema = NUMBERS, **settings: Any) -> KafkaSource:
+    return KafkaSource(url, schema, **{"poll": 0.01, "batch_time": 0.0, "patience": 5.0, **settings})
 
 
-def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
-    batches: list[Rows] = []
+def take(running: Iterator[RowBatch | None], rows: int) -> list[RowBatch]:
+    batches: list[RowBatch] = []
     for batch in itertools.islice(running, 5_000):
         batches += [batch] if batch is not None and len(batch) else []
         if sum(map(len, batches)) >= rows:
@@ -59,7 +59,7 @@ def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
     raise AssertionError("the messages did not come")
 
 
-def numbers(batches: list[Rows]) -> list[int]:
+def numbers(batches: list[RowBatch]) -> list[int]:
     return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
@@ -126,7 +126,7 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
     stream = feed.batches()
     real = feed._kept
 
-    def dying(marks: Marks) -> bool:
+    def dying(marks: OffsetMarks) -> bool:
         if dies == "before the mark" and ticks == at:
             raise Crash
         done = real(marks)
@@ -206,13 +206,13 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
             pass
     launcher.communicate()
     with Engine(counting(tmp_path), zero_noise=True) as engine:
-        from panstream.engine.runtime.ingest import drain, feed_of
+        from panstream.engine.runtime.ingest import feed_of, ingest_all
         from panstream.engine.runtime.selector import Selector
 
         feed, empty = feed_of(engine.config, [broker.url(topic)]), 0
         real = feed.batches
 
-        def until_the_end() -> Iterator[Rows | None]:
+        def until_the_end() -> Iterator[RowBatch | None]:
             nonlocal empty
             for batch in real():
                 empty = empty + 1 if batch is None or not len(batch) else 0
@@ -223,7 +223,7 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
         feed.batches = until_the_end  # type: ignore[method-assign]
         engine.declare("kafka")
         with Selector(engine.config) as select:
-            drain(engine, feed, select)
+            ingest_all(engine, feed, select)
         engine.finish()
         values = [engine.log.last(name).record["value"] for name in ("distinct", "sum")]  # type: ignore[union-attr]
     assert values == [pytest.approx(sent), pytest.approx(sent)]
@@ -303,7 +303,7 @@ def test_marks_that_do_not_belong_to_the_store(broker: Broker) -> None:
     def refused(applied: dict[str, int]) -> None:
         other = source(url)
         other.resume(applied)
-        with pytest.raises(FeedError, match="group 'panstream' has no mark of this store"):
+        with pytest.raises(SourceError, match="group 'panstream' has no mark of this store"):
             next(other.batches())
 
     position = {str(batch.producer): batch.sequence}
@@ -322,7 +322,7 @@ def test_a_group_of_somebody_else_is_left_alone(broker: Broker) -> None:
     topic = broker.topic()
     broker.publish(topic, ['{"n": 1}'] * 8)
     broker.commit(topic, "theirs", "")
-    with pytest.raises(FeedError, match="group 'theirs' has no mark of this store: something else has read it"):
+    with pytest.raises(SourceError, match="group 'theirs' has no mark of this store: something else has read it"):
         next(source(broker.url(topic, "group=theirs")).batches())
     assert broker.committed(topic, "theirs") == [0] * 4
 
@@ -341,14 +341,14 @@ def test_marks_are_renewed_while_nothing_comes(broker: Broker, monkeypatch: pyte
 
 
 def test_marks() -> None:
-    marks = Marks.begin({0: 5, 1: 7})
+    marks = OffsetMarks.begin({0: 5, 1: 7})
     assert marks.explaining(None) is marks.last
     for tick in range(10, 10 * MOST, 10):
         assert not marks.full
         marks = marks.add(tick, {0: 10**18 + tick, 1: 7})
     assert marks.full
     assert len(marks.text(0, 2)) < 4_096 - 10 * MOST, "what brokers take, with ticks of 13 digits"
-    found, known = Marks.found({each: marks.text(each, 2) for each in (0, 1)})
+    found, known = OffsetMarks.found({each: marks.text(each, 2) for each in (0, 1)})
     assert found is not None
     assert known == 2
     for tick in (0, 10, 15, 479):
@@ -362,9 +362,9 @@ def test_marks() -> None:
     assert found.explaining(marks._marks[1].position(25)) is None, "the mark of tick 20 is the last before 25"
     assert marks.since(15)._marks[0].tick == 10
     assert marks.since(10**9)._marks == [marks.last]
-    assert Marks.found({0: marks.text(0, 2), 1: None}) == (None, 2)
-    assert Marks.found({0: None}) == (None, 0)
-    moved, _ = Marks.found({0: marks.text(0, 2), 1: marks.since(30).text(1, 2)})
+    assert OffsetMarks.found({0: marks.text(0, 2), 1: None}) == (None, 2)
+    assert OffsetMarks.found({0: None}) == (None, 0)
+    moved, _ = OffsetMarks.found({0: marks.text(0, 2), 1: marks.since(30).text(1, 2)})
     assert moved is not None
     assert moved._marks[0].tick == 30
 
@@ -374,7 +374,7 @@ def test_no_more_is_read_than_there_is_room_for_marks(broker: Broker) -> None:
     feed = source(broker.url(topic), batch_rows=2)
     stream = feed.batches()
     broker.publish(topic, [f'{{"n": {n}}}' for n in range(4 * MOST)])
-    batches: list[Rows] = []
+    batches: list[RowBatch] = []
     while len(batches) < MOST - 1:
         batches += take(stream, 1)
     assert not any(len(next(stream) or ()) for _ in range(20))
@@ -387,7 +387,7 @@ def test_partitions_that_are_added(broker: Broker, monkeypatch: pytest.MonkeyPat
     """As if there had been two of four: the others are read from their beginning, also after a restart."""
     topic, listed = broker.topic(), [0, 1]
     url = broker.url(topic)
-    monkeypatch.setattr(KafkaFeed, "_partitions", lambda feed: listed)
+    monkeypatch.setattr(KafkaSource, "_partitions", lambda feed: listed)
     monkeypatch.setattr("panstream.engine.sources.kafka._LOOK", 0.0)
     broker.publish(topic, [f'{{"n": {n}}}' for n in range(8)])
     first = source(url)
@@ -437,14 +437,14 @@ def test_a_topic_whose_messages_are_gone(broker: Broker) -> None:
     first._kept(marks)
     second = source(broker.url(topic))
     second.resume({first._producer: marks.last.position(5)})
-    with pytest.raises(FeedError, match="the broker has no more what comes next"):
+    with pytest.raises(SourceError, match="the broker has no more what comes next"):
         list(itertools.islice(second.batches(), 1_000))
 
 
 def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PASSWORD, raising=False)
     found = KafkaAddress.parse("kafka://a:1,b:2/t.x_y-z?group=g&begin=newest")
-    assert (found.servers, found.topic, found.group, found.oldest) == ("a:1,b:2", "t.x_y-z", "g", False)
+    assert (found.servers, found.topic, found.group, found.from_beginning) == ("a:1,b:2", "t.x_y-z", "g", False)
     wrong = ["kafka://host", "kafka:///t", "kafka://host/t/u", "kafka://host/t?colour=red", "kafka://host/t?begin=now"]
     wrong.append("kafka://host/t?gzip=yes")
     for url in (*wrong, "kafka://me:secret@host/t"):
@@ -452,10 +452,10 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             open_feed([url], NUMBERS)
         assert "secret" not in str(caught.value)
     for inputs, more in ((["kafka://host/t", "b.csv"], {}), (["kafka://host/t"], {"format": "csv"})):
-        with pytest.raises(FeedError):
+        with pytest.raises(SourceError):
             open_feed(inputs, NUMBERS, **more)
-    assert intakes_of(["kafka://host/t"]) == ("kafka",)
-    assert intakes_of(["kafka://host/t?group=g&gzip=allow"]) == ("kafka with gzip",)
+    assert ingestion_paths(["kafka://host/t"]) == ("kafka",)
+    assert ingestion_paths(["kafka://host/t?group=g&gzip=allow"]) == ("kafka with gzip",)
     assert KafkaAddress.parse("kafka://host/t?gzip=allow").allows_gzip and not found.allows_gzip
     file = tmp_path / "client.properties"
     file.write_text("# how to connect\n\nsecurity.protocol = SASL_SSL\nsasl.username=me\n")
@@ -465,15 +465,15 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert expected.items() <= settings.items()
     for line in ("group.id = mine", "debug=all", "secret"):
         file.write_text(f"\n{line}\n")
-        with pytest.raises(FeedError, match="config of the Kafka address, line 2: only settings of the conn") as told:
+        with pytest.raises(SourceError, match="config of the Kafka address, line 2: only settings of the conn") as told:
             open_feed([f"kafka://host/t?config={file}"], NUMBERS)
         assert "secret" not in str(told.value)
-    with pytest.raises(FeedError, match="config of the Kafka address cannot be read: No such file"):
+    with pytest.raises(SourceError, match="config of the Kafka address cannot be read: No such file"):
         open_feed([f"kafka://host/t?config={tmp_path / 'none'}"], NUMBERS)
     monkeypatch.delenv(PASSWORD)
     for line, name in (("security.protocol = secret", "security.protocol"), ("ssl.secret = 1", "ssl.secret")):
         file.write_text(line)
-        with pytest.raises(FeedError, match=f"config of the Kafka address: {name} cannot be used") as told:
+        with pytest.raises(SourceError, match=f"config of the Kafka address: {name} cannot be used") as told:
             next(source(f"kafka://host/t?config={file}").batches())
         assert "= secret" not in str(told.value)
 
@@ -481,14 +481,14 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingExtra, match=r"-m pip install '(panstream\[kafka\]|confluent-kafka)"):
-        KafkaFeed("kafka://host/t", NUMBERS)
+        KafkaSource("kafka://host/t", NUMBERS)
 
 
 def test_a_topic_with_gzip_is_refused(broker: Broker) -> None:
     with DescribingBroker("visits", "gzip") as describing:
         url = f"kafka://{describing.server}/visits"
         for look in (lambda: next(source(url).batches()), lambda: gzip_warning(url)):
-            with pytest.raises(FeedError, match="is compressed with gzip .*add gzip=allow to the address"):
+            with pytest.raises(SourceError, match="is compressed with gzip .*add gzip=allow to the address"):
                 look()
     topic = broker.topic()
     broker.publish(topic, ['{"n": 1}'])
@@ -541,10 +541,10 @@ def test_claims_of_kafka_depend_on_producers_without_gzip() -> None:
 
 
 READER = """
-from panstream.engine.sources import KafkaFeed
+from panstream.engine.sources import KafkaSource
 from panstream.engine.rows.row_batch import RowSchema
 schema = RowSchema(columns={"user": "string", "key": "string"}, user="user")
-feed = KafkaFeed(line().decode(), schema, poll=0.02, batch_time=0.01)
+feed = KafkaSource(line().decode(), schema, poll=0.02, batch_time=0.01)
 rows, stream = 0, feed.batches()
 next(stream)
 answer()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine.planner.public_facts import intakes_of
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources import MqttFeed, open_feed
+from panstream.engine.planner.public_facts import ingestion_paths
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources import MqttSource, open_feed
 from panstream.engine.sources.mqtt import PASSWORD, _address
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra
+from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
 from panstream.testing.memory import make_needles
 from tests.engine.runtime.streams import good
 from tests.engine.sources.mosquitto import Mosquitto
@@ -36,15 +36,15 @@ _clients = itertools.count()
 
 def source(
     broker: Mosquitto, schema: RowSchema = SCHEMA, *, client: str | None = None, topic: str = "meters/#"
-) -> MqttFeed:
+) -> MqttSource:
     name = client or f"reader-{next(_clients)}"
-    return MqttFeed(
+    return MqttSource(
         f"{broker.url(topic)}?client={name}", schema, poll=0.01, batch_time=0.0, retries=3, sleep=lambda seconds: None
     )
 
 
-def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
-    batches: list[Rows] = []
+def take(running: Iterator[RowBatch | None], rows: int) -> list[RowBatch]:
+    batches: list[RowBatch] = []
     for batch in itertools.islice(running, 2_000):
         batches += [batch] if batch is not None else []
         if sum(len(batch) for batch in batches) >= rows:
@@ -52,7 +52,7 @@ def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
     raise AssertionError("the messages did not come")
 
 
-def numbers(batches: list[Rows]) -> list[int]:
+def numbers(batches: list[RowBatch]) -> list[int]:
     return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
@@ -140,15 +140,15 @@ def test_never_twice_when_readers_die(broker: Mosquitto) -> None:
     for turns in (*range(1, 20), 10_000):
         broker.publish(objects(range(20 * turns, 20 * turns + 20)))
         feed, steps = source(broker, client="dying"), itertools.count()
-        real = feed._turn
+        real = feed._run_loop
 
-        def breaking(wait: float, feed: MqttFeed = feed, real=real, steps=steps, turns=turns) -> bool:  # type: ignore[no-untyped-def]
+        def breaking(wait: float, feed: MqttSource = feed, real=real, steps=steps, turns=turns) -> bool:  # type: ignore[no-untyped-def]
             if next(steps) == turns:
                 feed._client.socket().shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
                 raise ConnectionLost("as if killed")
             return bool(real(wait))
 
-        feed._turn = breaking  # type: ignore[method-assign]
+        feed._run_loop = breaking  # type: ignore[method-assign]
         empty, stream = 0, feed.batches()
         try:
             for batch in stream:
@@ -215,14 +215,14 @@ def test_passwords_and_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     base, trusted = f"localhost:{own.port}/meters", f"ca={tmp_path / 'crt'}"
 
     def first(url: str) -> object:
-        return next(MqttFeed(url, SCHEMA, poll=0.01, retries=1, sleep=lambda seconds: None).batches())
+        return next(MqttSource(url, SCHEMA, poll=0.01, retries=1, sleep=lambda seconds: None).batches())
 
     monkeypatch.delenv(PASSWORD, raising=False)
     (tmp_path / "password").write_text("pass word\n")
     assert first(f"mqtts://reader:pass%20word@{base}?{trusted}") is None
     assert first(f"mqtts://reader@{base}?{trusted}&password_file={tmp_path / 'password'}") is None
     for wrong in (f"mqtts://{base}?{trusted}", f"mqtts://reader:wrongful@{base}?{trusted}"):
-        with pytest.raises(FeedError, match="refused: Not authorized") as caught:
+        with pytest.raises(SourceError, match="refused: Not authorized") as caught:
             first(wrong)
         assert "wrongful" not in str(caught.value)
     monkeypatch.setenv(PASSWORD, "pass word")
@@ -240,18 +240,18 @@ def test_addresses(tmp_path: Path) -> None:
     for wrong in ("mqtt://host", "mqtt:///topic", "mqtt://host/a?colour=red", "mqtt://host/a?session=long"):
         with pytest.raises(InvalidParameter):
             open_feed([wrong], SCHEMA)
-    with pytest.raises(FeedError, match="cannot be read: No such file"):
+    with pytest.raises(SourceError, match="cannot be read: No such file"):
         _address(f"mqtts://host/a?ca={tmp_path / 'none'}")
     for inputs, more in ((["mqtt://host/a", "b.csv"], {}), (["mqtt://host/a"], {"format": "csv"})):
-        with pytest.raises(FeedError):
+        with pytest.raises(SourceError):
             open_feed(inputs, SCHEMA, **more)
-    assert intakes_of(["mqtts://host/a"]) == ("mqtt",)
+    assert ingestion_paths(["mqtts://host/a"]) == ("mqtt",)
 
 
 def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     with pytest.raises(MissingExtra, match=r"-m pip install '(panstream\[mqtt\]|paho-mqtt)"):
-        MqttFeed("mqtt://host/a", SCHEMA)
+        MqttSource("mqtt://host/a", SCHEMA)
 
 
 def test_a_broker_that_talks_nonsense() -> None:
@@ -273,8 +273,8 @@ def test_a_broker_that_talks_nonsense() -> None:
         talking = threading.Thread(target=talk)
         talking.start()
         for answer in answers:
-            feed = MqttFeed(f"mqtt://127.0.0.1:{listener.getsockname()[1]}/a", SCHEMA, poll=0.01, retries=0)
-            with pytest.raises(FeedError):
+            feed = MqttSource(f"mqtt://127.0.0.1:{listener.getsockname()[1]}/a", SCHEMA, poll=0.01, retries=0)
+            with pytest.raises(SourceError):
                 for _ in feed.batches():
                     raise AssertionError(f"{answer!r} is no broker's")
         talking.join()
@@ -282,9 +282,9 @@ def test_a_broker_that_talks_nonsense() -> None:
 
 READER = """
 import itertools
-from panstream.engine.sources import MqttFeed
+from panstream.engine.sources import MqttSource
 from panstream.engine.rows.row_batch import RowSchema
-feed = MqttFeed(line().decode(), RowSchema(columns={"meter": "string"}, user="meter"), poll=0.01, batch_time=0.01)
+feed = MqttSource(line().decode(), RowSchema(columns={"meter": "string"}, user="meter"), poll=0.01, batch_time=0.01)
 rows, stream = 0, feed.batches()
 next(stream)
 answer()

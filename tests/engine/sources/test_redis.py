@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources import RedisFeed
-from panstream.engine.sources._redis_protocol import Connection
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources import RedisStreamSource
+from panstream.engine.sources._redis_protocol import RedisConnection
 from panstream.engine.sources.redis_streams import _entry_number
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
+from panstream.errors import ConnectionLost, InvalidParameter, RedisCommandError, SourceError
 from tests.engine.runtime.streams import good
 from tests.ports import free_port
 
@@ -74,17 +74,17 @@ def peer(server: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-def source(server: Server, **settings: object) -> RedisFeed:
-    return RedisFeed(server.url, STREAM, SCHEMA, **{"poll": 0.001, "batch_time": 0.0, **settings})  # type: ignore[arg-type]
+def source(server: Server, **settings: object) -> RedisStreamSource:
+    return RedisStreamSource(server.url, STREAM, SCHEMA, **{"poll": 0.001, "batch_time": 0.0, **settings})  # type: ignore[arg-type]
 
 
 def add(peer: redis.Redis, numbers: range) -> list[bytes]:
     return [peer.xadd(STREAM, {"ip": f"u{n}", "n": n, "other": "x" * 50}) for n in numbers]
 
 
-def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
+def take(running: Iterator[RowBatch | None], rows: int) -> list[RowBatch]:
     """Read on until ``rows`` rows have come."""
-    batches: list[Rows] = []
+    batches: list[RowBatch] = []
     for batch in itertools.islice(running, 10_000):
         batches += [batch] if batch is not None else []
         if sum(len(batch) for batch in batches) >= rows:
@@ -92,7 +92,7 @@ def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
     raise AssertionError("the rows did not come")
 
 
-def numbers(batches: list[Rows]) -> list[int]:
+def numbers(batches: list[RowBatch]) -> list[int]:
     return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
@@ -240,7 +240,7 @@ def test_large_values_and_names(server: Server, peer: redis.Redis) -> None:
     schema = RowSchema(columns={"ü ber": "binary"})
     peer.xadd("st réam", {"ü ber": big, "n": 1})
     peer.xadd("st réam", {"ü ber": b"", "ü berx": b"no"})
-    reading = RedisFeed(server.url, "st réam", schema, group="g 1", consumer="c 1", batch_time=0.0, poll=0.001)
+    reading = RedisStreamSource(server.url, "st réam", schema, group="g 1", consumer="c 1", batch_time=0.0, poll=0.001)
     stream = reading.batches()
     (batch,) = take(stream, 2)
     assert batch.columns.column(0).to_pylist() == [big, b""]
@@ -253,7 +253,7 @@ def test_large_values_and_names(server: Server, peer: redis.Redis) -> None:
 def test_another_consumer(server: Server, peer: redis.Redis) -> None:
     add(peer, range(2))
     take(source(server, consumer="one").batches(), 2)
-    with pytest.raises(FeedError, match="pending for another consumer"):
+    with pytest.raises(SourceError, match="pending for another consumer"):
         next(source(server, consumer="two").batches())
     assert numbers(take(source(server, consumer="two", group="second").batches(), 2)) == [0, 1]
 
@@ -288,17 +288,17 @@ def test_a_server_that_restarts(tmp_path: Path) -> None:
 def test_passwords_and_databases(tmp_path: Path) -> None:
     own = Server(tmp_path, "--requirepass", "pass word")
     for url, words in ((own.url, "NOAUTH"), (f"unix://:wrong@{own.path}", "WRONGPASS|invalid")):
-        with pytest.raises(RedisRefused, match=words) as caught:
-            next(RedisFeed(url, STREAM, SCHEMA).batches())
+        with pytest.raises(RedisCommandError, match=words) as caught:
+            next(RedisStreamSource(url, STREAM, SCHEMA).batches())
         assert "pass word" not in str(caught.value)
         assert "wrong" not in str(caught.value).lower().replace("wrongpass", "")
     with redis.Redis(unix_socket_path=str(own.path), password="pass word", db=3) as client:
         add(client, range(2))
-        reading = RedisFeed(f"unix://:pass%20word@{own.path}?db=3", STREAM, SCHEMA, batch_time=0.0, poll=0.001)
+        reading = RedisStreamSource(f"unix://:pass%20word@{own.path}?db=3", STREAM, SCHEMA, batch_time=0.0, poll=0.001)
         stream = reading.batches()
         assert numbers(take(stream, 2)) == [0, 1]
         stream.close()  # type: ignore[attr-defined]
-        named = Connection(f"unix://default:pass%20word@{own.path}")
+        named = RedisConnection(f"unix://default:pass%20word@{own.path}")
         named.connect()
         assert named.command("PING") == b"PONG"
         named.close()
@@ -322,28 +322,28 @@ def test_over_tcp_and_tls(tmp_path: Path) -> None:
     ports = ["--port", str(plain), "--tls-port", str(tls), "--bind", "127.0.0.1"]
     own = Server(tmp_path, *ports, *files, "--tls-ca-cert-file", str(tmp_path / "crt"), "--tls-auth-clients", "no")
     for url in (f"redis://localhost:{plain}/1", f"rediss://localhost:{tls}/1?ca={tmp_path / 'crt'}"):
-        connection = Connection(url)
+        connection = RedisConnection(url)
         connection.connect()
         assert connection.command("PING") == b"PONG"
         connection.close()
     with pytest.raises(ConnectionLost, match="Redis could not be reached"):
-        Connection(f"rediss://localhost:{tls}").connect()
+        RedisConnection(f"rediss://localhost:{tls}").connect()
     own.stop()
 
 
 def test_addresses() -> None:
     for url in ("http://localhost", "localhost:6379"):
         with pytest.raises(InvalidParameter, match="url must begin with"):
-            Connection(url)
+            RedisConnection(url)
     with pytest.raises(InvalidParameter, match="whole number"):
-        Connection("redis://localhost/x")
+        RedisConnection("redis://localhost/x")
     with pytest.raises(ConnectionLost, match="Redis could not be reached"):
-        Connection("unix:///nowhere/redis.sock").connect()
+        RedisConnection("unix:///nowhere/redis.sock").connect()
 
 
 def test_a_key_that_is_no_stream(server: Server, peer: redis.Redis) -> None:
     peer.set(STREAM, "x")
-    with pytest.raises(RedisRefused, match="WRONGTYPE"):
+    with pytest.raises(RedisCommandError, match="WRONGTYPE"):
         next(source(server).batches())
 
 

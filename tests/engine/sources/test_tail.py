@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources import FollowFeed
-from panstream.errors import FeedError
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources import TailSource
+from panstream.errors import SourceError
 from tests.engine.runtime.streams import good
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
@@ -24,7 +24,7 @@ class Player:
 
     def __init__(self, *actions: Callable[[], object], waits: bool = True) -> None:
         self.actions, self.now, self.slept, self.waits = list(actions), 0.0, [], waits
-        self.source: FollowFeed | None = None
+        self.source: TailSource | None = None
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -37,8 +37,8 @@ class Player:
         elif len(self.slept) > 3 and len(set(self.slept[-3:])) == 1:  # nothing waits any more
             self.source.close()
 
-    def play(self, *inputs: str, applied: dict[str, int] | None = None, **settings: object) -> list[Rows]:
-        self.source = FollowFeed(
+    def play(self, *inputs: str, applied: dict[str, int] | None = None, **settings: object) -> list[RowBatch]:
+        self.source = TailSource(
             inputs,
             SCHEMA,
             clock=lambda: self.now,
@@ -57,11 +57,11 @@ def append(path: Path, text: str) -> Callable[[], object]:
     return act
 
 
-def numbers(batches: list[Rows]) -> list[int]:
+def numbers(batches: list[RowBatch]) -> list[int]:
     return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
-def applied_by(batches: list[Rows]) -> dict[str, int]:
+def applied_by(batches: list[RowBatch]) -> dict[str, int]:
     return {batch.producer or "": batch.sequence or 0 for batch in batches}
 
 
@@ -305,31 +305,31 @@ def test_an_inode_that_is_used_again(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "v.csv")
-    with pytest.raises(FeedError, match=r'v.csv is not a regular file.* pipe its rows to "-"'):
-        FollowFeed([str(tmp_path / "v.csv")], SCHEMA)
+    with pytest.raises(SourceError, match=r'v.csv is not a regular file.* pipe its rows to "-"'):
+        TailSource([str(tmp_path / "v.csv")], SCHEMA)
     path = tmp_path / "w.csv"
     path.write_text("ip,n\na,1\n")
     player = Player(path.unlink, lambda: os.mkfifo(path))
-    with pytest.raises(FeedError, match="w.csv is not a regular file"):
+    with pytest.raises(SourceError, match="w.csv is not a regular file"):
         player.play(str(path))
 
 
 def test_what_cannot_be_followed(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").touch()
     (tmp_path / "y.csv").write_bytes(gzip.compress(b"ip,n\n"))
-    with pytest.raises(FeedError, match="only CSV, JSON lines and access logs can be followed, got parquet"):
+    with pytest.raises(SourceError, match="only CSV, JSON lines and access logs can be followed, got parquet"):
         Player().play(str(tmp_path / "x.parquet"))
-    with pytest.raises(FeedError, match=r"y.csv: a compressed file cannot be followed"):
+    with pytest.raises(SourceError, match=r"y.csv: a compressed file cannot be followed"):
         Player().play(str(tmp_path / "y.csv"))
-    with pytest.raises(FeedError, match="standard input is always followed"):
-        FollowFeed(["-"], SCHEMA)
+    with pytest.raises(SourceError, match="standard input is always followed"):
+        TailSource(["-"], SCHEMA)
 
 
 def test_the_iterator_can_be_left(tmp_path: Path) -> None:
     path = tmp_path / "v.csv"
     path.write_text("ip,n\na,1\n")
-    source = FollowFeed([str(path)], SCHEMA, sleep=lambda seconds: None)
-    stream: Iterator[Rows | None] = source.batches()
+    source = TailSource([str(path)], SCHEMA, sleep=lambda seconds: None)
+    stream: Iterator[RowBatch | None] = source.batches()
     assert next(stream) is None
     stream.close()  # type: ignore[attr-defined]
     assert source._tails == {}

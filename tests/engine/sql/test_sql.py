@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from panstream.engine.sql.parser import Aggregate, ParsedQuery, parse
-from panstream.errors import MissingExtra, SqlRefused
+from panstream.errors import MissingExtra, UnsupportedQuery
 
 COLUMNS = {"ip": "string", "symptom": "string", "age": "int", "amount": "double", "region": "string", "at": "timestamp"}
 
@@ -89,12 +89,12 @@ def test_parts() -> None:
     ],
 )
 def test_refused(statement: str, words: str) -> None:
-    with pytest.raises(SqlRefused, match=words):
+    with pytest.raises(UnsupportedQuery, match=words):
         read(statement)
 
 
 def test_the_place_is_told() -> None:
-    with pytest.raises(SqlRefused) as caught:
+    with pytest.raises(UnsupportedQuery) as caught:
         read("SELECT COUNT(*)\nFROM clinic\nWHERE nope = 1")
     assert (caught.value.line, caught.value.column is not None) == (3, True)
 

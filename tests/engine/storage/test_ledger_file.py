@@ -10,8 +10,8 @@ from threading import Barrier
 import pytest
 
 from panstream.engine.storage import ledger_file
-from panstream.engine.storage.ledger_file import Spent, beside, charge
-from panstream.errors import BudgetExhausted, NotBounded, StoreDamaged, StoreError
+from panstream.engine.storage.ledger_file import Spent, charge_ledgers, ledger_path_for
+from panstream.errors import BudgetExhausted, StoreDamaged, StoreError, UnboundedLoss
 from panstream.privacy.claim import Claim
 
 USER = Claim(epsilon=1.0, unit="user")
@@ -20,7 +20,7 @@ HEADER = '{"panstream-ledger": 1}\n'
 
 
 def charged(paths: list[Path], claim: Claim, budget: float | None = None) -> Spent:
-    spent = charge(paths, {"q": claim}, budget=budget)
+    spent = charge_ledgers(paths, {"q": claim}, budget=budget)
     assert spent is not None
     return spent
 
@@ -66,7 +66,7 @@ def test_a_budget_for_users_holds_over_all_files_of_a_question(tmp_path: Path) -
         charged(both[:1], USER)
     (tmp_path / "other").mkdir()
     charged([tmp_path / "other" / "c"], EVENT)
-    with pytest.raises(NotBounded):
+    with pytest.raises(UnboundedLoss):
         charged([*both, tmp_path / "other" / "c"], USER)
 
 
@@ -110,26 +110,26 @@ def test_a_charge_that_reached_only_some_files_counts_in_all(tmp_path: Path, mon
 
 def test_hard_links_share_one_ledger(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("x\n1\n")
-    assert beside(tmp_path / "b.csv").name == "b.csv.ledger"
-    charged([beside(tmp_path / "b.csv")], EVENT)
+    assert ledger_path_for(tmp_path / "b.csv").name == "b.csv.ledger"
+    charged([ledger_path_for(tmp_path / "b.csv")], EVENT)
     os.link(tmp_path / "b.csv", tmp_path / "a.csv")
     (tmp_path / "c.csv").symlink_to("a.csv")
-    assert {beside(tmp_path / name).name for name in ("a.csv", "b.csv", "c.csv")} == {"b.csv.ledger"}
+    assert {ledger_path_for(tmp_path / name).name for name in ("a.csv", "b.csv", "c.csv")} == {"b.csv.ledger"}
     (tmp_path / "a.csv.ledger").write_text(HEADER)
     with pytest.raises(StoreError, match=r"a\.csv\.ledger and b\.csv\.ledger are ledgers of one file"):
-        beside(tmp_path / "a.csv")
+        ledger_path_for(tmp_path / "a.csv")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "d.csv").write_text("x\n1\n")
     os.link(tmp_path / "d.csv", tmp_path / "elsewhere" / "e.csv")
     with pytest.raises(StoreError, match="2 names .hard links., 1 of them in other directories"):
-        beside(tmp_path / "d.csv")
+        ledger_path_for(tmp_path / "d.csv")
 
 
 def test_checkpoints_sum_up_and_reading_starts_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_file, "_CHECKPOINT_EVERY", 10)
     reads: list[object] = []
-    read = ledger_file._File._read
-    monkeypatch.setattr(ledger_file._File, "_read", lambda file, line: (reads.append(line), read(file, line)))
+    read = ledger_file._LedgerFile._read
+    monkeypatch.setattr(ledger_file._LedgerFile, "_read", lambda file, line: (reads.append(line), read(file, line)))
     ledger = tmp_path / "spent"
     charged([ledger], USER, budget=100.0)
     for _ in range(36):

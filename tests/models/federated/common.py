@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from panstream.errors import PeerUnreachable
 from panstream.models.federated import Holder
 from panstream.models.networks import Domain, Records
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource, SelectionRate
 
 ResultT = TypeVar("ResultT")
 
@@ -44,7 +44,7 @@ def tiny_worlds(records: int, attributes: int = 2) -> Iterator[tuple[Records, Re
             yield tuple(Records(domain, np.array([*rest, each], np.uint16).T) for each in (one, other))  # type: ignore[misc]
 
 
-class EnumeratingSource(Source):
+class EnumeratingSource(NoiseSource):
     """Follows a script of outcomes and keeps the log probability of the path taken, correct to 1e-12.
 
     Noisy counts are enumerated over ``window``: beyond all counts that can occur likelihood ratios are constant.
@@ -67,7 +67,7 @@ class EnumeratingSource(Source):
             values[at] = low + branch
             self.log_probability += math.log(math.tanh(law.kappa / 2)) - law.kappa * abs(low + branch - exact)
 
-    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         exponents = (utilities - utilities.max()) * preference.rate
         branch = self.choose(utilities.size)
         self.log_probability += float(exponents[branch]) - math.log(math.fsum(np.exp(exponents)))
@@ -81,7 +81,7 @@ class EnumeratingSource(Source):
         return self.path[depth]
 
 
-def all_outcomes(step: Callable[[Source], ResultT], window: tuple[int, int]) -> dict[ResultT, float]:
+def all_outcomes(step: Callable[[NoiseSource], ResultT], window: tuple[int, int]) -> dict[ResultT, float]:
     """Return the log probability of every outcome of a step in which each outcome has one path."""
     path: list[int] = []
     found: dict[ResultT, float] = {}
@@ -97,7 +97,7 @@ def all_outcomes(step: Callable[[Source], ResultT], window: tuple[int, int]) -> 
         path[-1] += 1
 
 
-class RecordingSource(Source):
+class RecordingSource(NoiseSource):
     """No noise, but remembers every law that was asked for."""
 
     __slots__ = ("laws",)
@@ -114,7 +114,7 @@ class RecordingSource(Source):
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         self.laws.append(law)
 
-    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         self.laws.append(preference)
         return int(utilities.argmax())
 

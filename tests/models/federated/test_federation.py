@@ -7,9 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from panstream.errors import FederationStopped, InvalidParameter
+from panstream.errors import FederationAborted, InvalidParameter
 from panstream.models.federated import FederatedTree, Federation, Holder, MajorityVoting, NoisyModel, NoisyStatistics
-from panstream.models.federated._answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer
+from panstream.models.federated._answers import (
+    HolderInfo,
+    LocalModelAnswer,
+    Refused,
+    ScoresAnswer,
+    TablesAnswer,
+    VoteAnswer,
+    read_answer,
+)
 from panstream.models.federated._messages import Message
 from panstream.models.networks import Records
 from tests.models.federated.common import Flaky, chain, deal
@@ -44,7 +52,7 @@ def test_the_same_run_again_gives_the_same_network_for_free() -> None:
     for one, other in zip(first.network.tables, again.network.tables, strict=True):
         np.testing.assert_array_equal(one, other)
     assert holders[0].ledger.epsilon == pytest.approx(1.0, rel=1e-6)
-    with pytest.raises(FederationStopped, match="budget"):
+    with pytest.raises(FederationAborted, match="budget"):
         FederatedTree(epsilon=1.0).run(Federation(DOMAIN, holders))
 
 
@@ -68,7 +76,7 @@ def test_too_few_left_stops_the_run_with_all_reasons() -> None:
     holders = deal(RECORDS, 3)
     channels = [Flaky(holders[0], failures=99), Flaky(holders[1], spoil=lambda _: b"junk"), holders[2]]
     with pytest.raises(
-        FederationStopped, match=r"1 holders are left .* h0: it did not answer within 1 s; h1: what it sent"
+        FederationAborted, match=r"1 holders are left .* h0: it did not answer within 1 s; h1: what it sent"
     ):
         NoisyStatistics(epsilon=1.0).run(Federation(DOMAIN, channels, minimum=2))
 
@@ -76,21 +84,21 @@ def test_too_few_left_stops_the_run_with_all_reasons() -> None:
 @pytest.mark.parametrize(
     ("method", "kind", "replacement", "reason"),
     [
-        (NoisyStatistics(epsilon=1.0), Tables, Tables(tables=()), "other shapes"),
-        (NoisyStatistics(epsilon=1.0), Tables, Scores(scores=np.zeros(3, np.int64)), "another kind"),
-        (NoisyStatistics(epsilon=1.0), Tables, Declined(reason="fault", text="disk full"), "disk full"),
-        (MajorityVoting(epsilon=1.0), Choice, Choice(child=0, parents=(1,)), "not up for election"),
-        (NoisyModel(epsilon=1.0), Model, Model(parents=((), (0,)), tables=()), "domain"),
+        (NoisyStatistics(epsilon=1.0), TablesAnswer, TablesAnswer(tables=()), "other shapes"),
+        (NoisyStatistics(epsilon=1.0), TablesAnswer, ScoresAnswer(scores=np.zeros(3, np.int64)), "another kind"),
+        (NoisyStatistics(epsilon=1.0), TablesAnswer, Refused(reason="fault", text="disk full"), "disk full"),
+        (MajorityVoting(epsilon=1.0), VoteAnswer, VoteAnswer(child=0, parents=(1,)), "not up for election"),
+        (NoisyModel(epsilon=1.0), LocalModelAnswer, LocalModelAnswer(parents=((), (0,)), tables=()), "domain"),
         (
             NoisyModel(epsilon=1.0),
-            Model,
-            Model(
+            LocalModelAnswer,
+            LocalModelAnswer(
                 parents=((1,), (0,), (0,), (0,)),
                 tables=tuple(np.ones(s, np.int64) for s in ((3, 2), (2, 3), (2, 2), (2, 3))),
             ),
             "cycle",
         ),
-        (NoisyStatistics(epsilon=1.0), Introduction, Choice(child=0, parents=()), "another kind"),
+        (NoisyStatistics(epsilon=1.0), HolderInfo, VoteAnswer(child=0, parents=()), "another kind"),
     ],
     ids=range(7),
 )
@@ -108,8 +116,8 @@ def test_tables_that_cannot_come_from_the_declared_records_are_left_out() -> Non
     def inflate(data: bytes) -> bytes:
         question = Message.decode(data).fields["question"]
         answer = read_answer(data, question)
-        if isinstance(answer, Tables):
-            answer = Tables(tables=tuple(table + 100_000 for table in answer.tables))
+        if isinstance(answer, TablesAnswer):
+            answer = TablesAnswer(tables=tuple(table + 100_000 for table in answer.tables))
         return answer.write(question)
 
     result = NoisyStatistics(epsilon=1.0).run(Federation(DOMAIN, [Flaky(holders[0], spoil=inflate), holders[1]]))
@@ -143,7 +151,7 @@ def test_a_holder_with_another_domain_or_without_records_does_not_take_part() ->
 
 def test_two_holders_of_one_name_stop_the_run() -> None:
     holders = [Holder("same", RECORDS, epsilon=1.0) for _ in range(2)]
-    with pytest.raises(FederationStopped, match="same name"):
+    with pytest.raises(FederationAborted, match="same name"):
         _ = Federation(DOMAIN, holders).holders
 
 
@@ -166,5 +174,5 @@ def test_an_answer_to_another_question_is_not_taken() -> None:
         return kept[0]
 
     federation = Federation(DOMAIN, [Flaky(holders[0], spoil=replay)])
-    with pytest.raises(FederationStopped, match="another question"):
+    with pytest.raises(FederationAborted, match="another question"):
         NoisyStatistics(epsilon=1.0).run(federation)

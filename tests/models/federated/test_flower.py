@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from panstream.errors import FederationStopped, MissingExtra, PeerUnreachable
+from panstream.errors import FederationAborted, MissingExtra, PeerUnreachable
 from panstream.models.federated import Federation, flower
 from panstream.models.federated._questions import Table
 from panstream.models.federated.secure_sums import write_signing_key
 from panstream.models.networks import Domain
-from panstream.models.networks.serialization import load, read_about
+from panstream.models.networks.serialization import load, read_metadata
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HOSPITALS = ("north", "south", "west")
@@ -111,7 +111,7 @@ def test_a_run_over_query_messages(tmp_path: Path) -> None:
     context = SimpleNamespace(run_config={"federation": str(EXAMPLES / "hospitals.toml"), "out": str(out)})
     flower.server_app().function(grid(tmp_path), context)
     assert len(load(out).domain) == 12
-    about = read_about(out.read_text())
+    about = read_metadata(out.read_text())
     assert about["claim"]["epsilon"] == 1.0
     assert about["spent"].keys() == set(HOSPITALS)
     assert all(spent == pytest.approx(1.0, abs=1e-6) for spent in about["spent"].values())
@@ -149,7 +149,7 @@ def test_nodes_that_err_or_stay_silent(tmp_path: Path) -> None:
     nodes.silent = True
     with pytest.raises(PeerUnreachable, match=r"within 0\.4 s"):
         channel.answer(b"x")
-    with pytest.raises(FederationStopped, match="only 1 of 3"):
+    with pytest.raises(FederationAborted, match="only 1 of 3"):
         flower._nodes(nodes, 3, 0.3)
 
 

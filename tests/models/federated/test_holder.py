@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter, StoreDamaged
 from panstream.models.federated import Holder
-from panstream.models.federated._answers import Declined, Introduction, Tables, read_answer
+from panstream.models.federated._answers import HolderInfo, Refused, TablesAnswer, read_answer
 from panstream.models.federated._messages import digest
 from panstream.models.federated._questions import (
     CountTables,
-    Introduce,
+    InfoQuestion,
     LocalModel,
     LocalScores,
     Table,
@@ -37,9 +37,9 @@ def count(run: str, budget: float, noise: str = "laplace", attributes: tuple[int
     return CountTables(run=run, domain=SCHEMA, noise=noise, tables=(table,)).write()
 
 
-def refusal(holder: Holder, question: bytes) -> Declined:
+def refusal(holder: Holder, question: bytes) -> Refused:
     answer = read_answer(holder.answer(question), digest(question))
-    assert isinstance(answer, Declined)
+    assert isinstance(answer, Refused)
     return answer
 
 
@@ -96,7 +96,7 @@ def test_what_fails_before_the_commit_is_not_charged(tmp_path: Path) -> None:
     holder.close()
     with Holder("h", RECORDS, epsilon=1.0, ledger=path) as again:
         assert again.ledger.total == Loss()
-        assert isinstance(read_answer(again.answer(count("r", 1.0)), digest(count("r", 1.0))), Tables)
+        assert isinstance(read_answer(again.answer(count("r", 1.0)), digest(count("r", 1.0))), TablesAnswer)
 
 
 def test_an_answer_leaves_only_after_it_is_durable(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_many_threads_share_one_budget() -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda at: holder.answer(count(f"run {at}", 0.1)), range(40)))
     served = [read_answer(data, digest(count(f"run {at}", 0.1))) for at, data in enumerate(answers)]
-    assert sum(isinstance(each, Tables) for each in served) == 10
+    assert sum(isinstance(each, TablesAnswer) for each in served) == 10
     assert holder.ledger.epsilon == pytest.approx(1.0)
 
 
@@ -141,7 +141,7 @@ def test_questions_about_another_domain_or_outside_it_are_refused() -> None:
     holder = Holder("h", RECORDS, epsilon=1.0)
     table = Table(attributes=(0,), budget=0.1)
     foreign = CountTables(run="r", domain="other", noise="laplace", tables=(table,)).write()
-    assert refusal(holder, foreign) == Declined(reason="schema", text="the question is about another domain")
+    assert refusal(holder, foreign) == Refused(reason="schema", text="the question is about another domain")
     groups = Table(attributes=(0,), budget=0.1, groups=((0, 1, 1),))
     for question in (
         CountTables(run="r", domain=SCHEMA, noise="laplace", tables=(Table(attributes=(9,), budget=0.1),)),
@@ -172,9 +172,9 @@ def test_noise_beyond_the_sampler_is_refused_and_not_charged() -> None:
 
 def test_an_introduction_is_free_and_tells_public_facts_only() -> None:
     holder = Holder("h", RECORDS, epsilon=2.0, delta=1e-6, source=lambda: RecordingSource([]))
-    question = Introduce(run="r").write()
+    question = InfoQuestion(run="r").write()
     answer = read_answer(holder.answer(question), digest(question))
-    assert answer == Introduction(
+    assert answer == HolderInfo(
         holder="h", records=200, domain=SCHEMA, epsilon=2.0, delta=1e-6, spent=0.0, secure=False
     )
     assert math.isinf(holder.claim().epsilon)
@@ -206,7 +206,7 @@ def test_grouped_tables_are_sums_of_the_exact_ones() -> None:
     question = CountTables(run="r", domain=SCHEMA, noise="laplace", tables=(table,)).write()
     holder = Holder("h", RECORDS, epsilon=math.inf, source=lambda: RecordingSource([]))
     answer = read_answer(holder.answer(question), digest(question))
-    assert isinstance(answer, Tables)
+    assert isinstance(answer, TablesAnswer)
     joined = np.where(RECORDS.codes[1] == 1, 1, 0)
     expected = [[int(((joined == a) & (RECORDS.codes[3] == b)).sum()) for b in range(3)] for a in range(2)]
     assert answer.tables[0].tolist() == expected

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from panstream.errors import FederationStopped, InvalidParameter, PeerUnreachable
+from panstream.errors import FederationAborted, InvalidParameter, PeerUnreachable
 from panstream.models.federated import FederatedTree, Federation, Holder
-from panstream.models.federated._questions import Introduce
+from panstream.models.federated._questions import InfoQuestion
 from panstream.models.federated.https import HolderServer, HttpsChannel
 from panstream.primitives.certificates import Authority
 from panstream.primitives.mutual_tls import Identity
 from tests.models.federated.common import chain
 
 RECORDS = chain(3000)
-HELLO = Introduce(run="r").write()
+HELLO = InfoQuestion(run="r").write()
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_holder_that_is_not_there_or_too_slow(holder: Holder, authority: Autho
     address = gone.address
     gone._server.server_close()
     analyst = authority.issue("analyst")
-    with pytest.raises(FederationStopped, match="cannot be reached"):
+    with pytest.raises(FederationAborted, match="cannot be reached"):
         _ = Federation(RECORDS.domain, [HttpsChannel("north", address, analyst)], attempts=2).holders
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         slow = HttpsChannel("north", f"https://127.0.0.1:{deaf.getsockname()[1]}", analyst, timeout=0.2)

@@ -21,7 +21,7 @@ from panstream.models.federated import (
     analyst,
 )
 from panstream.models.federated import thesis_methods as thesis
-from panstream.models.federated._answers import Model, Tables
+from panstream.models.federated._answers import LocalModelAnswer, TablesAnswer
 from panstream.models.federated._questions import CountTables
 from panstream.models.federated.estimates import (
     _positive_part,
@@ -36,7 +36,7 @@ from panstream.models.federated.gaussian_methods import (
     _heaviest_forest,
 )
 from panstream.models.networks import Domain
-from panstream.models.networks.structure_search import fit_tables, greedy, tables_of
+from panstream.models.networks.structure_search import exact_tables, fit_tables, greedy
 from tests.models.federated.common import RecordingSource, chain, deal
 
 RECORDS = chain(6000)
@@ -51,10 +51,10 @@ def without_noise(method: object, records: object = RECORDS, holders: int = 3) -
 @pytest.mark.parametrize("degree", [1, 2, 3])
 @pytest.mark.parametrize("kind", [NoisyStatistics, MajorityVoting, AverageScores])
 def test_without_noise_the_thesis_methods_learn_what_a_curator_would(kind: type, degree: int) -> None:
-    expected = greedy(DOMAIN, tables_of(RECORDS), degree)
+    expected = greedy(DOMAIN, exact_tables(RECORDS), degree)
     network = without_noise(kind(epsilon=1.0, degree=degree))
     assert network.parents == expected  # type: ignore[attr-defined]
-    pooled = fit_tables(DOMAIN, expected, tables_of(RECORDS))
+    pooled = fit_tables(DOMAIN, expected, exact_tables(RECORDS))
     for one, other in zip(network.tables, pooled.tables, strict=True):  # type: ignore[attr-defined]
         np.testing.assert_allclose(one, other, atol=2e-3 if degree > 1 else 1e-12)
 
@@ -62,14 +62,14 @@ def test_without_noise_the_thesis_methods_learn_what_a_curator_would(kind: type,
 def test_without_noise_distributed_parameters_are_the_pooled_ones() -> None:
     parents = ((), (0,), (0, 1), (2,))
     network = without_noise(DistributedParameters(epsilon=1.0, parents=parents))
-    pooled = fit_tables(DOMAIN, parents, tables_of(RECORDS))
+    pooled = fit_tables(DOMAIN, parents, exact_tables(RECORDS))
     for one, other in zip(network.tables, pooled.tables, strict=True):  # type: ignore[attr-defined]
         np.testing.assert_allclose(one, other)
 
 
 @pytest.mark.parametrize("method", [GaussianSums(epsilon=20.0), FederatedTree(epsilon=20.0), NoisyModel(epsilon=100.0)])
 def test_with_little_noise_the_others_come_close_to_the_curator(method: object) -> None:
-    best = fit_tables(DOMAIN, greedy(DOMAIN, tables_of(RECORDS), 1), tables_of(RECORDS)).cross_entropy(RECORDS)
+    best = fit_tables(DOMAIN, greedy(DOMAIN, exact_tables(RECORDS), 1), exact_tables(RECORDS)).cross_entropy(RECORDS)
     result = method.run(Federation(DOMAIN, deal(RECORDS, 3)))  # type: ignore[attr-defined]
     assert best - 0.01 < result.network.cross_entropy(RECORDS) < best + 0.03
 
@@ -117,9 +117,9 @@ def test_both_forms_of_the_thesis(method: object, clip: bool, monkeypatch: pytes
     """
     said: list[np.ndarray] = []
 
-    def draw(self: CountTables, statistics: object, source: object) -> Tables:
+    def draw(self: CountTables, statistics: object, source: object) -> TablesAnswer:
         said.append(np.array([7 if len(said) % 2 else -5]))
-        return Tables(tables=tuple(np.full(each.shape(DOMAIN), said[-1][0]) for each in self.tables))
+        return TablesAnswer(tables=tuple(np.full(each.shape(DOMAIN), said[-1][0]) for each in self.tables))
 
     monkeypatch.setattr(CountTables, "draw", draw)
     monkeypatch.setattr(analyst, "_add_up", lambda *_: None)
@@ -134,7 +134,7 @@ def test_both_forms_of_the_thesis(method: object, clip: bool, monkeypatch: pytes
 def test_a_local_model_is_cut_before_its_root_is_summed() -> None:
     domain = Domain({"a": ["0", "1"], "b": ["0", "1"]})
     joint = np.array([[30, -20], [5, 5]])
-    model = Model(parents=((), (0,)), tables=(joint.sum(axis=1), joint))
+    model = LocalModelAnswer(parents=((), (0,)), tables=(joint.sum(axis=1), joint))
     after, before = (thesis._network(model, domain, clip=clip).tables[0] for clip in (False, True))
     np.testing.assert_allclose(after, np.array([11, 11]) / 22)
     np.testing.assert_allclose(before, np.array([31, 11]) / 42)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from panstream.errors import FederationStopped
+from panstream.errors import FederationAborted
 from panstream.models.federated import (
     AverageScores,
     DistributedParameters,
@@ -21,7 +21,7 @@ from panstream.models.federated import (
     NoisyModel,
     NoisyStatistics,
 )
-from panstream.models.federated._answers import Answer, Choice, Model, Tables, read_answer
+from panstream.models.federated._answers import Answer, LocalModelAnswer, TablesAnswer, VoteAnswer, read_answer
 from panstream.models.federated._messages import digest
 from panstream.models.federated._question_registry import Question
 from panstream.models.federated._questions import (
@@ -44,11 +44,11 @@ EPSILON = 0.8
 
 def plain(answer: Answer) -> tuple[object, ...]:
     match answer:
-        case Tables(tables=tables):
+        case TablesAnswer(tables=tables):
             return tuple(table.tobytes() for table in tables)
-        case Choice(child=child, parents=parents):
+        case VoteAnswer(child=child, parents=parents):
             return child, parents
-        case Model(parents=parents, tables=tables):
+        case LocalModelAnswer(parents=parents, tables=tables):
             return parents, *(table.tobytes() for table in tables)
         case _:
             raise TypeError(answer)
@@ -227,7 +227,7 @@ def test_each_holder_is_charged_the_claim_and_not_more(method: object, delta: fl
         assert EPSILON * 0.999 < holder.claim().epsilon <= EPSILON * (1 + 1e-9)
         assert holder.claim().delta == delta
     small = deal(records, 3, epsilon=EPSILON * 0.99, delta=delta)
-    with pytest.raises(FederationStopped, match="budget"):
+    with pytest.raises(FederationAborted, match="budget"):
         method.run(Federation(records.domain, small, minimum=3))  # type: ignore[attr-defined]
     assert all(holder.ledger.epsilon <= EPSILON * 0.99 * (1 + 1e-9) for holder in small)
 

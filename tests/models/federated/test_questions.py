@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.models.federated._answers import (
-    Choice,
-    Declined,
-    Introduction,
-    Model,
-    Scores,
-    Tables,
+    HolderInfo,
+    LocalModelAnswer,
+    Refused,
+    ScoresAnswer,
+    TablesAnswer,
+    VoteAnswer,
     read_answer,
 )
 from panstream.models.federated._messages import Message, digest
 from panstream.models.federated._question_registry import read_question
 from panstream.models.federated._questions import (
     CountTables,
-    Introduce,
+    InfoQuestion,
     LocalModel,
     LocalScores,
     Table,
@@ -31,7 +31,7 @@ label = st.text(max_size=20)
 positions = st.lists(st.integers(0, 50), min_size=1, max_size=4, unique=True).map(tuple)
 families = st.lists(st.integers(0, 50), min_size=2, max_size=4, unique=True).map(tuple)
 questions = st.one_of(
-    st.builds(Introduce, run=label),
+    st.builds(InfoQuestion, run=label),
     st.builds(
         CountTables,
         run=label,
@@ -110,12 +110,12 @@ def test_losses_must_be_positive_and_finite(bad: float) -> None:
 
 
 ANSWERS = [
-    Introduction(holder="h", records=3, domain="d", epsilon=None, delta=0.0, spent=0.5, secure=True),
-    Tables(tables=(np.array([[1, -2]]), np.array([3]))),
-    Choice(child=2, parents=(0, 1)),
-    Model(parents=((), (0,)), tables=(np.array([1, 2]), np.array([[1, 2], [3, 4]]))),
-    Scores(scores=np.array([5, -6])),
-    Declined(reason="budget", text="no"),
+    HolderInfo(holder="h", records=3, domain="d", epsilon=None, delta=0.0, spent=0.5, secure=True),
+    TablesAnswer(tables=(np.array([[1, -2]]), np.array([3]))),
+    VoteAnswer(child=2, parents=(0, 1)),
+    LocalModelAnswer(parents=((), (0,)), tables=(np.array([1, 2]), np.array([[1, 2], [3, 4]]))),
+    ScoresAnswer(scores=np.array([5, -6])),
+    Refused(reason="budget", text="no"),
 ]
 
 

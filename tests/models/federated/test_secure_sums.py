@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from panstream.errors import FederationStopped, InvalidParameter, PeerUnreachable
+from panstream.errors import FederationAborted, InvalidParameter, PeerUnreachable
 from panstream.models.federated import (
     DistributedParameters,
     FederatedPairs,
@@ -22,10 +22,10 @@ from panstream.models.federated import (
     NoisyStatistics,
     Roster,
 )
-from panstream.models.federated._answers import Declined, Opening, Tables, read_answer
+from panstream.models.federated._answers import KeyAnnouncement, Refused, TablesAnswer, read_answer
 from panstream.models.federated._messages import digest
 from panstream.models.federated._questions import Table
-from panstream.models.federated.secure_sums import MARGIN, CloseSum, OpenSum, part_of_noise
+from panstream.models.federated.secure_sums import MARGIN, JoinSum, SubmitSum, noise_share
 from panstream.models.networks import Records, contingency
 from panstream.primitives.noise import DiscreteGaussian
 from panstream.privacy.composition import zcdp_epsilon
@@ -49,22 +49,22 @@ def holders(names: tuple[str, ...] = NAMES, records: Records = RECORDS, **given:
     return [Holder(name, records, roster=roster(name), **options) for name in names]  # type: ignore[arg-type]
 
 
-def opening_question(run: str = "r", members: tuple[str, ...] = NAMES, colluders: int = 1) -> OpenSum:
-    return OpenSum(run=run, domain=SCHEMA, tables=TABLES, members=members, colluders=colluders)
+def opening_question(run: str = "r", members: tuple[str, ...] = NAMES, colluders: int = 1) -> JoinSum:
+    return JoinSum(run=run, domain=SCHEMA, tables=TABLES, members=members, colluders=colluders)
 
 
-def ask(holder: Holder, question: OpenSum | CloseSum) -> object:
+def ask(holder: Holder, question: JoinSum | SubmitSum) -> object:
     return read_answer(holder.answer(question.write()), digest(question.write()))
 
 
-def closing(question: OpenSum, everybody: list[Holder]) -> CloseSum:
+def closing(question: JoinSum, everybody: list[Holder]) -> SubmitSum:
     openings = []
     for holder in everybody:
         opening = ask(holder, question)
-        assert isinstance(opening, Opening)
+        assert isinstance(opening, KeyAnnouncement)
         openings.append(opening)
     fields = {each: getattr(question, each) for each in ("run", "domain", "tables", "members", "colluders")}
-    return CloseSum(**fields, openings=tuple(openings))
+    return SubmitSum(**fields, openings=tuple(openings))
 
 
 def test_the_sum_is_exact_up_to_the_noise_it_announces() -> None:
@@ -75,7 +75,7 @@ def test_the_sum_is_exact_up_to_the_noise_it_announces() -> None:
         sums = Federation(RECORDS.domain, holders(epsilon=50.0), run=f"r{run}").secure_sums(TABLES, colluders=2)
         gaps += [(found - true).ravel() for found, true in zip(sums.tables, exact, strict=True)]
     noise = np.concatenate(gaps)
-    variance = part_of_noise(0.001, 4, 2).variance * 4
+    variance = noise_share(0.001, 4, 2).variance * 4
     assert math.isclose(sums.deviations[0] ** 2, variance, rel_tol=1e-12)
     assert abs(noise.var() / variance - 1) < 6 * math.sqrt(2 / noise.size)
 
@@ -86,7 +86,7 @@ def test_noise_never_enters_the_counts_that_later_answers_start_from() -> None:
     exact = contingency(RECORDS, (0, 1))
     for run in ("one", "two"):
         question = closing(opening_question(run), everybody)
-        assert all(isinstance(ask(holder, question), Tables) for holder in everybody)
+        assert all(isinstance(ask(holder, question), TablesAnswer) for holder in everybody)
     assert all((holder._statistics.exact((0, 1)) == exact).all() for holder in everybody)
 
 
@@ -94,7 +94,7 @@ def test_noise_never_enters_the_counts_that_later_answers_start_from() -> None:
 def test_the_honest_parts_together_have_the_noise_of_one_holder(members: int, colluders: int) -> None:
     """A table of budget rho needs a variance of 1/rho, the squared L2 distance 2 of a replaced record over 2·rho."""
     budget = 0.001
-    honest = part_of_noise(budget, members, colluders).variance * (members - colluders)
+    honest = noise_share(budget, members, colluders).variance * (members - colluders)
     assert 1 / budget <= honest <= 1.01 / budget
 
 
@@ -140,9 +140,9 @@ def test_a_table_costs_no_more_than_is_charged_at_the_least_noise_that_is_allowe
     table = Table(attributes=(0,), budget=budget)
     names = tuple(f"h{at:02}" for at in range(members))
     given = {"run": "r", "domain": SCHEMA, "tables": (table,), "members": names, "colluders": colluders}
-    openings = tuple(Opening(key=f"{at:064x}", signature="0" * 128) for at in range(members))
-    charge = CloseSum(**given, openings=openings).loss().rho  # type: ignore[arg-type]
-    law = convolved(part_of_noise(budget, members, colluders), members - colluders)
+    openings = tuple(KeyAnnouncement(key=f"{at:064x}", signature="0" * 128) for at in range(members))
+    charge = SubmitSum(**given, openings=openings).loss().rho  # type: ignore[arg-type]
+    law = convolved(noise_share(budget, members, colluders), members - colluders)
     for alpha in (1.1, 2.0, 5.0, 20.0):
         assert 2 * renyi(law, alpha) <= alpha * charge + 1e-12
 
@@ -177,7 +177,7 @@ def test_a_part_of_the_sum_is_noise_modulo_two_to_the_64() -> None:
     total = sum(each.tables[0] for each in found)  # type: ignore[attr-defined]
     assert np.abs(total).max() < 10_000
     for left_out in found:
-        assert isinstance(left_out, Tables)
+        assert isinstance(left_out, TablesAnswer)
         assert np.abs((total - left_out.tables[0]).astype(float)).max() > 2.0**52
     again = [ask(holder, question) for holder in everybody]
     assert all((a.tables[0] == b.tables[0]).all() for a, b in zip(found, again, strict=True))  # type: ignore[attr-defined]
@@ -193,26 +193,26 @@ def test_the_charge_is_the_tables_budgets() -> None:
 
 def test_an_analyst_who_lies_about_a_dropout_pays_twice() -> None:
     (first, *_) = everybody = holders()
-    assert isinstance(ask(first, closing(opening_question(), everybody)), Tables)
+    assert isinstance(ask(first, closing(opening_question(), everybody)), TablesAnswer)
     fewer = opening_question(members=NAMES[:3])
-    assert isinstance(ask(first, closing(fewer, everybody[:3])), Tables)
+    assert isinstance(ask(first, closing(fewer, everybody[:3])), TablesAnswer)
     assert math.isclose(first.ledger.total.rho, 0.004, rel_tol=1e-8)
 
 
 def test_a_second_closing_with_other_openings_is_refused_and_free() -> None:
     everybody = holders()
     question = closing(opening_question(), everybody)
-    assert isinstance(ask(everybody[0], question), Tables)
+    assert isinstance(ask(everybody[0], question), TablesAnswer)
     fresh = closing(opening_question(), holders())
     mixed = replace(question, openings=(question.openings[0], *fresh.openings[1:]))
     answer = ask(everybody[0], mixed)
-    assert isinstance(answer, Declined)
+    assert isinstance(answer, Refused)
     assert "already closed" in answer.text
     assert len(everybody[0].ledger.rows()) == 1
 
 
 def refused(answer: object, reason: str, text: str) -> None:
-    assert isinstance(answer, Declined)
+    assert isinstance(answer, Refused)
     assert answer.reason == reason
     assert text in answer.text
 
@@ -222,7 +222,7 @@ def test_invented_members_and_foreign_openings_are_refused() -> None:
     refused(ask(everybody[0], opening_question(members=("east", "mallory", "north"))), "roster", "not pinned")
     refused(ask(everybody[0], opening_question(members=("north", "south", "west"))), "roster", "not a member")
     question = closing(opening_question(), everybody)
-    forged = Opening(key="ab" * 32, signature=question.openings[1].signature)
+    forged = KeyAnnouncement(key="ab" * 32, signature=question.openings[1].signature)
     replayed = closing(opening_question("other"), everybody).openings[1]
     for bad in (forged, replayed):
         openings = (question.openings[0], bad, *question.openings[2:])
@@ -232,7 +232,7 @@ def test_invented_members_and_foreign_openings_are_refused() -> None:
         ask(everybody[0], replace(question, openings=(own, *question.openings[1:]))), "question", "not signed by its"
     )
     assert everybody[0].ledger.rows() == []
-    assert isinstance(ask(everybody[0], question), Tables)  # the refusals used nothing up
+    assert isinstance(ask(everybody[0], question), TablesAnswer)  # the refusals used nothing up
 
 
 def test_rosters_cannot_be_mixed() -> None:
@@ -253,16 +253,16 @@ def test_a_member_whose_key_everybody_could_use_is_refused() -> None:
     question = closing(opening_question(), everybody)
     weak = bytes(32)
     signature = roster("north").sign(question.opened, "north", weak).hex()
-    openings = (question.openings[0], Opening(key=weak.hex(), signature=signature), *question.openings[2:])
+    openings = (question.openings[0], KeyAnnouncement(key=weak.hex(), signature=signature), *question.openings[2:])
     refused(ask(everybody[0], replace(question, openings=openings)), "question", "not a valid one")
     assert everybody[0].ledger.rows() == []
-    assert isinstance(ask(everybody[0], question), Tables)  # the one-time key is still there
+    assert isinstance(ask(everybody[0], question), TablesAnswer)  # the one-time key is still there
 
 
 def test_a_holder_that_comes_twice_stops_the_run_and_one_that_repeats_sends_the_same() -> None:
     everybody = holders()
     twice = Holder("east", RECORDS, epsilon=5.0, delta=1e-6, roster=roster("east"))
-    with pytest.raises(FederationStopped, match="same name"):
+    with pytest.raises(FederationAborted, match="same name"):
         Federation(RECORDS.domain, [*everybody, twice]).secure_sums(TABLES)
     federation = [Federation(RECORDS.domain, everybody, run="r") for _ in range(2)]
     first, second = (each.secure_sums(TABLES) for each in federation)
@@ -294,7 +294,7 @@ def test_sums_that_would_protect_nobody_cannot_be_asked(
 ) -> None:
     tables = (Table(attributes=(0,), budget=budget),)
     with pytest.raises(InvalidParameter, match=text):
-        OpenSum(run="r", domain=SCHEMA, tables=tables, members=members, colluders=colluders)
+        JoinSum(run="r", domain=SCHEMA, tables=tables, members=members, colluders=colluders)
 
 
 def test_the_budget_refuses_before_anything_is_drawn_and_the_key_stays() -> None:
@@ -312,7 +312,7 @@ def test_the_one_time_key_leaves_the_ledger_with_the_answer(tmp_path: Path) -> N
     with contextlib.closing(sqlite3.connect(path)) as ledger:
         secret = ledger.execute("SELECT secret FROM openings").fetchone()[0]
     assert len(secret) == 32
-    assert isinstance(ask(first, question), Tables)
+    assert isinstance(ask(first, question), TablesAnswer)
     assert all(secret not in each.read_bytes() for each in tmp_path.iterdir())  # the write-ahead log too
     first.close()
     assert secret not in path.read_bytes()
@@ -340,7 +340,7 @@ def test_who_fails_early_is_left_out_and_who_fails_late_stops_the_run() -> None:
     assert list(early.dropped) == ["west"]
     everybody = holders()
     late = Federation(RECORDS.domain, [*everybody[:3], Failing(everybody[3], 2)], attempts=1)
-    with pytest.raises(FederationStopped, match="charged again"):
+    with pytest.raises(FederationAborted, match="charged again"):
         late.secure_sums(TABLES)
 
 
@@ -359,7 +359,7 @@ def test_a_holders_own_claim_says_what_it_rests_on() -> None:
     assert everybody[0].claim().assumption == ""
     for run, colluders in (("one", 1), ("two", 2)):
         question = closing(opening_question(run, colluders=colluders), everybody)
-        assert isinstance(ask(everybody[0], question), Tables)
+        assert isinstance(ask(everybody[0], question), TablesAnswer)
     claim = everybody[0].claim()
     assert "up to 1 of 4 holders" in claim.assumption and "up to 2 of 4 holders" in claim.assumption
     assert math.isclose(claim.epsilon, zcdp_epsilon(2 * 0.002 * (1 + MARGIN), 1e-6), rel_tol=1e-9)
@@ -405,7 +405,7 @@ def test_the_thesis_statistics_by_secure_sums(method: NoisyStatistics | Distribu
     assert "up to 1 of 4 holders" in model.claim.assumption
     assert model.method.endswith("secure sums")
     assert all(0.999 < holder.ledger.epsilon <= 1.0 for holder in everybody)
-    with pytest.raises(FederationStopped, match="budget"):
+    with pytest.raises(FederationAborted, match="budget"):
         method.run(Federation(RECORDS.domain, holders(epsilon=0.99)))
 
 

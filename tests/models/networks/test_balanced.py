@@ -5,7 +5,7 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.models.networks import BayesianNetwork, Bins, Domain, Records, balanced_sample, compare, contingency
-from panstream.primitives.noise import SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource
 from tests.statistical import assert_rate
 
 
@@ -20,7 +20,7 @@ def network() -> BayesianNetwork:
 @pytest.mark.parametrize("size", [1, 7, 1000, 20_001])
 def test_every_group_has_its_expected_counts_up_to_one(size: int) -> None:
     model = network()
-    with Source() as source:
+    with NoiseSource() as source:
         records = balanced_sample(model, size, source)
     for child, family in enumerate(model.parents):
         counts = contingency(records, (*family, child)).reshape(-1, model.domain.sizes[child])
@@ -32,7 +32,7 @@ def test_every_group_has_its_expected_counts_up_to_one(size: int) -> None:
 @pytest.mark.slow
 def test_one_record_alone_has_the_law_of_the_network() -> None:
     model, hits, trials = network(), 0, 3000
-    with Source() as source:
+    with NoiseSource() as source:
         for _ in range(trials):
             codes = balanced_sample(model, 3, source).codes[:, 1]
             hits += bool(codes[0] == 1 and codes[1] == 2)
@@ -48,7 +48,7 @@ def test_attributes_without_an_edge_are_not_tied_by_the_order_of_rows() -> None:
 
 
 def test_nothing_and_less_than_nothing() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         assert len(balanced_sample(network(), 0, source)) == 0
         with pytest.raises(InvalidParameter, match="size must be nonnegative"):
             balanced_sample(network(), -1, source)
@@ -62,20 +62,20 @@ def test_numbers_come_from_their_bins() -> None:
     rng = np.random.default_rng(0)
     codes = np.array([rng.integers(0, 4, 2000), rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)], np.uint16)
     records = Records(domain, codes)
-    with Source() as source:
+    with NoiseSource() as source:
         columns = records.numeric_columns(source)
     assert columns["age"].count(None) == int((codes[0] == 3).sum())
     assert all(isinstance(age, int) for age in columns["age"] if age is not None)
     again = Records.read(columns, domain)
     assert (again.codes == records.codes).all()
-    with Source() as source:
+    with NoiseSource() as source:
         assert set(columns["dose"]) > {1.5}
 
 
 def test_numbers_are_spread_evenly_over_their_bin() -> None:
     """4,000 numbers from 0 to 8: all different, an eighth in each unit."""
     records = Records(Domain({"dose": Bins([0.0, 8.0])}), np.zeros((1, 4000), np.uint16))
-    with Source() as source:
+    with NoiseSource() as source:
         dose = np.array(records.numeric_columns(source)["dose"], float)
     assert len(set(dose.tolist())) > 3990
     for count in np.bincount(dose.astype(int), minlength=8).tolist():

@@ -27,22 +27,22 @@ def shares(count: int) -> np.ndarray:
 def test_atoms_have_their_own_category_and_are_drawn_exactly() -> None:
     assert INCOME.labels == ("[0, 100)", "[100, 1000)", "[1000, inf]", "0", "12345")
     assert INCOME.codes(np.array([0.0, 0.1, 100.0, 12_345.0, 5e9, -1.0, math.nan])).tolist() == [3, 0, 1, 4, 2, -1, -1]
-    assert INCOME.drawn(np.array([3, 4, 3, 5]), shares(4)) == [0.0, 12_345.0, 0.0, None]
+    assert INCOME.sample_values(np.array([3, 4, 3, 5]), shares(4)) == [0.0, 12_345.0, 0.0, None]
 
 
 def test_an_open_last_bin_is_log_uniform_up_to_its_tail() -> None:
-    drawn = np.array(INCOME.drawn(np.full(9_000, 2), shares(9_000)))
+    drawn = np.array(INCOME.sample_values(np.full(9_000, 2), shares(9_000)))
     assert 1000 <= drawn.min() < drawn.max() <= 1_000_000
     per_decade = np.histogram(np.log10(drawn), bins=[3, 4, 5, 6])[0]
     assert per_decade.tolist() == [3000, 3000, 3000]
     without = Bins([0, 100, math.inf])
-    assert set(without.drawn(np.array([1, 1]), shares(2))) == {100.0}
+    assert set(without.sample_values(np.array([1, 1]), shares(2))) == {100.0}
 
 
 def test_dates_are_days() -> None:
     assert DAYS.labels[0] == "[2023-01-01, 2023-04-01)"
     assert DAYS.labels[-1] == "[2023-10-01, 2023-12-31]"
-    drawn = DAYS.drawn(np.repeat(np.arange(4), 500), np.tile(shares(500), 4))
+    drawn = DAYS.sample_values(np.repeat(np.arange(4), 500), np.tile(shares(500), 4))
     days = [date.fromisoformat(each) for each in drawn]
     assert {(day.month - 1) // 3 for day in days[:500]} == {0}
     assert {day.isoformat() for day in days} == {
@@ -109,8 +109,8 @@ def test_what_makes_no_sense_is_refused(given: dict[str, Any]) -> None:
 def test_a_domain_with_them_is_written_and_read_and_older_ones_stay_as_they_are() -> None:
     domain = Domain({"income": INCOME, "day": DAYS}, missing={"income": "?"})
     assert Domain.from_json(domain.to_json()) == domain
-    assert domain.to_plain()["version"] == 2
-    assert Domain({"age": Bins([0, 1])}).to_plain()["version"] == 1
+    assert domain.to_dict()["version"] == 2
+    assert Domain({"age": Bins([0, 1])}).to_dict()["version"] == 1
     damaged = domain.to_json().replace("2023-01-01", "2023-13-01")
     with pytest.raises(InvalidBytes):
         Domain.from_json(damaged)

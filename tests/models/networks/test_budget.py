@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.models.networks.budget import PureBudget, ZcdpBudget
-from panstream.primitives.noise import Preference, SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource, SelectionRate
 
 WHOLE = Fraction(1)
 
@@ -48,17 +48,17 @@ def test_the_spread_of_two_tables_drawn_together_is_that_of_all_pairs() -> None:
     for at in (0, 1):
         assert tables[at].sigma == pytest.approx(math.sqrt(float(chances @ cells[at] ** 2)), rel=0.01)
     moved = float(chances @ np.abs(cells).sum(axis=0))  # half the L1 norm of a table is the size of its first cell
-    assert PureBudget(0.2).moved([2, 2]) == pytest.approx(moved, rel=0.01)
+    assert PureBudget(0.2).expected_noise_shift([2, 2]) == pytest.approx(moved, rel=0.01)
 
 
-class Noted(Source):
+class Noted(NoiseSource):
     """Keeps how strongly a choice prefers."""
 
     __slots__ = ("rate",)
 
     rate: float
 
-    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         self.rate = preference.rate
         return 0
 
@@ -73,8 +73,8 @@ def test_a_choice_is_blurred_by_as_much_utility_as_makes_a_candidate_e_times_as_
     for budget in (PureBudget(0.7), ZcdpBudget(0.7, 1e-6)):
         with Noted() as source:
             budget.choose("structure", np.zeros(3, np.int64), sensitivity, share, source)
-        assert budget.blur(share, sensitivity) * source.rate == pytest.approx(1.0, rel=1e-9)
-    assert PureBudget(0.7).blur(share, sensitivity) == pytest.approx(2 * sensitivity / (0.7 * share))
+        assert budget.choice_noise(share, sensitivity) * source.rate == pytest.approx(1.0, rel=1e-9)
+    assert PureBudget(0.7).choice_noise(share, sensitivity) == pytest.approx(2 * sensitivity / (0.7 * share))
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 5.0])

@@ -13,10 +13,10 @@ from panstream.errors import InvalidParameter
 from panstream.models.networks import (
     BayesianNetwork,
     Bins,
-    Conditioned,
+    ConditionedModel,
     Domain,
     Mixture,
-    conditioned,
+    condition,
 )
 from panstream.primitives.noise import SeededSource
 
@@ -44,7 +44,7 @@ def model(kind: str) -> BayesianNetwork | Mixture:
     return BayesianNetwork(DOMAIN, parents, tables)
 
 
-def joint(found: BayesianNetwork | Mixture | Conditioned) -> np.ndarray:
+def joint(found: BayesianNetwork | Mixture | ConditionedModel) -> np.ndarray:
     return found.marginal(tuple(range(4)))
 
 
@@ -66,14 +66,14 @@ def test_the_model_is_what_brute_force_gives(kind: str, given: dict[str, Any], w
     whole = joint(model(kind)).copy()
     for at, each in weights.items():
         whole *= np.array(each).reshape([-1 if axis == at else 1 for axis in range(4)])
-    found = conditioned(model(kind), given)
+    found = condition(model(kind), given)
     assert found.probability == pytest.approx(whole.sum(), rel=1e-12)
     np.testing.assert_allclose(joint(found), whole / whole.sum(), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["mixture", "mixture of forests", "tree", "two parents"])
 def test_all_rows_agree_with_what_is_given(kind: str) -> None:
-    found = conditioned(model(kind), {"age": "40..65", "visits": "2..", "sex": "m"})
+    found = condition(model(kind), {"age": "40..65", "visits": "2..", "sex": "m"})
     with SeededSource(3) as source:
         drawn = found.draw(500, source).numeric_columns(source, within=found.within)
     assert set(drawn["sex"]) == {"m"}
@@ -82,7 +82,7 @@ def test_all_rows_agree_with_what_is_given(kind: str) -> None:
     assert min(ages) >= 40
     assert max(ages) <= 65
     assert len(set(ages)) > 15
-    exactly = conditioned(model(kind), {"age": 25})
+    exactly = condition(model(kind), {"age": 25})
     with SeededSource(3) as source:
         drawn = exactly.draw(50, source, independent=True).numeric_columns(source, within=exactly.within)
     assert set(drawn["age"]) == {25}
@@ -90,7 +90,7 @@ def test_all_rows_agree_with_what_is_given(kind: str) -> None:
 
 def test_nothing_given_is_the_model_itself() -> None:
     for kind in ("mixture", "mixture of forests", "tree"):
-        found = conditioned(model(kind), {})
+        found = condition(model(kind), {})
         assert found.probability == pytest.approx(1.0)
         np.testing.assert_allclose(joint(found), joint(model(kind)))
 
@@ -108,7 +108,7 @@ def test_parts_of_bins_are_counted_as_they_are_drawn() -> None:
         for first, last in itertools.combinations(np.linspace(low, high, 7).round(), 2):
             found = bins.covered((first, last))
             for code in range(bins.count):
-                drawn = bins.drawn(np.full(shares.size, code), shares)
+                drawn = bins.sample_values(np.full(shares.size, code), shares)
                 numbers = np.array([bins.number(each) for each in drawn])
                 inside = ((numbers >= first) & (numbers <= last)).mean()
                 assert found[code] == pytest.approx(inside, abs=1e-3)
@@ -127,12 +127,12 @@ def test_parts_of_bins_are_counted_as_they_are_drawn() -> None:
 )
 def test_what_cannot_be_given_is_refused(given: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidParameter, match=text):
-        conditioned(model("tree"), given)
+        condition(model("tree"), given)
 
 
 def test_evidence_that_hardly_ever_happens_is_refused() -> None:
     domain = Domain({"a": ["x", "y"], "b": ["x", "y"]})
     rare = BayesianNetwork(domain, ((), ()), (np.array([1 - 1e-5, 1e-5]), np.array([1 - 9e-5, 9e-5])))
     with pytest.raises(InvalidParameter, match="probability of 9e-10"):
-        conditioned(rare, {"a": "y", "b": "y"})
-    assert conditioned(rare, {"a": "y"}).probability == pytest.approx(1e-5)
+        condition(rare, {"a": "y", "b": "y"})
+    assert condition(rare, {"a": "y"}).probability == pytest.approx(1e-5)

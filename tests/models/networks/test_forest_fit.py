@@ -10,8 +10,8 @@ from scipy import optimize
 
 from panstream.errors import InvalidParameter
 from panstream.models.networks import Domain
-from panstream.models.networks.forest_fit import Forest, fit_forest, spanning
-from panstream.models.networks.noisy_tables import NoisyTable, expected, project
+from panstream.models.networks.forest_fit import Forest, fit_forest, forest_from_edges
+from panstream.models.networks.noisy_tables import NoisyTable, posterior_mean_counts, project_to_simplex
 
 EDGES = [
     (),
@@ -42,7 +42,7 @@ def margin(joint: NDArray[np.float64], keep: tuple[int, ...]) -> NDArray[np.floa
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_two_sweeps_give_the_marginals_of_the_joint_table(edges: tuple[tuple[int, int], ...], scale: float) -> None:
     rng = np.random.default_rng(len(edges))
-    forest = spanning(SIZES, edges)
+    forest = forest_from_edges(SIZES, edges)
     nodes = [rng.normal(0, scale, size) for size in SIZES]
     pairs = [rng.normal(0, scale, (SIZES[i], SIZES[j])) for i, j in edges]
     joint = whole(forest, nodes, pairs)
@@ -55,7 +55,7 @@ def test_two_sweeps_give_the_marginals_of_the_joint_table(edges: tuple[tuple[int
 
 def test_long_stars_do_not_vanish() -> None:
     sizes = (2,) * 200
-    forest = spanning(sizes, [(0, at) for at in range(1, 200)])
+    forest = forest_from_edges(sizes, [(0, at) for at in range(1, 200)])
     tie = np.array([[0.0, -250.0], [-250.0, 0.0]])
     ones, twos = forest.marginals([np.array([0.0, 1.0])] * 200, [tie] * 199)
     assert all(np.isfinite(one).all() for one in ones)
@@ -65,7 +65,7 @@ def test_long_stars_do_not_vanish() -> None:
 @pytest.mark.parametrize("edges", [((0, 1), (1, 2), (2, 0)), ((1, 1),), ((0, 7),), ((0, 1), (1, 0))], ids=str)
 def test_what_is_not_a_forest_is_refused(edges: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(InvalidParameter):
-        spanning(SIZES, edges)
+        forest_from_edges(SIZES, edges)
 
 
 def domain() -> Domain:
@@ -76,7 +76,7 @@ def test_exact_tables_of_a_tree_give_the_tree_back() -> None:
     rng = np.random.default_rng(3)
     edges = ((1, 0), (1, 2), (2, 3))
     truth = whole(
-        spanning(SIZES, edges),
+        forest_from_edges(SIZES, edges),
         [np.zeros(s) for s in SIZES],
         [rng.normal(0, 1, (SIZES[i], SIZES[j])) for i, j in edges],
     )
@@ -137,14 +137,14 @@ def test_projection_is_the_nearest_point_and_expectation_its_smooth_twin() -> No
     rng = np.random.default_rng(2)
     for size in (1, 2, 7):
         counts = rng.normal(1 / size, 0.5, size)
-        found = project(counts)
+        found = project_to_simplex(counts)
         assert found.sum() == pytest.approx(1.0)
         assert found.min() >= 0
         for _ in range(200):
             other = rng.dirichlet(np.ones(size))
             assert ((found - counts) ** 2).sum() <= ((other - counts) ** 2).sum() + 1e-12
-        np.testing.assert_allclose(expected(counts, 1e-9), found, atol=1e-6)
-        smooth = expected(counts, 0.3)
+        np.testing.assert_allclose(posterior_mean_counts(counts, 1e-9), found, atol=1e-6)
+        smooth = posterior_mean_counts(counts, 0.3)
         assert smooth.sum() == pytest.approx(1.0)
         assert smooth.min() > 0
 
@@ -153,7 +153,7 @@ def test_expectation_is_that_of_truncated_normals() -> None:
     from scipy.stats import truncnorm
 
     counts, sigma = np.array([3.0, -2.0, 0.5, -90.0]), 1.5
-    found = expected(counts, sigma, total=2.0)
+    found = posterior_mean_counts(counts, sigma, total=2.0)
     threshold = optimize.brentq(
         lambda t: truncnorm.mean(-(counts - t) / sigma, np.inf, counts - t, sigma).sum() - 2.0, -5, 20
     )

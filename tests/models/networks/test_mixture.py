@@ -20,8 +20,8 @@ from panstream.models.networks import (
     sample,
     to_bif,
 )
-from panstream.models.networks._measurements import Measured, other_half
-from panstream.models.networks._mixture_fit import fit_mixture, products, try_mixture
+from panstream.models.networks._measurements import MeasuredTables, other_half
+from panstream.models.networks._mixture_fit import fit_mixture, product_mixture, try_mixture
 from panstream.models.networks._tilted_forest import TiltedForest
 from panstream.models.networks.serialization import from_json, to_json
 from panstream.models.networks.svg import to_svg
@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Mixture(pair, np.ones(1), (sure[None], sure[None]), forest)
 
 
-def measured(mixture: Mixture, spread: float, draws: np.random.Generator | None = None) -> Measured:
+def measured(mixture: Mixture, spread: float, draws: np.random.Generator | None = None) -> MeasuredTables:
     sizes = np.array(mixture.domain.sizes)
     parts = np.concatenate(mixture.tables, axis=1)
     ones, pairs = mixture.weights @ parts, parts.T @ (mixture.weights[:, None] * parts)
@@ -149,7 +149,7 @@ def measured(mixture: Mixture, spread: float, draws: np.random.Generator | None 
     if draws is not None:
         noise = np.triu(draws.normal(0, spread, pairs.shape), 1)
         ones, pairs = ones + draws.normal(0, spread, ones.shape), pairs + noise + noise.T
-    return Measured(tuple(sizes), ones, np.full(ones.size, spread**-2), pairs * between, between * spread**-2)
+    return MeasuredTables(tuple(sizes), ones, np.full(ones.size, spread**-2), pairs * between, between * spread**-2)
 
 
 def test_tables_and_gradient_of_tilted_forests() -> None:
@@ -193,7 +193,7 @@ def test_thinned_parts_are_independent() -> None:
     draws, sd, true = np.random.default_rng(5), 0.02, 0.3
     whole = true + sd * draws.normal(size=20_000)
     size = whole.size
-    tables = Measured((size,), whole, np.full(size, sd**-2), np.zeros((1, 1)), np.zeros((1, 1)))
+    tables = MeasuredTables((size,), whole, np.full(size, sd**-2), np.zeros((1, 1)), np.zeros((1, 1)))
     with SeededSource(5) as source:
         part, _ = tables.thinned(source)
     other = other_half(whole, part)
@@ -209,8 +209,8 @@ def test_exact_tables_are_fitted_closely_and_noisy_ones_closer_than_their_noise(
         tables = measured(mixture, spread, draws)
         with SeededSource(7) as source:
             halves = [tables.thinned(source) for _ in range(4)]
-            trial = try_mixture(tables, halves, [products(tables, half[0]) for half in halves], source)
-            shape = products(tables, tables.ones)
+            trial = try_mixture(tables, halves, [product_mixture(tables, half[0]) for half in halves], source)
+            shape = product_mixture(tables, tables.ones)
             weights, tilts = fit_mixture(tables, shape, trial.steps, source)
         parts = [np.exp(logs) * tilt for logs, tilt in zip(shape.logs, tilts, strict=True)]
         fitted = Mixture(DOMAIN, weights, tuple(each / each.sum(axis=1, keepdims=True) for each in parts))

@@ -17,11 +17,11 @@ from panstream.models.networks import (
     TreeNetwork,
     balanced_sample,
     compare,
-    recommended,
+    recommend_learner,
 )
 from panstream.models.networks.budget import ZcdpBudget
 from panstream.models.networks.noisy_tables import NoisyTable, one_way
-from panstream.models.networks.pair_model import _look, _measure, _pair_noise
+from panstream.models.networks.pair_model import _measure, _pair_noise, _screening_share
 from panstream.primitives.noise import SeededSource
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "data"
@@ -121,10 +121,14 @@ def test_margins_of_pairs_sharpen_one_way_tables() -> None:
 
 def test_the_first_look_takes_what_its_noise_needs() -> None:
     budget, domain = ZcdpBudget(1.0, 1e-9), dependent(10).domain
-    shares = [_look(budget, records, domain) for records in (10**7, 1_000, 10)]
+    shares = [_screening_share(budget, records, domain) for records in (10**7, 1_000, 10)]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (Fraction(12, 100), Fraction(20, 100))
-    within = {n: share for n in range(10, 20_000, 10) if shares[0] < (share := _look(budget, n, domain)) < shares[-1]}
+    within = {
+        n: share
+        for n in range(10, 20_000, 10)
+        if shares[0] < (share := _screening_share(budget, n, domain)) < shares[-1]
+    }
     assert within
     for n, share in within.items():  # with it, noise alone moves a pair's table by .45 in a look
         assert float(share) == pytest.approx((_pair_noise(budget, n, domain.sizes) / 0.45) ** 2, abs=1e-3)
@@ -132,10 +136,10 @@ def test_the_first_look_takes_what_its_noise_needs() -> None:
 
 def test_the_rule_is_public() -> None:
     adult = Domain.load(EXAMPLES / "adult-domain.toml")
-    assert isinstance(recommended(1.0, 1e-9, 39_073, adult), PairModel)
-    assert isinstance(recommended(0.1, 1e-9, 39_073, adult), PairModel)
-    assert isinstance(recommended(1.0, 1e-9, 500, adult), TreeNetwork)
-    assert isinstance(recommended(1.0, 1e-9, 10**6, Domain({"one": ["a", "b"]})), TreeNetwork)
+    assert isinstance(recommend_learner(1.0, 1e-9, 39_073, adult), PairModel)
+    assert isinstance(recommend_learner(0.1, 1e-9, 39_073, adult), PairModel)
+    assert isinstance(recommend_learner(1.0, 1e-9, 500, adult), TreeNetwork)
+    assert isinstance(recommend_learner(1.0, 1e-9, 10**6, Domain({"one": ["a", "b"]})), TreeNetwork)
     with pytest.raises(InvalidParameter, match="2 attributes or more"):
         PairModel(epsilon=1.0).fit(records_of([np.zeros(10)], [2]))
     with pytest.raises(InvalidParameter, match="empty"):

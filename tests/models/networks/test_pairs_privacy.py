@@ -22,9 +22,9 @@ from panstream.models.networks import Domain, PairModel, Records, contingency
 from panstream.models.networks import pair_model as pairs
 from panstream.models.networks._measurements import _LAW
 from panstream.models.networks.budget import ZcdpBudget
-from panstream.models.networks.pair_fit import Nearest
+from panstream.models.networks.pair_fit import ModelKind
 from panstream.models.networks.serialization import to_json
-from panstream.primitives.noise import DiscreteGaussian, Preference, SeededSource
+from panstream.primitives.noise import DiscreteGaussian, SeededSource, SelectionRate
 from panstream.privacy.composition import zcdp_rho
 from tests.statistical import assert_fits
 
@@ -32,12 +32,12 @@ SIZES = (2, 2, 3)
 DOMAIN = Domain({name: [str(code) for code in range(size)] for name, size in zip("abc", SIZES, strict=True)})
 CELLS = list(itertools.product(*map(range, SIZES)))
 EPSILON, DELTA = 1.0, 1e-6
-LOOKS: list[tuple[Nearest, list[tuple[int, int]]]] = [
-    (Nearest.MIXTURE, []),
-    (Nearest.MIXTURE, [(0, 1)]),
-    (Nearest.INDEPENDENT, [(0, 1)]),
-    (Nearest.FOREST, [(0, 1)]),
-    (Nearest.FOREST, [(0, 2), (1, 2)]),
+LOOKS: list[tuple[ModelKind, list[tuple[int, int]]]] = [
+    (ModelKind.MIXTURE, []),
+    (ModelKind.MIXTURE, [(0, 1)]),
+    (ModelKind.INDEPENDENT, [(0, 1)]),
+    (ModelKind.FOREST, [(0, 1)]),
+    (ModelKind.FOREST, [(0, 2), (1, 2)]),
 ]
 CHOICES = [
     (3,),
@@ -55,10 +55,10 @@ class Watching(SeededSource):
 
     def __init__(self, outcomes: Sequence[NDArray[np.int64]] = (), choices: Sequence[int] = ()) -> None:
         super().__init__(3)
-        self.seen: list[tuple[NDArray[np.int64], DiscreteGaussian | Preference]] = []
+        self.seen: list[tuple[NDArray[np.int64], DiscreteGaussian | SelectionRate]] = []
         self.outcomes, self.choices = list(outcomes), list(choices)
 
-    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         self.seen.append((utilities.copy(), preference))
         return self.choices.pop(0) if self.choices else super().exponential(utilities, preference)
 
@@ -79,7 +79,7 @@ def records_of(rows: Sequence[tuple[int, ...]]) -> Records:
 
 def measured(
     rows: Sequence[tuple[int, ...]], choices: Sequence[int]
-) -> list[tuple[NDArray[np.int64], DiscreteGaussian | Preference]]:
+) -> list[tuple[NDArray[np.int64], DiscreteGaussian | SelectionRate]]:
     released = [np.array([2] + [0] * (size - 1)) for size in SIZES]  # the same for all, and utilities differ most
     with Watching(released, choices) as source:
         pairs._measure(records_of(rows), ZcdpBudget(EPSILON, DELTA), source, lambda what, done: None)
@@ -100,7 +100,7 @@ def divergence(law: DiscreteGaussian, shift: int, order: float) -> float:
 
 
 def choice_divergence(
-    before: NDArray[np.int64], after: NDArray[np.int64], preference: Preference, order: float
+    before: NDArray[np.int64], after: NDArray[np.int64], preference: SelectionRate, order: float
 ) -> float:
     """Return the Rényi divergence of an exponential mechanism from that of a neighbour, summed over its outcomes."""
     logs, moved = (preference.rate * utilities for utilities in (before, after))
@@ -117,7 +117,7 @@ def worst_losses(order: float, choices: Sequence[int] = ()) -> tuple[float, floa
             assert [law for _, law in one] == [law for _, law in other]  # public
             loss = choice = 0.0
             for (before, law), (after, _) in zip(one, other, strict=True):
-                if isinstance(law, Preference):
+                if isinstance(law, SelectionRate):
                     choice += choice_divergence(before, after, law, order)
                 else:
                     loss += sum(divergence(law, int(shift), order) for shift in (before - after).ravel() if shift)
@@ -127,10 +127,10 @@ def worst_losses(order: float, choices: Sequence[int] = ()) -> tuple[float, floa
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)
 def test_the_loss_of_all_tables_is_the_claim_and_no_more(
-    look: tuple[Nearest, list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+    look: tuple[ModelKind, list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two records no edge is chosen, so all goes to tables."""
-    monkeypatch.setattr(pairs, "first_look", lambda *given: look)
+    monkeypatch.setattr(pairs, "screen_models", lambda *given: look)
     rho = zcdp_rho(EPSILON, DELTA)
     for order in ORDERS:
         assert 0.999 * order * rho <= worst_losses(order)[0] <= order * rho * (1 + 1e-9)
@@ -141,7 +141,7 @@ def test_choices_and_tables_together_lose_no_more_than_the_claim(
     choices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many edges as there can be, which two records would not be asked for; the tables' part is used up."""
-    monkeypatch.setattr(pairs, "first_look", lambda *given: LOOKS[1])
+    monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[1])
     monkeypatch.setattr(ZcdpBudget, "rounds", lambda *given: 2)
     rho = zcdp_rho(EPSILON, DELTA)
     for order in ORDERS:
@@ -151,7 +151,7 @@ def test_choices_and_tables_together_lose_no_more_than_the_claim(
 
 
 def test_enumeration_would_notice_choices_that_are_too_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "first_look", lambda *given: LOOKS[1])
+    monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[1])
     monkeypatch.setattr(ZcdpBudget, "rounds", lambda *given: 2)
     rate = ZcdpBudget._rate
     monkeypatch.setattr(ZcdpBudget, "_rate", lambda self, share, sensitivity: 4 * rate(self, share, sensitivity))
@@ -159,7 +159,7 @@ def test_enumeration_would_notice_choices_that_are_too_sharp(monkeypatch: pytest
 
 
 def test_enumeration_would_notice_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "first_look", lambda *given: LOOKS[0])
+    monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[0])
     law = ZcdpBudget._law
     halved = lambda self, share: DiscreteGaussian.at_least(law(self, share).sigma / 2)  # noqa: E731
     monkeypatch.setattr(ZcdpBudget, "_law", halved)
@@ -191,7 +191,7 @@ def test_the_same_released_tables_give_the_same_model_whatever_the_records() -> 
 
 def test_each_table_has_the_noise_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables measured once, twice, and of one attribute: 800 runs, in cells of half a standard deviation."""
-    monkeypatch.setattr(pairs, "first_look", lambda *given: LOOKS[3])
+    monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[3])
     records = records_of([CELLS[0], CELLS[5]] * 10)
     noise: dict[tuple[int, ...], list[NDArray[np.float64]]] = {(0, 1): [], (0, 2): [], (2,): []}
     with SeededSource(12) as source:

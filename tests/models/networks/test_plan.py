@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.models.networks import Domain, PrivBayes, Records, Split, TreeNetwork
+from panstream.models.networks import BudgetSplit, Domain, PrivBayes, Records, TreeNetwork
 from panstream.models.networks.budget import Budget, PureBudget, ZcdpBudget
 from panstream.primitives.noise import SeededSource
 
@@ -69,7 +69,9 @@ def test_with_too_few_records_the_learner_is_the_independent_one(learner: type[P
 
 @pytest.mark.parametrize("learner", [PrivBayes, TreeNetwork])
 def test_a_split_that_is_given_is_kept(learner: type[PrivBayes] | type[TreeNetwork]) -> None:
-    parts = learner(epsilon=0.1, split=Split(marginals=0.2, structure=0.3, tables=0.5)).fit(small(400)).claim.parts
+    parts = (
+        learner(epsilon=0.1, split=BudgetSplit(marginals=0.2, structure=0.3, tables=0.5)).fit(small(400)).claim.parts
+    )
     total = sum(parts.values())
     assert parts[next(iter(parts))] / total == pytest.approx(0.2, abs=1e-9)
     assert learner(epsilon=20.0).fit(small(4000)).network.edges

@@ -11,20 +11,20 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted, InvalidParameter
-from panstream.models.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency
+from panstream.models.networks import BudgetSplit, Domain, PrivBayes, Records, TreeNetwork, contingency
 from panstream.models.networks import tree_network as tree
-from panstream.models.networks.budget import PureBudget, ZcdpBudget, portions
+from panstream.models.networks.budget import PureBudget, ZcdpBudget, split_proportionally
 from panstream.models.networks.learner import LearnedNetwork
-from panstream.models.networks.privbayes import _Families, _greedy_families, _Score, _useful_cells
+from panstream.models.networks.privbayes import _greedy_families, _ParentSets, _Score, _useful_cells
 from panstream.models.networks.structure_search import largest_families
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource, SeededSource, SelectionRate
 from panstream.privacy.composition import zcdp_rho
 
 TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
 CELLS = list(itertools.product((0, 1), repeat=2))
 
 
-class Scripted(Source):
+class Scripted(NoiseSource):
     """Puts prescribed outcomes in place of noise and choices, and keeps the log probability of each."""
 
     __slots__ = ("choices", "log", "outcomes", "seen")
@@ -56,7 +56,7 @@ class Scripted(Source):
             values[:] = wanted
         self.log -= law.kappa * farthest
 
-    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         chosen = self.choices.pop(0)
         heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
         law = 0.0
@@ -108,7 +108,7 @@ def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 
 @pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (1,)), (3, (0,)), (4, (2,))], ids=str)
 def test_the_claim_of_privbayes_holds_by_enumeration_and_is_nearly_used_up(n: int, grid: tuple[int, ...]) -> None:
-    learner = PrivBayes(epsilon=1.5, split=Split())
+    learner = PrivBayes(epsilon=1.5, split=BudgetSplit())
     loss = worst_loss(learner, n, grid)
     assert 0.93 * learner.epsilon < loss <= learner.epsilon * (1 + 1e-9)
 
@@ -143,7 +143,7 @@ def test_enumeration_would_notice_a_little_less_noise(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         PureBudget, "_law", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
     )
-    assert worst_loss(PrivBayes(epsilon=1.5, split=Split()), 2, (1,)) > 1.5
+    assert worst_loss(PrivBayes(epsilon=1.5, split=BudgetSplit()), 2, (1,)) > 1.5
     assert worst_loss(PrivBayes(epsilon=1.5), 2, (1,)) > 1.5
 
 
@@ -172,14 +172,14 @@ class Spy(SeededSource):
         self.rho += 2 / (2 * law.sigma**2)
         super().add_discrete_gaussian(values, law)
 
-    def _choice(self, preference: Preference, sensitivity: float) -> float:
+    def _choice(self, preference: SelectionRate, sensitivity: float) -> float:
         return 2 * sensitivity * preference.rate
 
-    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         self.epsilon += self._choice(preference, self.sensitivity)
         return super().permute_and_flip(utilities, preference)
 
-    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         self.rho += self._choice(preference, 2.0) ** 2 / 8
         return super().exponential(utilities, preference)
 
@@ -281,8 +281,8 @@ def test_theta_limits_the_size_of_families() -> None:
     learned = PrivBayes(epsilon=1.0, score="R").fit(records)
     sizes = [int(np.asarray(table.counts).size) for table in learned.tables if len(table.attributes) > 1]
     assert all(size <= limit for size in sizes)
-    assert list(_Families(degree=2).parents(records.domain, 3, [0, 1, 2])) == [(0, 2), (1, 2)]
-    assert list(_Families(cells=12).parents(records.domain, 3, [0, 2])) == [(2,)]
+    assert list(_ParentSets(degree=2).parents(records.domain, 3, [0, 1, 2])) == [(0, 2), (1, 2)]
+    assert list(_ParentSets(cells=12).parents(records.domain, 3, [0, 2])) == [(2,)]
     assert largest_families([(), (0,), (0, 1), (2,)]) == [(0, 1, 2), (2, 3)]
 
 
@@ -295,7 +295,7 @@ def test_one_attribute_spends_all_on_its_table() -> None:
 def test_a_budget_cannot_be_overdrawn() -> None:
     from fractions import Fraction
 
-    with Source() as source:
+    with NoiseSource() as source:
         for budget in (PureBudget(1.0), ZcdpBudget(1.0, 1e-6)):
             budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
             with pytest.raises(BudgetExhausted):
@@ -303,7 +303,7 @@ def test_a_budget_cannot_be_overdrawn() -> None:
             with pytest.raises(BudgetExhausted):
                 budget.choose("y", np.zeros(3, np.int64), 1, Fraction(2, 3), source)
             assert sum(budget.spent.values()) == Fraction(2, 3)
-    shares = portions(Fraction(1), [1.0, math.sqrt(2), math.pi])
+    shares = split_proportionally(Fraction(1), [1.0, math.sqrt(2), math.pi])
     assert sum(shares) <= 1 < sum(shares) + Fraction(1, 2**40)
 
 
@@ -318,8 +318,8 @@ def test_a_budget_cannot_be_overdrawn() -> None:
         (lambda: TreeNetwork(epsilon=1.0, delta=0.0), "delta must be in"),
         (lambda: TreeNetwork(epsilon=-1.0), "epsilon must be positive"),
         (lambda: TreeNetwork(epsilon=1.0, degree=2), "degree must be 0 or 1"),
-        (lambda: Split(marginals=0.5, structure=0.5, tables=0.5), "add up to 1"),
-        (lambda: Split(marginals=0.5, structure=0.5, tables=0.0), "add up to 1"),
+        (lambda: BudgetSplit(marginals=0.5, structure=0.5, tables=0.5), "add up to 1"),
+        (lambda: BudgetSplit(marginals=0.5, structure=0.5, tables=0.0), "add up to 1"),
     ],
     ids=range(10),
 )
@@ -349,6 +349,6 @@ def test_scores_are_told_whether_all_attributes_have_two_values(sizes: tuple[int
     domain = Domain({f"a{at}": [str(value) for value in range(size)] for at, size in enumerate(sizes)})
     records = Records(domain, np.zeros((3, 20), np.uint16))
     score = _Score(lambda table: 0, sensitivity)
-    with Source() as source:
-        _greedy_families(records, score, _Families(degree=1), PureBudget(1.0), Fraction(1), source, lambda *_: None)
+    with NoiseSource() as source:
+        _greedy_families(records, score, _ParentSets(degree=1), PureBudget(1.0), Fraction(1), source, lambda *_: None)
     assert told == [(20, binary)]

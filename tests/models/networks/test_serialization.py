@@ -21,7 +21,7 @@ from panstream.models.networks import (
     to_bif,
     to_json,
 )
-from panstream.models.networks.serialization import read_about
+from panstream.models.networks.serialization import read_metadata
 from tests.models.networks.models import random_network
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +63,7 @@ def test_files_by_their_ending(tmp_path: Path) -> None:
     for name in ("model.json", "model.BIF"):
         save(network, tmp_path / name, {"epsilon": 1.0})
         assert np.allclose(load(tmp_path / name).joint(), network.joint(), rtol=1e-14)
-    assert read_about((tmp_path / "model.json").read_text()) == {"epsilon": 1.0}
+    assert read_metadata((tmp_path / "model.json").read_text()) == {"epsilon": 1.0}
     assert (tmp_path / "model.BIF").read_text().startswith("network panstream {")
 
 
@@ -127,7 +127,7 @@ def resealed(**changes: object) -> str:
 )
 def test_checked_content_is_looked_at_all_the_same(changes: dict[str, object]) -> None:
     with pytest.raises(InvalidBytes):
-        read_about(resealed(**changes)) if "about" in changes else from_json(resealed(**changes))
+        read_metadata(resealed(**changes)) if "about" in changes else from_json(resealed(**changes))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 from panstream.algorithms.continual.tree_shape import TreeShape
 from panstream.core.monitor import Monitor
-from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
+from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeError, NotSupported
 from panstream.models.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
@@ -63,7 +63,7 @@ def test_one_record_per_slot_is_the_same() -> None:
     rows = columns(6)
     algorithm = StreamingTables(domain=WIDE, epsilon=math.inf, horizon=6)
     one = algorithm.start()
-    assert one.ticks(rows).value.tolist() == pytest.approx([1, 2, 3, 4, 5, 6])
+    assert one.tick_many(rows).value.tolist() == pytest.approx([1, 2, 3, 4, 5, 6])
     for table in algorithm.tables(one.state):
         np.testing.assert_allclose(table.counts, contingency(Records.read(rows, WIDE), table.attributes))
 
@@ -136,8 +136,8 @@ def test_announced_looks_cost_nothing_more() -> None:
 
 
 class NoStart(StreamingTables):
-    def begin(self, source: Any) -> Any:
-        state = StreamingTables.begin(self, source)
+    def initial_state(self, source: Any) -> Any:
+        state = StreamingTables.initial_state(self, source)
         state.open.fill(0)
         return state
 
@@ -220,7 +220,7 @@ def test_the_error_is_a_sub_gaussian_bound_at_the_noisiest_tick(horizon: int) ->
             tables = algorithm.tables(monitor.state)
             variances.append(1 / sum(1 / (table.sigma**2 * table.counts.size) for table in tables))
     for beta in (0.3, 1e-6):
-        assert algorithm.error(beta=beta) == pytest.approx(math.sqrt(2 * max(variances) * math.log(2 / beta)))
+        assert algorithm.error_bound(beta=beta) == pytest.approx(math.sqrt(2 * max(variances) * math.log(2 / beta)))
 
 
 def test_a_network_is_learned_without_any_row_kept() -> None:
@@ -234,7 +234,7 @@ def test_a_network_is_learned_without_any_row_kept() -> None:
         learned = algorithm.model(monitor.state, source)
         drawn = sample(learned.network, 20_000, source)
     truth = Records.read(rows, WIDE)
-    assert abs(learned.records - 20_000) < algorithm.error(beta=1e-9)
+    assert abs(learned.records - 20_000) < algorithm.error_bound(beta=1e-9)
     assert compare(drawn, truth).mean_two_way < 0.03  # .011 to .014 over ten other seeds; independent columns .141
     assert isinstance(learned.network, Mixture) or learned.network.edges
 
@@ -259,13 +259,13 @@ def test_two_sites_add_up_if_their_clocks_agree() -> None:
     one.update(columns(200))
     one.tick()
     other.update(columns(100, seed=2))
-    with pytest.raises(MergeRefused, match="number of slots"):
+    with pytest.raises(MergeError, match="number of slots"):
         one.merge(other)
     other.tick()
     both = one.merge(other)
     both.update(columns(50, seed=3))
     assert both.tick().value == pytest.approx(350)
-    with pytest.raises(MergeRefused, match="same parameters"):
+    with pytest.raises(MergeError, match="same parameters"):
         both.merge(replace(algorithm, horizon=5, levels=None, capacity=None).start())
 
 

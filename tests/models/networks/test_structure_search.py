@@ -14,16 +14,16 @@ from panstream.models.networks import (
     Records,
     chow_liu,
     contingency,
+    exact_tables,
     fit_tables,
     greedy,
     independent,
     local_search,
+    marginal_tables,
     mutual_information,
     naive_bayes,
     pairwise,
     sample,
-    tables_from,
-    tables_of,
 )
 from panstream.models.networks.network import topological_order
 from panstream.models.networks.structure_search import _bic_score
@@ -56,7 +56,7 @@ def connected(count: int, edges: tuple[tuple[int, int], ...]) -> bool:
 @pytest.mark.parametrize("root", [0, 3])
 def test_no_tree_beats_chow_liu(seed: int, root: int) -> None:
     records = drawn(seed)
-    parents = chow_liu(records.domain, tables_from(pairwise(records)), root)
+    parents = chow_liu(records.domain, marginal_tables(pairwise(records)), root)
     assert parents[root] == ()
     assert all(len(family) == 1 for at, family in enumerate(parents) if at != root)
     topological_order(parents)
@@ -64,7 +64,7 @@ def test_no_tree_beats_chow_liu(seed: int, root: int) -> None:
     assert len(trees) == 5**3  # Cayley
     best = max(sum(mutual_information(contingency(records, edge)) for edge in tree) for tree in trees)
     assert information(records, parents) == pytest.approx(best, rel=1e-12)
-    assert information(records, greedy(records.domain, tables_of(records), 1, root=root)) == pytest.approx(
+    assert information(records, greedy(records.domain, exact_tables(records), 1, root=root)) == pytest.approx(
         best, rel=1e-12
     )
 
@@ -72,7 +72,7 @@ def test_no_tree_beats_chow_liu(seed: int, root: int) -> None:
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_greedy_takes_the_best_family_at_every_step(degree: int) -> None:
     records = drawn(9)
-    chosen = greedy(records.domain, tables_of(records), degree, root=2)
+    chosen = greedy(records.domain, exact_tables(records), degree, root=2)
     placed, expected = [2], [()] * 5
     while len(placed) < 5:
         options = [
@@ -114,7 +114,7 @@ def test_simple_structures() -> None:
 
 def test_tables_are_summed_from_larger_ones() -> None:
     records = drawn(2)
-    tables = tables_from({(3, 0, 2): contingency(records, (3, 0, 2)), (1, 4): contingency(records, (1, 4))})
+    tables = marginal_tables({(3, 0, 2): contingency(records, (3, 0, 2)), (1, 4): contingency(records, (1, 4))})
     for attributes in [(0,), (3, 0), (0, 3), (2, 0, 3), (4,), (4, 1)]:
         assert np.array_equal(tables(attributes), contingency(records, attributes))
     with pytest.raises(InvalidParameter, match="no table holds"):
@@ -124,11 +124,11 @@ def test_tables_are_summed_from_larger_ones() -> None:
 def test_parameters_are_the_smoothed_shares() -> None:
     domain = Domain({"a": ["0", "1"], "b": ["0", "1", "2"]})
     records = Records(domain, np.array([[0, 0, 0, 1], [0, 0, 2, 1]], np.uint16))
-    network = fit_tables(domain, ((), (0,)), tables_of(records))
+    network = fit_tables(domain, ((), (0,)), exact_tables(records))
     assert network.tables[0].tolist() == [4 / 6, 2 / 6]
     assert network.tables[1].tolist() == [[3 / 6, 1 / 6, 2 / 6], [1 / 4, 2 / 4, 1 / 4]]
     with pytest.raises(InvalidParameter, match="cycle"):
-        fit_tables(domain, ((1,), (0,)), tables_of(records))
+        fit_tables(domain, ((1,), (0,)), exact_tables(records))
 
 
 def all_structures(count: int, degree: int) -> list[tuple[tuple[int, ...], ...]]:
@@ -149,8 +149,8 @@ def all_structures(count: int, degree: int) -> list[tuple[tuple[int, ...], ...]]
 @pytest.mark.parametrize("seed", range(4))
 def test_local_search_ends_where_no_neighbour_is_better(seed: int) -> None:
     records = drawn(seed, (2, 3, 2, 2), 2)
-    parents = local_search(records.domain, tables_of(records), len(records), degree=2)
-    score = _bic_score(records.domain, tables_of(records), len(records))
+    parents = local_search(records.domain, exact_tables(records), len(records), degree=2)
+    score = _bic_score(records.domain, exact_tables(records), len(records))
 
     def total(structure: tuple[tuple[int, ...], ...]) -> float:
         return sum(score(child, family) for child, family in enumerate(structure))
@@ -169,8 +169,8 @@ def test_local_search_ends_where_no_neighbour_is_better(seed: int) -> None:
 def test_bic_is_the_penalised_likelihood() -> None:
     records = drawn(3)
     parents = ((), (0,), (0, 1), (), (3,))
-    score = _bic_score(records.domain, tables_of(records), len(records))
-    fitted = fit_tables(records.domain, parents, tables_of(records), pseudocount=0)
+    score = _bic_score(records.domain, exact_tables(records), len(records))
+    fitted = fit_tables(records.domain, parents, exact_tables(records), pseudocount=0)
     expected = fitted.log_likelihood(records) - math.log2(len(records)) / 2 * fitted.parameters
     assert sum(score(child, family) for child, family in enumerate(parents)) == pytest.approx(expected, rel=1e-12)
 
@@ -184,7 +184,7 @@ def test_noisy_tables_will_do() -> None:
     cut = {pair: np.maximum(table, 0) for pair, table in noisy.items()}
 
     def learned(tables: dict[tuple[int, int], NDArray[np.int64]]) -> list[float]:
-        given, domain = tables_from(tables), records.domain
+        given, domain = marginal_tables(tables), records.domain
         structures = (
             chow_liu(domain, given),
             greedy(domain, given, 1),
@@ -203,6 +203,6 @@ def test_local_search_finds_the_arrows_of_a_strong_chain() -> None:
     domain = Domain({name: ["0", "1"] for name in "abcd"})
     chain = BayesianNetwork(domain, ((), (0,), (1,), (2,)), (np.array([0.5, 0.5]), flip, flip, flip))
     records = sample(chain, 5000, SeededSource(1))
-    found = local_search(domain, tables_of(records), 5000)
+    found = local_search(domain, exact_tables(records), 5000)
     joined = {frozenset((parent, child)) for child, family in enumerate(found) for parent in family}
     assert joined == {frozenset((0, 1)), frozenset((1, 2)), frozenset((2, 3))}

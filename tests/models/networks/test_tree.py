@@ -3,7 +3,7 @@
 import numpy as np
 
 from panstream.models.networks import Domain, Records, TreeNetwork
-from panstream.models.networks.noisy_tables import project
+from panstream.models.networks.noisy_tables import project_to_simplex
 from panstream.models.networks.tree_network import _gain
 from panstream.primitives.noise import SeededSource
 
@@ -26,7 +26,7 @@ def test_where_noise_drowns_everything_the_posterior_mean_is_nearer_than_a_proje
     for seed in range(10):
         with SeededSource(seed) as source:
             learned = TreeNetwork(epsilon=0.5, delta=1e-9).fit(records, source)
-        projected = [project(table.counts / len(records)) for table in learned.tables]
+        projected = [project_to_simplex(table.counts / len(records)) for table in learned.tables]
         found.append(
             [
                 np.mean([np.abs(each - truth).sum() for each in tables])

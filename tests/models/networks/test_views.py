@@ -12,7 +12,7 @@ import pytest
 from panstream.errors import InvalidParameter
 from panstream.models.networks import Bins, Domain, NoisyTable, fit_forest
 from panstream.models.networks.budget import PureBudget, ZcdpBudget
-from panstream.models.networks.noisy_tables import _View, pair_views
+from panstream.models.networks.noisy_tables import _Grouping, pair_views
 
 DOMAIN = Domain({"job": [str(each) for each in range(8)], "age": Bins(range(13)), "sex": ["f", "m"]})
 SHAPES = [
@@ -44,7 +44,7 @@ def test_frequent_categories_stay_and_neighbouring_bins_are_joined() -> None:
 
 @pytest.mark.parametrize("counts", list(itertools.product((2, 3), repeat=2)), ids=str)
 def test_one_record_replaced_moves_a_view_by_two_at_most_and_somewhere_by_two(counts: tuple[int, int]) -> None:
-    one, other = (_View(np.arange(4) % count, count) for count in counts)
+    one, other = (_Grouping(np.arange(4) % count, count) for count in counts)
     moved = set()
     for (a, b), (c, d) in itertools.product(itertools.product(range(4), repeat=2), repeat=2):
         change = np.zeros((4, 4), np.int64)
@@ -58,7 +58,7 @@ def test_one_record_replaced_moves_a_view_by_two_at_most_and_somewhere_by_two(co
 def test_exact_views_are_fitted_and_the_rest_follows_the_margins() -> None:
     domain = Domain({"a": ["x", "y", "z"], "b": ["u", "v"]})
     rows, columns = np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.6])
-    views = (_View(np.array([0, 1, 1]), 2), _View(np.array([0, 1]), 2))
+    views = (_Grouping(np.array([0, 1, 1]), 2), _Grouping(np.array([0, 1]), 2))
     joint = np.array([[0.35, 0.15], [0.03, 0.27], [0.02, 0.18]])  # y and z alike given b
     tables = [NoisyTable((0,), 1e4 * rows, 1.0), NoisyTable((1,), 1e4 * columns, 1.0)]
     told = views[0].matrix @ (1e4 * joint) @ views[1].matrix.T

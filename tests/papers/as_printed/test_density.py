@@ -29,10 +29,10 @@ from panstream.papers.as_printed.density import (
     PublishedTruncatedLaplace,
 )
 from panstream.papers.as_printed.density_base import LiteralDensity
-from panstream.papers.as_printed.density_distributions import LevelLaw, laplace_quantile
+from panstream.papers.as_printed.density_distributions import LevelDistribution, laplace_quantile
 from panstream.papers.as_printed.density_ppds import PublishedPPDS, _walk, levels_of
 from panstream.papers.figures._simulate import (
-    _settle,
+    _run_ppds,
     literal_estimates,
     ppds_estimate,
     presence_estimates,
@@ -40,7 +40,7 @@ from panstream.papers.figures._simulate import (
 )
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.joint_loss import pair_loss
-from panstream.testing.enumeration import Enumerator, release, update, worlds
+from panstream.testing.enumeration import Enumerator, enumerate_streams, release, update
 from tests.statistical import ALPHA, assert_mean, assert_same_law
 
 NOTHING, APPEAR, TWICE, LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
@@ -80,10 +80,10 @@ def test_claims_are_the_enumerated_losses_of_the_code(kind: type[Any], universe:
     algorithm = kind(universe=universe, epsilon=epsilon, integer_noise=True)
     enumerator = Enumerator(algorithm, window=(-1, universe + 1))
     actions = [NOTHING, APPEAR, LEAVE] if universe == 1 else [NOTHING, APPEAR, TWICE]
-    measured = enumerator.joint_loss(worlds([None, None, release()], actions)).epsilon
+    measured = enumerator.joint_loss(enumerate_streams([None, None, release()], actions)).epsilon
     claimed = algorithm.claim()
     assert measured == pytest.approx(claimed.epsilon, rel=1e-9)
-    unseen = enumerator.joint_loss(worlds([None, None], actions)).epsilon
+    unseen = enumerator.joint_loss(enumerate_streams([None, None], actions)).epsilon
     assert unseen == pytest.approx(claimed.parts["state"], rel=1e-9)
     assert unseen <= epsilon + 1e-12  # this much of the promise holds
 
@@ -93,8 +93,10 @@ def test_a_centre_above_one_half_breaks_the_state() -> None:
     for centre, state in ((0.3, 0.5), (0.5, 0.5), (0.8, 4.579)):
         algorithm = PublishedOptBern(universe=1, epsilon=0.5, centre=centre, integer_noise=True)
         enumerator = Enumerator(algorithm, window=(-1, 2))
-        assert enumerator.joint_loss(worlds([None, None], [NOTHING, APPEAR])).epsilon == pytest.approx(state, abs=5e-4)
-        joint = enumerator.joint_loss(worlds([None, None, release()], [NOTHING, APPEAR, LEAVE])).epsilon
+        assert enumerator.joint_loss(enumerate_streams([None, None], [NOTHING, APPEAR])).epsilon == pytest.approx(
+            state, abs=5e-4
+        )
+        joint = enumerator.joint_loss(enumerate_streams([None, None, release()], [NOTHING, APPEAR, LEAVE])).epsilon
         assert joint == pytest.approx(algorithm.claim().epsilon, rel=1e-9)
         assert algorithm.claim().parts["state"] == pytest.approx(state, abs=5e-4)
     with pytest.raises(InvalidParameter, match="centre must be"):
@@ -147,7 +149,7 @@ def test_truncated_losses_by_quadrature(kind: type[LiteralDensity], epsilon: flo
 @pytest.mark.parametrize("levels", [2, 3, 4, 8])
 def test_quantised_losses_by_summing(levels: int) -> None:
     epsilon = 0.2
-    law = LevelLaw.quantised_laplace(epsilon, levels)
+    law = LevelDistribution.quantised_laplace(epsilon, levels)
     rate = epsilon / (law.mean(True) - law.mean(False))
     chances = (law.absent, law.present)
     worst = 0.0
@@ -200,7 +202,7 @@ def drive(algorithm: Any, present: Any, runs: int, seed: int = 5) -> Any:
     source, estimates = SeededSource(seed), []
     for _ in range(runs):
         with source as step:
-            state = algorithm.begin(step)
+            state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch([*present, *present[:5]]), step)
             estimates.append(algorithm.release(state, step).value)
     return np.array(estimates)
@@ -231,7 +233,7 @@ def test_simulated_law_of_what_we_ship(sample: int | None) -> None:
     for run in range(runs):
         algorithm = OptBern(universe=40, epsilon=1.5, sample=sample, key=run)
         with source as step:
-            state = algorithm.begin(step)
+            state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(np.arange(25)), step)
             released.append(algorithm.release(state, step).unbiased)
     simulated = presence_estimates(algorithm, np.full(runs, 25), np.random.default_rng(8))
@@ -298,7 +300,7 @@ def test_ppds_takes_even_ids_for_all_or_none() -> None:
     source, far = SeededSource(4), 0
     for _ in range(40):
         with source as step:
-            state = algorithm.begin(step)
+            state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(np.arange(0, 4096, 2)), step)
             far += abs(algorithm.release(state, step).value - 0.5) > 0.3
     assert far == 40
@@ -316,7 +318,7 @@ def test_ppds_by_arrays_is_ppds_by_events(data: st.DataObject, bits: int, capaci
     ids = np.concatenate([np.arange(universe), stream])
     members: dict[int, int] = {}
     level = _walk(members, 0, ids, heights[ids], coins.astype(np.uint8), capacity)
-    assert _settle(heights[ids], coins, previous_events(stream, universe), capacity) == (level, len(members))
+    assert _run_ppds(heights[ids], coins, previous_events(stream, universe), capacity) == (level, len(members))
 
 
 @pytest.mark.slow
@@ -328,7 +330,7 @@ def test_ppds_simulation_has_the_law_of_the_class() -> None:
     source, driven = SeededSource(11), []
     for _ in range(runs):
         with source as step:
-            state = algorithm.begin(step)
+            state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(stream), step)
             driven.append(algorithm.release(state, step).value)
     assert stats.ks_2samp(driven, simulated).pvalue > ALPHA
@@ -348,10 +350,10 @@ def test_ppds_without_overflow_keeps_everyone() -> None:
     algorithm = PublishedPPDS(universe=64, epsilon=30.0, sample=65)
     source = SeededSource(1)
     with source as step:
-        state = algorithm.begin(step)
+        state = algorithm.initial_state(step)
         algorithm.update(state, algorithm.batch([3, 5, 3]), step)
     assert (state.level, state.members.tolist()) == (0, [3, 5])
-    assert algorithm.error(beta=0.05) == 1.0 or algorithm.error(beta=0.05) > 0
+    assert algorithm.error_bound(beta=0.05) == 1.0 or algorithm.error_bound(beta=0.05) > 0
 
 
 # parameters
@@ -367,14 +369,14 @@ def test_sample_sizes() -> None:
 
 def test_error_inverts_the_papers_bound() -> None:
     algorithm = PublishedDwork(universe=100_000, epsilon=0.5, sample=20_000)
-    alpha = algorithm.error(beta=0.05)
+    alpha = algorithm.error_bound(beta=0.05)
     assert DWORK.failure_bound(0.5, alpha, 20_000) == pytest.approx(0.05, rel=1e-5)
-    assert PublishedDwork(universe=10, epsilon=0.1).error(beta=0.05) == 1.0
+    assert PublishedDwork(universe=10, epsilon=0.1).error_bound(beta=0.05) == 1.0
     ppds = PublishedPPDS(universe=100_000, epsilon=0.5, sample=5000)
-    alpha = ppds.error(beta=0.1)
+    alpha = ppds.error_bound(beta=0.1)
     assert ppds_failure(0.5, alpha, 5000, 100_000) == pytest.approx(0.1, rel=1e-5)
     with pytest.raises(InvalidParameter, match="beta must be in"):
-        algorithm.error(beta=1.0)
+        algorithm.error_bound(beta=1.0)
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_bad_parameters(kind: type[Any], bad: dict[str, Any], words: str) -> Non
 def test_verbs_that_are_refused() -> None:
     source = SeededSource(0)
     for algorithm in (PublishedDwork(universe=10, epsilon=0.5), PublishedPPDS(universe=10, epsilon=0.5, sample=4)):
-        state: Any = algorithm.begin(source)
+        state: Any = algorithm.initial_state(source)
         algorithm.release(state, source)
         with pytest.raises(BudgetExhausted):
             algorithm.release(state, source)
@@ -425,7 +427,7 @@ def test_states_that_are_levels_have_bytes() -> None:
         PublishedPPDS(universe=20, epsilon=0.5, sample=7),
     ]
     for algorithm in algorithms:
-        state = algorithm.begin(SeededSource(3))
+        state = algorithm.initial_state(SeededSource(3))
         data = codec.encode(type(algorithm).__name__, algorithm.parameters(), state, algorithm.layout())
         again = codec.decode(data, algorithm.state_type, algorithm.layout())
         for name in algorithm.layout():
@@ -435,7 +437,7 @@ def test_states_that_are_levels_have_bytes() -> None:
 def test_deletes_are_drawn_as_absent() -> None:
     algorithm = PublishedOptBern(universe=50, epsilon=30.0)
     source = SeededSource(2)
-    state = algorithm.begin(source)
+    state = algorithm.initial_state(source)
     algorithm.update(state, algorithm.batch(range(20), delete=range(10)), source)
     assert np.flatnonzero(state.stored).tolist() == list(range(10, 20))
 
@@ -450,7 +452,7 @@ def test_noise_on_the_debiased_mean_is_worth_more_per_bit() -> None:
     """Noise of 1/(ε·m) on the debiased mean is worth κ = ε/(p1 - p0) on the integer, whatever the sample size."""
     for kind in BITS:
         law = kind(universe=9, epsilon=0.3).law
-        assert isinstance(law, LevelLaw)
+        assert isinstance(law, LevelDistribution)
         p0, p1 = law.absent[1], law.present[1]
         assert kind(universe=9, epsilon=0.3).claim().epsilon == pytest.approx(pair_loss(p0, p1, 0.3 / (p1 - p0)))
 

@@ -21,7 +21,7 @@ def estimates(algorithm: PublishedCroppedSum, net: np.ndarray, seed: int = 5) ->
     values = []
     for _ in range(N):
         with source:
-            state = algorithm.begin(source)
+            state = algorithm.initial_state(source)
             algorithm.update(state, algorithm.batch(np.arange(net.size), net), source)
             values.append(algorithm.release(state, source).value)
     return np.array(values)
@@ -78,7 +78,7 @@ def test_floating_point_shows_who_was_updated() -> None:
     """A fresh counter in (0, 1) is any multiple of 2**-53; after a trip past 2·crop only coarse multiples remain."""
     algorithm = PublishedCroppedSum(universe=20_000, epsilon=1.0, crop=8)
     source = SeededSource(3)
-    state = algorithm.begin(source)
+    state = algorithm.initial_state(source)
     updated = np.arange(10_000)
     weights = np.full(10_000, 8)
     algorithm.update(state, algorithm.batch(updated, weights), source)
@@ -118,12 +118,12 @@ def test_algorithm_1_over_a_group_keeps_half_of_what_is_stated() -> None:
 def test_published_forms_refuse_what_they_cannot_do() -> None:
     algorithm = PublishedCroppedSum(universe=3, epsilon=1.0, crop=2)
     source = SeededSource(1)
-    state = algorithm.begin(source)
+    state = algorithm.initial_state(source)
     with pytest.raises(NotSupported):
         algorithm.refresh(state, source)
     with pytest.raises(NotSupported):
         algorithm.layout()
-    assert algorithm.error(beta=0.1) == math.inf
+    assert algorithm.error_bound(beta=0.1) == math.inf
     for bad in ({"universe": 0}, {"crop": 0}, {"epsilon": 0.0}):
         with pytest.raises(InvalidParameter):
             PublishedCroppedSum(**{"universe": 3, "epsilon": 1.0, "crop": 2, **bad})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual.laplace_sum_tails import noise_variance
-from panstream.algorithms.continual.partial_sum_counter import IDLE, Slots
+from panstream.algorithms.continual.partial_sum_counter import IDLE, SlotBatch
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.intrusion_transform import PartialSums
 from panstream.primitives.noise import SeededSource
@@ -20,14 +20,14 @@ def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
     """Without noise all accumulators, released sums and counts of draws agree after every slot."""
     algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
     values = np.random.default_rng(horizon).integers(-5, 6, horizon)
-    fast_state, slow_state = algorithm.begin(ScriptedSource({})), algorithm.empty_state()
+    fast_state, slow_state = algorithm.initial_state(ScriptedSource({})), algorithm.empty_state()
     slow_state.open_draws[:] = IDLE
-    PartialSums.enter(algorithm, slow_state, ScriptedSource({}))
+    PartialSums.initialize(algorithm, slow_state, ScriptedSource({}))
     for at in range(0, horizon, 3):
         piece = values[at : at + 3]
         got = algorithm.advance(fast_state, piece, ScriptedSource({}))
         answers, draws = np.empty((2, piece.size))
-        algorithm.transform(slow_state, slow_state.time, Slots(piece, answers, draws), ScriptedSource({}))
+        algorithm.transform(slow_state, slow_state.time, SlotBatch(piece, answers, draws), ScriptedSource({}))
         slow_state.time += piece.size
         assert np.array_equal(got[0], answers)
         assert np.allclose(got[1], draws * algorithm.law.variance)
@@ -51,18 +51,18 @@ def test_levels_are_what_walking_through_the_plan_finds(horizon):
 @pytest.mark.parametrize("horizon", [1, 2, 6, 13, 31, 46, 100])
 def test_the_stated_draws_are_those_of_the_answer(horizon, one_step_ticks):
     algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
-    errors = algorithm.start().ticks(np.zeros(horizon, np.int64)).standard_error
+    errors = algorithm.start().tick_many(np.zeros(horizon, np.int64)).standard_error
     stated = [math.sqrt(noise_variance(algorithm.answer_parts(time))) for time in range(1, horizon + 1)]
     assert np.allclose(errors, stated)
-    worst = max(algorithm.error(beta=0.05, ticks=time) for time in range(1, horizon + 1))
-    assert algorithm.error(beta=0.05) == pytest.approx(worst)
+    worst = max(algorithm.error_bound(beta=0.05, ticks=time) for time in range(1, horizon + 1))
+    assert algorithm.error_bound(beta=0.05) == pytest.approx(worst)
 
 
 @pytest.mark.parametrize(("horizon", "figure"), [(1 << 10, 2420), (1 << 14, 6300), (1 << 16, 9248)])
 def test_mean_squared_error_as_derived(horizon, figure):
     """Mean over t of the variance, times epsilon squared: 2·L²·(mean number of digits 1)·2, the design's figures."""
     algorithm = BinaryMechanism(epsilon=0.01, horizon=horizon)
-    errors = algorithm.ticks(algorithm.begin(SeededSource(1)), np.zeros(horizon, np.int64), SeededSource(2))
+    errors = algorithm.tick_many(algorithm.initial_state(SeededSource(1)), np.zeros(horizon, np.int64), SeededSource(2))
     assert float((errors.standard_error**2).mean()) * 0.01**2 == pytest.approx(figure, rel=0.01)
     drawn = float((errors.unclipped**2).mean()) * 0.01**2
     assert 0.2 * figure < drawn < 4 * figure
@@ -73,5 +73,5 @@ def test_long_streams_may_be_given_in_any_pieces():
     values = np.random.default_rng(4).integers(0, 2, 100_000)
     monitor = algorithm.start()
     pieces = np.split(values, [1, 3, 16_384, 16_385, 40_000, 99_999])
-    answers = np.concatenate([monitor.ticks(piece).unclipped for piece in pieces])
+    answers = np.concatenate([monitor.tick_many(piece).unclipped for piece in pieces])
     assert np.array_equal(answers, np.cumsum(values))

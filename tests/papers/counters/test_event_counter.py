@@ -28,8 +28,8 @@ def test_outputs_are_those_of_algorithm_one(horizon):
     values = np.random.default_rng(horizon).integers(0, 2, horizon)
     script = {i: 1000 * i * i + 1 for i in range(400)}
     source = ScriptedSource(script)
-    state = algorithm.begin(source)
-    answers = algorithm.ticks(state, values, source).value
+    state = algorithm.initial_state(source)
+    answers = algorithm.tick_many(state, values, source).value
     drawn = iter([1000 * i * i + 1 for i in range(1, 400)])
     noises = {}
     levels = segment_levels(horizon)
@@ -59,9 +59,9 @@ def test_an_event_moves_exactly_so_many_draws(horizon, one_step_ticks):
 def test_noise_of_ended_segments_is_erased():
     algorithm = EventCounter(epsilon=0.01, horizon=8)
     monitor = algorithm.start()
-    monitor.ticks([0] * 4)
+    monitor.tick_many([0] * 4)
     assert monitor.state.kept.tolist() == [0, 0, 0]  # all segments that hold times 0..3 have ended
     assert (monitor.state.kept_draws == -1).all()
-    monitor.ticks([0])
+    monitor.tick_many([0])
     assert (monitor.state.kept[1:] != 0).any()
     assert monitor.state.kept_draws.tolist() == [-1, 1, 1]

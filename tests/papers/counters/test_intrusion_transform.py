@@ -10,7 +10,7 @@ from panstream.core.registry import register
 from panstream.errors import InvalidParameter
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.hybrid import HybridMechanism
-from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
+from panstream.papers.counters.intrusion_transform import AccumulatorClosing, AccumulatorOpening, PartialSums
 from panstream.papers.counters.logarithmic import LogarithmicMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterII
 from tests.algorithms.continual.view_matrix import (
@@ -38,16 +38,16 @@ class TwoLevelCounter(PartialSums):
         return max(1, math.isqrt(self.horizon))
 
     def opens(self, slot):
-        yield Opening(0, 1)
+        yield AccumulatorOpening(0, 1)
         if (slot - 1) % self.block == 0:
-            yield Opening(1, self.block)
+            yield AccumulatorOpening(1, self.block)
 
     def closes(self, slot):
         if slot % self.block == 0:  # the block's sum replaces its slots
-            yield Closing(0, 0)
-            yield Closing(1, 1, adds=True)
+            yield AccumulatorClosing(0, 0)
+            yield AccumulatorClosing(1, 1, adds=True)
         else:
-            yield Closing(0, 0, adds=slot % self.block != 1)
+            yield AccumulatorClosing(0, 0, adds=slot % self.block != 1)
 
     def places(self, slot):
         return (1,) if slot % self.block == 0 else (0, 1)
@@ -69,10 +69,10 @@ def test_a_foreign_mechanism_loses_exactly_its_claim(updates):
 def test_a_foreign_mechanism_counts():
     values = np.random.default_rng(0).integers(0, 2, 100)
     exact = TwoLevelCounter(epsilon=math.inf, horizon=100).start()
-    assert np.array_equal(exact.ticks(values).value, np.cumsum(values))
+    assert np.array_equal(exact.tick_many(values).value, np.cumsum(values))
     noisy = TwoLevelCounter(epsilon=1.0, horizon=100)
     monitor = noisy.start()
-    errors = monitor.ticks(values).standard_error
+    errors = monitor.tick_many(values).standard_error
     # A block of sqrt(T) sums: at most 9 slots and 10 blocks, against 2T draws of the simple counter II.
     assert errors.max() ** 2 <= noisy.law.variance * 2 * 19
     monitor.refresh()
@@ -83,7 +83,7 @@ def test_a_foreign_mechanism_may_be_made_unbounded():
     assert views(algorithm, slots_of_steps(7, 1)).loss() == pytest.approx(EPSILON, abs=1e-7)
     values = np.random.default_rng(3).integers(0, 2, 300)
     exact = HybridMechanism(epsilon=math.inf, bounded="TwoLevelCounter").start()
-    assert np.array_equal(exact.ticks(values).value, np.cumsum(values))
+    assert np.array_equal(exact.tick_many(values).value, np.cumsum(values))
 
 
 @pytest.mark.parametrize("bounded", ["LogarithmicMechanism", "OptBern", "NoSuchThing", "SimpleCounterII"])
@@ -118,7 +118,7 @@ class WithoutReleaseNoise:
     """Noise at the start only: a release minus the state that was seen shows what came in between."""
 
     def _close(self, state, closing, source):
-        at, place = closing.accumulator, closing.place
+        at, place = closing.accumulator, closing.slot
         state.closed[place] = state.open[at] + (state.closed[place] if closing.adds else 0)
         state.open[at], state.open_draws[at] = 0, -1
 
@@ -169,11 +169,11 @@ def test_answers_hold_the_draws_that_their_errors_say_and_no_others(one_step_tic
     """The weight of every draw in every answer is read off the shipped code, one draw at a time."""
     algorithm = TwoLevelCounter(epsilon=EPSILON, horizon=16, one_step_ticks=one_step_ticks)
     with ScriptedSource({}) as source:
-        said = algorithm.ticks(algorithm.begin(source), [0] * 11, source).standard_error
+        said = algorithm.tick_many(algorithm.initial_state(source), [0] * 11, source).standard_error
     weights = np.zeros((11, len(source.kappas)))
     for draw in range(len(source.kappas)):
         with ScriptedSource({draw: 1}) as source:
-            weights[:, draw] = algorithm.ticks(algorithm.begin(source), [0] * 11, source).unclipped
+            weights[:, draw] = algorithm.tick_many(algorithm.initial_state(source), [0] * 11, source).unclipped
     blocks, slots = np.divmod(np.arange(1, 12), 4)
     held = 2 * blocks + (slots if one_step_ticks else 2 * slots)  # one draw at the start of a sum and one at its end
     assert (weights != 0).sum(axis=1).tolist() == held.tolist()

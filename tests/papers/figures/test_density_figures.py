@@ -12,12 +12,12 @@ from panstream.algorithms.planning.density_published import DWORK, OPTBERN
 from panstream.errors import InvalidParameter
 from panstream.papers.as_printed.density_ppds import PublishedPPDS
 from panstream.papers.diabetes_table import read_table, write_table
-from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, figure
+from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, format_number
 from panstream.papers.figures._simulate import _zipf_alias, distinct_counts, draw_stream
 from panstream.papers.figures.beyond import _bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, _estimate_errors
 from panstream.papers.figures.networks import PRINTED, SUMMED
-from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, Row
+from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, FigureRow
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.budget_split import density_split, laplace_variance
 from tests.statistical import ALPHA, assert_mean
@@ -31,7 +31,7 @@ def test_every_figure_of_the_papers_is_there() -> None:
     networks, streams = [f"002-3.{number}" for number in range(4, 10)], [f"002-4.{number}" for number in range(1, 12)]
     assert list(FIGURES) == [*paper, *networks, *streams, "new-memory", "new-loss"]
     with pytest.raises(InvalidParameter, match="figure must be one of 000-1, "):
-        figure("000-8")
+        format_number("000-8")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def six_attributes(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("key", list(FIGURES))
 def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
     """First and last point: every panel and series that a point promises, with the paper's estimators and ours."""
-    plan, options = figure(key), replace(SMALL, repetitions=2 if "-3." in key else 5, diabetes=six_attributes)
+    plan, options = format_number(key), replace(SMALL, repetitions=2 if "-3." in key else 5, diabetes=six_attributes)
     points = plan.points(options)
     panels = {panel.key for panel in plan.panels}
     series = set()
@@ -67,11 +67,11 @@ def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
 @pytest.mark.parametrize("key", ["002-3.4", "002-3.8"])
 def test_both_forms_of_the_thesis_and_the_references_are_drawn(key: str, six_attributes: str) -> None:
     options = replace(SMALL, length=40_000, repetitions=2, diabetes=six_attributes)
-    plan = figure(key)
+    plan = format_number(key)
     rows = {row.series: row for row in evaluate_point(key, len(plan.points(options)) - 1, options)}
     for name in ("noisy ss (3.5)", "noisy mv (3.6)", "noisy model (3.7)"):
         assert {name + PRINTED, name + SUMMED} <= set(rows)
-    assert plan.note(options) == "" and "sample" in figure("002-3.8").note(SMALL)
+    assert plan.note(options) == "" and "sample" in format_number("002-3.8").note(SMALL)
     greedy, independent = rows["greedy, no privacy"].y, rows["independent, no privacy"].y
     assert greedy < independent
     if "true network" in rows:  # at epsilon = 2 every method is close to it, and none is better
@@ -150,7 +150,7 @@ def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
     for run in range(runs):
         stream = draw_stream("zipf", options, run)
         with source as step:
-            state = algorithm.begin(step)
+            state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(stream), step)
             driven.append(algorithm.release(state, step).value - np.unique(stream).size / 200)
     assert stats.ks_2samp(driven, figure_errors).pvalue > ALPHA
@@ -173,7 +173,7 @@ def test_memory_of_bits_and_ids() -> None:
 
 def test_at_equal_memory_bits_win() -> None:
     options = FigureOptions(universe=20_000, length=20_000, repetitions=400)
-    plan = figure("new-memory")
+    plan = format_number("new-memory")
     index = [i for i, point in enumerate(plan.points(options)) if point.panel == "uniform"][-1]
     ours, theirs = evaluate_point("new-memory", index, options)
     assert theirs.low > 8 * ours.high
@@ -181,12 +181,12 @@ def test_at_equal_memory_bits_win() -> None:
 
 def test_intervals_of_rows() -> None:
     rng = np.random.default_rng(0)
-    row = Row.mean("a", "s", 0.1, rng.normal(3.0, 1.0, 10_000))
+    row = FigureRow.mean("a", "s", 0.1, rng.normal(3.0, 1.0, 10_000))
     assert row.high - row.low == pytest.approx(2 * 1.96 / 100, rel=0.05)
-    share = Row.share("a", "s", 0.1, np.arange(200) < 20)
+    share = FigureRow.share("a", "s", 0.1, np.arange(200) < 20)
     wilson = stats.binomtest(20, 200).proportion_ci(method="wilson")
     assert (share.low, share.high) == pytest.approx((wilson.low, wilson.high), rel=1e-3)
-    empty = Row.share("a", "s", 0.1, np.zeros(100, np.bool_))
+    empty = FigureRow.share("a", "s", 0.1, np.zeros(100, np.bool_))
     assert empty.low == 0.0
     assert empty.high > 0
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.primitives.inputs import Dictionary, Integers, Items, Part, Strings
+from panstream.primitives.inputs import Dictionary, Integers, ItemBatch, Part, Strings
 
 
 def part_rows(part: Part) -> list[Any]:
@@ -22,7 +22,7 @@ def part_rows(part: Part) -> list[Any]:
     return [bytes(part.data[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-def item_rows(items: Items) -> list[Any]:
+def item_rows(items: ItemBatch) -> list[Any]:
     """The batch as plain Python values: int, or bytes for strings."""
     rows = []
     for start, part in items.spans():
@@ -40,7 +40,7 @@ def plain_rows(values: list[Any]) -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def rows() -> Callable[[Items], list[Any]]:
+def rows() -> Callable[[ItemBatch], list[Any]]:
     return item_rows
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidBatch
 from panstream.primitives.inputs import integers, items, numbers
-from panstream.primitives.inputs.argument import Call
+from panstream.primitives.inputs.argument import ArgumentReader
 
 CANARY = 7316902845131
 DAY = datetime.date(2026, 5, 9)
@@ -310,13 +310,13 @@ def test_an_exporter_that_fails_is_refused_without_its_message() -> None:
 )
 def test_a_refused_batch_leaves_no_copy_behind(call, data, monkeypatch) -> None:
     made = []
-    keep = Call.keep
+    keep = ArgumentReader.own
 
     def recorded(self, array):
         made.append(array)
         return keep(self, array)
 
-    monkeypatch.setattr(Call, "keep", recorded)
+    monkeypatch.setattr(ArgumentReader, "own", recorded)
     with pytest.raises(InvalidBatch):
         call(data)
     assert made

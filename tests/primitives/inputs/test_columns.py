@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from panstream.primitives.inputs import Integers, Items, Strings, items
+from panstream.primitives.inputs import Integers, ItemBatch, Strings, items
 
 
 def test_wiping_clears_our_copies_and_nothing_of_the_callers(rows) -> None:
@@ -62,7 +62,7 @@ def test_representations_tell_sizes_only() -> None:
 
 
 def test_parts_can_be_built_by_hand() -> None:
-    batch = Items((Integers(np.array([1, 2])), Integers(np.array([3]))))
+    batch = ItemBatch((Integers(np.array([1, 2])), Integers(np.array([3]))))
     assert len(batch) == 3
     assert [(start, len(part)) for start, part in batch.spans()] == [(0, 2), (2, 1)]
     assert len(Strings(np.array([0, 1, 4], np.int32), np.zeros(4, np.uint8))) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from panstream.errors import InvalidBatch
 from panstream.primitives.inputs import Dictionary, items
-from panstream.primitives.inputs.dataframes import library_of
+from panstream.primitives.inputs.dataframes import dataframe_library
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_libraries_are_told_by_their_classes() -> None:
     class Mine(pd.Series):
         pass
 
-    assert library_of(Mine) == "pandas"
-    assert library_of(pl.Series) == "polars"
-    assert library_of(pa.ChunkedArray) == "pyarrow"
-    assert library_of(list) == library_of(np.ndarray) == ""
+    assert dataframe_library(Mine) == "pandas"
+    assert dataframe_library(pl.Series) == "polars"
+    assert dataframe_library(pa.ChunkedArray) == "pyarrow"
+    assert dataframe_library(list) == dataframe_library(np.ndarray) == ""

@@ -79,10 +79,10 @@ def test_wipe_of_columns_and_of_what_may_not_be_written(size: int) -> None:
 
 def test_arrays_that_make_room_are_zeroed_as_far_as_they_were_ever_written() -> None:
     with Scratch() as scratch:
-        kept, taken = scratch.array(16), scratch.taken
+        kept, taken = scratch.array(16), scratch.mark
         first = scratch.array(1000)
         first[:] = 7
-        scratch.reuse(taken)
+        scratch.rewind(taken)
         second = scratch.array(10)
         second[:] = 7
         kept[:] = 7

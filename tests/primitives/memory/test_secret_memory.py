@@ -12,7 +12,7 @@ import pytest
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.distinct import Bitmap
 from panstream.core.monitor import Monitor
-from panstream.distributed.two_party.local import LocalLink
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.primitives.memory import secret_memory
 from panstream.primitives.noise import SeededSource
 from tests.distributed.two_party.test_steps import batch, opened, truths, values
@@ -21,7 +21,7 @@ from tests.scanned import Scanned
 PIECE = 16
 PROGRAM = """
 from panstream.primitives.memory import secret_memory
-secret_memory.keep_states_secret()
+secret_memory.enable_secret_memory()
 from panstream.algorithms.continual.sums import KaryTree
 from panstream.algorithms.distinct import Bitmap
 monitor = Bitmap(epsilon=1.0, buckets=4096, levels=8).start()
@@ -43,7 +43,7 @@ needs_secret_memory = pytest.mark.skipif(
 @pytest.fixture
 def wanted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(secret_memory.VARIABLE, raising=False)
-    secret_memory.keep_states_secret()
+    secret_memory.enable_secret_memory()
     yield
     secret_memory._wanted = False
 
@@ -85,7 +85,7 @@ def test_states_compute_as_in_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -
         users.refresh(rows_since_copy=False)
         users.update(range(50, 200))
         rows = Monitor(KaryTree(epsilon=1.0, horizon=64), source=SeededSource(4))
-        ticks = rows.ticks(np.ones(10, np.int64)).value
+        ticks = rows.tick_many(np.ones(10, np.int64)).value
         found.append((users.state.bits.copy(), users.state.frozen.copy(), users.release().value, ticks))
         assert secret_memory._is_ours(users.state.bits) == memory
     for one, other in zip(*found, strict=True):
@@ -149,19 +149,19 @@ def test_a_library_keeps_states_in_ordinary_memory() -> None:
 @pytest.mark.usefixtures("wanted")
 def test_the_shares_of_two_machines_are_there_between_steps(tmp_path: Path) -> None:
     """Also those that wait for the first machine's decision, and those that were loaded; what they open to is true."""
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     with opened(tmp_path, link) as engine:
         for number in range(2):
             engine.apply(batch(number))
-    settled, link.second._settle = link.second._settle, lambda step, attempt: None  # type: ignore[method-assign]
+    settled, link.second._resolve_in_doubt = link.second._resolve_in_doubt, lambda step, attempt: None  # type: ignore[method-assign]
     with opened(tmp_path, link) as engine:
         assert link.second._pending is not None
         pending = [*link.second._pending[1].values()]
-        link.second._settle = settled  # type: ignore[method-assign]
+        link.second._resolve_in_doubt = settled  # type: ignore[method-assign]
         found = [*link.first._party.shares.values(), *link.second._party.shares.values(), *pending]
         assert len(found) == 12 and all(secret_memory._is_ours(share.cells) for share in found)
     link.close()
-    link = LocalLink(tmp_path, "s")
+    link = InProcessTwoPartyTransport(tmp_path, "s")
     shares = [*link.first._party.shares.values(), *link.second._party.shares.values()]
     assert len(shares) == 8 and all(secret_memory._is_ours(share.cells) for share in shares)
     with opened(tmp_path, link) as engine:

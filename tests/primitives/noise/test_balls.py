@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.primitives.noise import DiscreteLaplace, SeededSource, Source
-from panstream.primitives.noise.lattice_balls import _vectors, balanced_point, balls, mixture, pick
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource, SeededSource
+from panstream.primitives.noise.lattice_balls import _vectors, balanced_point, count_ball_points, mixture, pick_index
 from tests.statistical import assert_fits
 
 
@@ -25,8 +25,8 @@ def points(size: int, radius: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_balls_count_points(size: int) -> None:
     for radius in range(4):
-        assert balls(size, radius) == len(points(size, radius))
-    assert balls(size, -1) == 0
+        assert count_ball_points(size, radius) == len(points(size, radius))
+    assert count_ball_points(size, -1) == 0
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2), (3, 4, 2), (7, 6, 5, 5), (16, 15, 15, 10, 9), (2,) * 40], ids=str)
@@ -36,7 +36,7 @@ def test_the_mixture_is_the_product_and_has_no_negative_part(sizes: tuple[int, .
     assert min(shares) >= 0
     for radius in (0, 1, 5, degree, 3 * degree + 7):
         summed = sum(share * math.comb(radius + degree - j, degree) for j, share in enumerate(shares) if j <= radius)
-        assert summed == math.prod(balls(size, radius) for size in sizes)
+        assert summed == math.prod(count_ball_points(size, radius) for size in sizes)
 
 
 @pytest.mark.parametrize(("size", "radius"), [(2, 3), (3, 2), (4, 2), (5, 1)])
@@ -104,16 +104,16 @@ def test_a_pick_adds_digits_until_it_is_sure() -> None:
         return bound // 2 if len(asked) == 1 else 0 if len(asked) == 2 else bound - 1
 
     # exp(0) = 1: two equal weights meet at one half, where no number of digits after it decides but the last.
-    assert pick([1, 1], Fraction(0), exactly_half) == 1
+    assert pick_index([1, 1], Fraction(0), exactly_half) == 1
     assert len(asked) > 1
     with SeededSource(1) as source:
-        drawn = np.bincount([pick([1, 2, 5], Fraction(1, 2), source._below) for _ in range(1500)], minlength=3)
+        drawn = np.bincount([pick_index([1, 2, 5], Fraction(1, 2), source._below) for _ in range(1500)], minlength=3)
     weights = np.array([1.0, 2.0 * math.exp(-0.5), 5.0 * math.exp(-1.0)])
     assert_fits(drawn, weights / weights.sum() * 1500, "pick")
 
 
 def test_no_law_is_no_noise_and_a_strong_one_hardly_any() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         for kappa in (math.inf, 1000.0):
             tables = [np.arange(3), np.arange(5)]
             source.add_joint_laplace(tables, DiscreteLaplace.at_most(kappa))
@@ -162,16 +162,16 @@ def test_a_pick_is_right_however_near_the_number_is_to_a_bound(
             bound + Fraction(1, 10**distance),
             bound - Fraction(1, 2**300),
         ):
-            assert pick(weights, Fraction(rate), digits_of(number)) == chosen(weights, Fraction(rate), number)
+            assert pick_index(weights, Fraction(rate), digits_of(number)) == chosen(weights, Fraction(rate), number)
 
 
 def test_a_pick_between_weights_of_very_different_size() -> None:
     """10^400·e^-900 is about 10^9, and 10^-400·e^900 about 10^-9."""
     middle = Fraction(1, 2)
-    assert pick((1, 10**400), Fraction(900), digits_of(middle)) == 1
-    assert pick((10**400, 1), Fraction(-900), digits_of(middle)) == 0
-    assert pick((1, 10**380), Fraction(900), digits_of(middle)) == 0
-    assert pick((1, 0, 0, 10**1200), Fraction(900), digits_of(middle)) == 3
+    assert pick_index((1, 10**400), Fraction(900), digits_of(middle)) == 1
+    assert pick_index((10**400, 1), Fraction(-900), digits_of(middle)) == 0
+    assert pick_index((1, 10**380), Fraction(900), digits_of(middle)) == 0
+    assert pick_index((1, 0, 0, 10**1200), Fraction(900), digits_of(middle)) == 3
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -12,8 +12,15 @@ from scipy import stats
 
 from panstream.primitives.kernels.noise import gaussian_rejection as candidate_draws
 from panstream.primitives.kernels.noise.gaussian_rejection import _exponential, add_from_candidates
-from panstream.primitives.noise import DiscreteGaussian, Source
-from panstream.primitives.noise._gaussian_rejection import TAIL_BITS, TAIL_SHIFT, WORDS, _chance, candidates_of, settle
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
+from panstream.primitives.noise._gaussian_rejection import (
+    TAIL_BITS,
+    TAIL_SHIFT,
+    WORDS,
+    _chance,
+    candidates_of,
+    resolve_draw,
+)
 from panstream.primitives.noise.distributions import RATE_BITS, exp_fraction
 from tests.statistical import assert_fits
 
@@ -151,7 +158,7 @@ def test_the_first_that_is_accepted_is_taken(law: DiscreteGaussian) -> None:
     one, two = candidate(law, 1, 1 << 60), candidate(law, 2, 1 << 60, negative=True)
     for order, noise in [(one + two, 1), (two + one, -2), (refused + two + one, -2), (refused + one + refused, 1)]:
         assert of_words(law, order) == (noise, False)
-        assert settle(law, order, iter(()).__next__) == noise
+        assert resolve_draw(law, order, iter(()).__next__) == noise
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -166,10 +173,10 @@ def test_chances_near_a_tie_are_exact(law: DiscreteGaussian) -> None:
         scale = Fraction(candidates_of(law).scale, candidates_of(law).counts[size >> candidates_of(law).places])
         assert _chance(law, size, scale, 192) == edge
         if further:
-            assert settle(law, words, iter([further - 1]).__next__) == size
+            assert resolve_draw(law, words, iter([further - 1]).__next__) == size
         if further < TOP:
-            assert settle(law, words + then, iter([further + 1]).__next__) == 0
-        assert settle(law, words + then, more) == 0
+            assert resolve_draw(law, words + then, iter([further + 1]).__next__) == 0
+        assert resolve_draw(law, words + then, more) == 0
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -181,9 +188,9 @@ def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
     for block in (0, 1, 5) if law.sigma > 1 else (0, 1):
         size = first + block * width + width - 1
         more = partial(next, itertools.chain([1] * block, itertools.repeat(0)))  # all further bits say yes
-        assert settle(law, words, more) == size
+        assert resolve_draw(law, words, more) == size
     refused = [TOP, IN_TAIL, TOP, TOP, *candidate(law, 0, 0)]
-    assert settle(law, refused, iter([0]).__next__) == 0
+    assert resolve_draw(law, refused, iter([0]).__next__) == 0
     assert of_words(law, [TOP, IN_TAIL ^ (1 << TAIL_SHIFT), 0, 1 << 40, *candidate(law, 0, 1 << 40)]) == (0, False)
 
 
@@ -200,25 +207,25 @@ def test_chances_in_the_tail_are_those_of_the_law(law: DiscreteGaussian) -> None
         words = [TOP - 1, IN_TAIL | step, bound >> 128, bound >> 64 & TOP, *candidate(law, 0, 0)]
         for more, noise in ((further - 1, size), (further + 1, 0)):
             if 0 <= more <= TOP:
-                assert settle(law, words, iter([1] * block + [0, more]).__next__) == noise
+                assert resolve_draw(law, words, iter([1] * block + [0, more]).__next__) == noise
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_when_none_is_accepted_new_ones_are_drawn(law: DiscreteGaussian) -> None:
     refused = [TOP - 2, 0, TOP, TOP]
     more = refused + candidate(law, 1, 0, negative=True) if law.sigma > 1 else refused + candidate(law, 0, 0)
-    assert settle(law, refused * 2, iter(more + [0] * 8).__next__) == (-1 if law.sigma > 1 else 0)
+    assert resolve_draw(law, refused * 2, iter(more + [0] * 8).__next__) == (-1 if law.sigma > 1 else 0)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_words_of_no_block_are_refused_unless_all_bits_send_them_to_the_tail(law: DiscreteGaussian) -> None:
     then = candidate(law, 0, 0, negative=True)
     for word, rest in ((TOP - 2, 0), (TOP - 2, IN_TAIL), (TOP, 0), (TOP, IN_TAIL ^ (1 << TAIL_SHIFT))):
-        assert settle(law, [word, rest, 0, 0, *then], iter(()).__next__) == 0
+        assert resolve_draw(law, [word, rest, 0, 0, *then], iter(()).__next__) == 0
     inside = candidate(law, 1, 0) if law.sigma > 1 else then
     inside[1] |= IN_TAIL | 1 << candidates_of(law).places  # these bits say nothing of a word of a block
     assert of_words(law, inside)[0] == (1 if law.sigma > 1 else 0)
-    assert settle(law, inside, iter(()).__next__) == (1 if law.sigma > 1 else 0)
+    assert resolve_draw(law, inside, iter(()).__next__) == (1 if law.sigma > 1 else 0)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -226,7 +233,7 @@ def test_sizes_in_the_tail_take_no_more_bits_than_they_have(law: DiscreteGaussia
     drawn = candidates_of(law)
     first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
     assert drawn.tail_places < TAIL_SHIFT
-    assert settle(law, [TOP - 1, IN_TAIL | width, 0, 0], itertools.repeat(0).__next__) == first
+    assert resolve_draw(law, [TOP - 1, IN_TAIL | width, 0, 0], itertools.repeat(0).__next__) == first
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -250,7 +257,7 @@ def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_draws_fit_the_law(sigma: float, kind: type[np.signedinteger]) -> None:
     values = np.zeros(N, kind)
-    with Source() as source:
+    with NoiseSource() as source:
         for start in range(0, N, PIECE):
             source.add_discrete_gaussian(values[start : start + PIECE], DiscreteGaussian.at_least(sigma))
     reach = math.ceil(12 * sigma) + 2
@@ -263,7 +270,7 @@ def test_draws_fit_the_law(sigma: float, kind: type[np.signedinteger]) -> None:
 @pytest.mark.parametrize("sigma", [2e3, 1e5, 2.0**20])
 def test_large_scales_have_the_normal_law_and_even_ends(sigma: float) -> None:
     values = np.zeros(N, np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         for start in range(0, N, PIECE):
             source.add_discrete_gaussian(values[start : start + PIECE], DiscreteGaussian.at_least(sigma))
     cells = np.floor(stats.norm.cdf(values / sigma) * 50).astype(int)
@@ -276,16 +283,16 @@ def test_large_scales_have_the_normal_law_and_even_ends(sigma: float) -> None:
 def test_every_draw_takes_the_same_words(law: DiscreteGaussian, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 draws of every kind: what is asked of the system depends on law and size alone."""
     asked: set[tuple[int, ...]] = set()
-    real = Source._fill
+    real = NoiseSource._fill
     for _ in range(1_000 // size + 5):
         filled: list[int] = []
 
-        def fill(self: Source, buffer: NDArray[np.uint8], filled: list[int] = filled) -> None:
+        def fill(self: NoiseSource, buffer: NDArray[np.uint8], filled: list[int] = filled) -> None:
             filled.append(buffer.nbytes)
             real(self, buffer)
 
-        monkeypatch.setattr(Source, "_fill", fill)
-        with Source() as source:
+        monkeypatch.setattr(NoiseSource, "_fill", fill)
+        with NoiseSource() as source:
             source.add_discrete_gaussian(np.zeros(size, np.int64), law)
         asked.add(tuple(filled))
     assert len(asked) == 1 and sum(*asked) == size * candidates_of(law).number * WORDS * 8
@@ -299,29 +306,29 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     draws += candidate(law, 333, tie, negative=True) + [TOP] * (each - 4)
     asked: list[int] = []
 
-    def fill(self: Source, buffer: NDArray[np.uint8]) -> None:
+    def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
         asked.append(buffer.nbytes)
         buffer[:] = 0
         if len(asked) == 1:
             buffer.view(np.uint64)[:] = draws
 
-    monkeypatch.setattr(Source, "_fill", fill)
+    monkeypatch.setattr(NoiseSource, "_fill", fill)
     values = np.array([5, 5], np.int32)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_gaussian(values, law)
     assert values.tolist() == [12, -328]
     assert asked == [2 * each * 8, 8]
 
 
 def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch) -> None:
-    law, asked, real = DiscreteGaussian.at_least(1e5), [], Source._fill
+    law, asked, real = DiscreteGaussian.at_least(1e5), [], NoiseSource._fill
 
-    def fill(self: Source, buffer: NDArray[np.uint8]) -> None:
+    def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
         asked.append(buffer.nbytes)
         real(self, buffer)
 
-    monkeypatch.setattr(Source, "_fill", fill)
-    with Source() as source:
+    monkeypatch.setattr(NoiseSource, "_fill", fill)
+    with NoiseSource() as source:
         source.add_discrete_gaussian(np.zeros(5_000, np.int64), law)
     assert sum(asked) == 5_000 * candidates_of(law).number * WORDS * 8
     assert max(asked) <= 1 << 16
@@ -329,7 +336,7 @@ def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
     law, values = DiscreteGaussian.at_least(1e5), np.zeros(60_000, np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_gaussian(values[::2], law)
         source.add_discrete_gaussian(np.zeros(0, np.int64), law)
     assert np.count_nonzero(values[::2]) > 29_900 and not values[1::2].any()

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.noise.laplace_digits import add_from_digits
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.primitives.noise._binary_expansion import first_bits
-from panstream.primitives.noise._laplace_digits import digit_coins, settle
+from panstream.primitives.noise._laplace_digits import digit_coins, resolve_draw
 from panstream.primitives.noise.distributions import exp_fraction
 from tests.statistical import assert_fits
 
@@ -98,8 +98,8 @@ def test_ties_are_decided_by_as_many_bits_as_they_need(law: DiscreteLaplace) -> 
         edge = math.floor((q if whole else q / (1 + q)) * (1 << 192)) & TOP
         tied = in_pairs([*never[:digit], bounds[digit], *never[digit + 1 :], *never])
         below = [edge - 1, TOP, TOP, 0] if edge else [edge, 0, TOP, TOP]
-        assert settle(law, tied, iter(below).__next__) == 1 << digit
-        assert settle(law, tied, iter([min(edge + 1, TOP), 0, 0]).__next__) == 0
+        assert resolve_draw(law, tied, iter(below).__next__) == 1 << digit
+        assert resolve_draw(law, tied, iter([min(edge + 1, TOP), 0, 0]).__next__) == 0
 
 
 def test_the_tail_goes_on_beyond_the_digits() -> None:
@@ -107,14 +107,14 @@ def test_the_tail_goes_on_beyond_the_digits() -> None:
     size = digit_coins(law)[0].size
     words = in_pairs([TOP << 64 | TOP] * (size - 1) + [0]) + [TOP] * 2 * size
     again = [0, 0, 0, 0, 0, 0, TOP, TOP]  # 192 bits say yes, and so do the next, and the third draw says no
-    assert settle(law, words, iter(again).__next__) == 2 << size - 1
+    assert resolve_draw(law, words, iter(again).__next__) == 2 << size - 1
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5, 1.0, 2.5, math.log(3)])
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_draws_fit_the_law(kappa: float, kind: type[np.signedinteger]) -> None:
     values = np.zeros(N, kind)
-    with Source() as source:
+    with NoiseSource() as source:
         for start in range(0, N, PIECE):
             source.add_discrete_laplace(values[start : start + PIECE], DiscreteLaplace.at_most(kappa))
     reach = int(30 / kappa)
@@ -129,16 +129,16 @@ def test_draws_fit_the_law(kappa: float, kind: type[np.signedinteger]) -> None:
 def test_every_draw_takes_the_same_words(law: DiscreteLaplace, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 draws of every kind: what is asked of the system depends on law and size alone."""
     asked: set[tuple[int, ...]] = set()
-    real = Source._fill
+    real = NoiseSource._fill
     for _ in range(1_000 // size + 5):
         sizes: list[int] = []
 
-        def fill(self: Source, buffer: NDArray[np.uint8], sizes: list[int] = sizes) -> None:
+        def fill(self: NoiseSource, buffer: NDArray[np.uint8], sizes: list[int] = sizes) -> None:
             sizes.append(buffer.nbytes)
             real(self, buffer)
 
-        monkeypatch.setattr(Source, "_fill", fill)
-        with Source() as source:
+        monkeypatch.setattr(NoiseSource, "_fill", fill)
+        with NoiseSource() as source:
             source.add_discrete_laplace(np.zeros(size, np.int64), law)
         asked.add(tuple(sizes))
     assert len(asked) == 1 and sum(*asked) == size * digit_coins(law)[0].size * 32
@@ -150,15 +150,15 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     draw = in_pairs([TOP << 64 | TOP] * 3 + bounds[3:4] + [TOP << 64 | TOP] * (2 * len(bounds) - 4))
     asked: list[int] = []
 
-    def fill(self: Source, buffer: NDArray[np.uint8]) -> None:
+    def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
         asked.append(buffer.nbytes)
         buffer[:] = 0 if len(asked) > 1 else 255
         if len(asked) == 1:
             buffer.view(np.uint64)[len(draw) : 2 * len(draw)] = draw
 
-    monkeypatch.setattr(Source, "_fill", fill)
+    monkeypatch.setattr(NoiseSource, "_fill", fill)
     values = np.array([5, 5, 5], np.int32)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_laplace(values, law)
     assert values.tolist() == [5, 13, 5]
     assert asked == [3 * len(draw) * 8, 8]
@@ -166,7 +166,7 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
     law, values = DiscreteLaplace.at_most(1e-12), np.zeros(60_000, np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_laplace(values[::2], law)
         source.add_discrete_laplace(np.zeros(0, np.int64), law)
     assert np.count_nonzero(values[::2]) > 29_990 and not values[1::2].any()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
 from tests.statistical import assert_fits, assert_mean, assert_same_law
 
 N = 100_000
@@ -18,7 +18,7 @@ N = 100_000
 
 def drawn(sigma: float, size: int) -> np.ndarray:
     values = np.zeros(size, np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_gaussian(values, DiscreteGaussian.at_least(sigma))
     return values
 

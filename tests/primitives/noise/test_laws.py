@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, symmetric_pair
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, symmetric_coins
 from panstream.primitives.noise.distributions import exp_fraction
 from panstream.privacy.budget_split import laplace_variance
 
@@ -18,7 +18,7 @@ EPSILONS = st.floats(min_value=1e-6, max_value=60.0)
 
 @given(EPSILONS)
 def test_ratio_of_the_rounded_pair_never_exceeds_e_to_the_epsilon(epsilon: float) -> None:
-    absent, present = symmetric_pair(epsilon)
+    absent, present = symmetric_coins(epsilon)
     bound = exp_fraction(Fraction(epsilon)) * (1 + Fraction(1, 10**60))  # 60 digits: beyond any rounding of ours
     assert present.probability / absent.probability <= bound
     assert (1 - absent.probability) / (1 - present.probability) <= bound
@@ -26,7 +26,7 @@ def test_ratio_of_the_rounded_pair_never_exceeds_e_to_the_epsilon(epsilon: float
 
 @given(EPSILONS)
 def test_rounding_error_is_below_two_to_the_minus_60(epsilon: float) -> None:
-    _, present = symmetric_pair(epsilon)
+    _, present = symmetric_coins(epsilon)
     growth = exp_fraction(Fraction(epsilon))
     assert 0 <= growth / (1 + growth) - present.probability < Fraction(1, 2**60)
 
@@ -52,14 +52,14 @@ def test_variance_is_that_of_the_series() -> None:
 
 
 def test_no_noise_is_epsilon_infinity() -> None:
-    assert symmetric_pair(math.inf) == (Coin(0), Coin(1 << 64))
+    assert symmetric_coins(math.inf) == (Coin(0), Coin(1 << 64))
     assert DiscreteLaplace.at_most(math.inf).variance == 0.0
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
 def test_bad_parameters_are_named(bad: float) -> None:
     with pytest.raises(InvalidParameter, match="epsilon must be positive"):
-        symmetric_pair(bad)
+        symmetric_coins(bad)
     with pytest.raises(InvalidParameter, match="kappa must be positive"):
         DiscreteLaplace.at_most(bad)
     with pytest.raises(InvalidParameter, match="probability must be in"):

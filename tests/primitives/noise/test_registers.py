@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from panstream.algorithms.density.optbern import OptBern
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.primitives.kernels import register_clearing as registers
-from panstream.primitives.memory.scratch import Scratch, clear_registers, leaves_nothing
-from panstream.primitives.noise import Source
+from panstream.primitives.memory.scratch import Scratch, clear_registers, clears_registers
+from panstream.primitives.noise import NoiseSource
 from tests.primitives.noise import processor
 from tests.primitives.noise.processor import KIND, PATTERN, WORD, X86, spill
 
@@ -145,7 +145,7 @@ if X86 or platform.machine() in ("aarch64", "arm64"):
     def note(size: int) -> None:
         addresses.append(spill(size))
 
-    noted = leaves_nothing(note)
+    noted = clears_registers(note)
 
     def scratch(size: int) -> None:
         with Scratch():
@@ -188,23 +188,23 @@ if X86 or platform.machine() in ("aarch64", "arm64"):
 
         def test_a_step_of_a_monitor_leaves_nothing_on_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
             """Every method that is a step: with a source whose draws fill the stack."""
-            fill = Source._fill
+            fill = NoiseSource._fill
 
-            def spilling(self: Source, buffer: NDArray[np.uint8]) -> None:
+            def spilling(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
                 fill(self, buffer)
                 note(50_000)
 
             law = OptBern(universe=500, epsilon=1.0, releases=20, announced=7)
             counter = BinaryMechanism(horizon=100, epsilon=1.0).start()
             first = law.start()
-            monkeypatch.setattr(Source, "_fill", spilling)
+            monkeypatch.setattr(NoiseSource, "_fill", spilling)
             steps: list[Callable[[], object]] = [
                 law.start,
                 lambda: first.update([1, 2, 3]),
                 lambda: first.apply(law.batch([1, 2, 3])),
                 lambda: first.release(),
                 lambda: counter.tick(),
-                lambda: counter.ticks([1, 0, 1]),
+                lambda: counter.tick_many([1, 0, 1]),
             ]
             for step in [
                 *steps * 15,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.primitives.kernels.noise.private_selection import accept_uniform, permute_and_flip
-from panstream.primitives.noise import Preference, SeededSource, Source
+from panstream.primitives.noise import NoiseSource, SeededSource, SelectionRate
 from tests.statistical import assert_fits
 
 N = 12_000
@@ -33,8 +33,8 @@ def permute_and_flip_law(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_choices_fit_their_law(utilities: tuple[int, ...], rate: float) -> None:
     values = np.array(utilities, np.int64)
     weights = np.exp(rate * (values - values.max()))
-    preference = Preference.at_most(rate)
-    with Source() as source:
+    preference = SelectionRate.at_most(rate)
+    with NoiseSource() as source:
         exponential = [source.exponential(values, preference) for _ in range(N // 4)]
         flipped = [source.permute_and_flip(values, preference) for _ in range(N // 4)]
     size = values.size
@@ -45,22 +45,22 @@ def test_choices_fit_their_law(utilities: tuple[int, ...], rate: float) -> None:
 @pytest.mark.parametrize("choose", ["exponential", "permute_and_flip"])
 def test_the_whole_range_of_integers_and_rates(choose: str) -> None:
     wide = np.array([LOWEST, 0, HIGHEST, HIGHEST - 1], np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         call = getattr(source, choose)
-        assert {call(wide, Preference.at_most(math.inf)) for _ in range(50)} == {2}
-        assert {call(wide, Preference.at_most(1e6)) for _ in range(50)} == {2}
-        assert {call(wide, Preference.at_most(1000.0)) for _ in range(50)} == {2}
-        assert {call(wide, Preference.at_most(1e-30)) for _ in range(200)} == {0, 1, 2, 3}
-        assert {call(wide, Preference.at_most(2.0**-50)) for _ in range(200)} == {2, 3}
-        assert {call(np.full(3, LOWEST), Preference.at_most(math.inf)) for _ in range(100)} == {0, 1, 2}
+        assert {call(wide, SelectionRate.at_most(math.inf)) for _ in range(50)} == {2}
+        assert {call(wide, SelectionRate.at_most(1e6)) for _ in range(50)} == {2}
+        assert {call(wide, SelectionRate.at_most(1000.0)) for _ in range(50)} == {2}
+        assert {call(wide, SelectionRate.at_most(1e-30)) for _ in range(200)} == {0, 1, 2, 3}
+        assert {call(wide, SelectionRate.at_most(2.0**-50)) for _ in range(200)} == {2, 3}
+        assert {call(np.full(3, LOWEST), SelectionRate.at_most(math.inf)) for _ in range(100)} == {0, 1, 2}
 
 
 def test_many_candidates_cost_little() -> None:
     utilities = np.zeros(200_000, np.int64)
     utilities[137] = 10**6
-    with Source() as source:
-        assert source.exponential(utilities, Preference.at_most(0.001)) == 137
-        assert source.permute_and_flip(utilities, Preference.at_most(0.001)) == 137
+    with NoiseSource() as source:
+        assert source.exponential(utilities, SelectionRate.at_most(0.001)) == 137
+        assert source.permute_and_flip(utilities, SelectionRate.at_most(0.001)) == 137
 
 
 def test_running_out_of_words_replays_the_same_choice() -> None:
@@ -86,9 +86,9 @@ def test_running_out_of_words_replays_the_same_choice() -> None:
 
 def test_bad_parameters_are_named() -> None:
     with pytest.raises(InvalidParameter, match="rate must be at least 0"):
-        Preference.at_most(-0.1)
-    with Source() as source, pytest.raises(InvalidParameter, match="must not be empty"):
-        source.exponential(np.empty(0, np.int64), Preference.at_most(1.0))
+        SelectionRate.at_most(-0.1)
+    with NoiseSource() as source, pytest.raises(InvalidParameter, match="must not be empty"):
+        source.exponential(np.empty(0, np.int64), SelectionRate.at_most(1.0))
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -98,4 +98,4 @@ def test_differences_that_do_not_fit_in_a_word_are_still_differences(again: bool
     for seed in range(40):
         with SeededSource(seed) as source:
             choose = source.exponential if again else source.permute_and_flip
-            assert choose(utilities, Preference(1 << 30)) == 0
+            assert choose(utilities, SelectionRate(1 << 30)) == 0

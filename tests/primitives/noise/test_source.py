@@ -14,9 +14,9 @@ import pytest
 from panstream.errors import InvalidParameter
 from panstream.primitives.kernels.noise import bernoulli as draws
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, SeededSource, symmetric_coins
 from panstream.primitives.noise import source as source_module
-from panstream.primitives.noise.lattice_balls import balls
+from panstream.primitives.noise.lattice_balls import count_ball_points
 from panstream.primitives.noise.source import _digits_of, counter_mode
 from tests.statistical import assert_fits, assert_mean, assert_rate, assert_same_law
 
@@ -25,7 +25,7 @@ N = 400_000
 
 @pytest.mark.parametrize("p", [1e-5, 0.1, 0.25, 0.5, 0.7310585786, 253 / 256, 1 - 1e-4])
 def test_coins_fit_their_probability(p: float) -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         assert_rate(int(source.bernoulli(Coin.at_most(p), N).sum()), N, p, f"coin {p}")
 
 
@@ -34,11 +34,11 @@ def test_coins_by_exhaustion_of_the_first_bytes() -> None:
     coin = Coin(Fraction(0.7310585786) * 2**64 // 1)
     top, rest = np.uint8(coin.threshold >> 56), np.uint64(coin.threshold & ((1 << 56) - 1))
     heads = np.arange(256, dtype=np.uint8)
-    draws.finish_coins(heads, top, rest, np.zeros(1, np.uint64))
+    draws.resolve_coins(heads, top, rest, np.zeros(1, np.uint64))
     assert heads.sum() - heads[top] == int(top)
     second = np.arange(256, dtype=np.uint64) << np.uint64(56)
     tied = np.full(256, top, np.uint8)
-    draws.finish_coins(tied, top, rest, second)
+    draws.resolve_coins(tied, top, rest, second)
     assert tied.sum() == (coin.threshold >> 48 & 255) + 1  # the tie of the second byte itself: word 0 below rest
 
 
@@ -57,7 +57,7 @@ def test_tossed_words_are_comparisons_of_64_digit_numbers(threshold: int) -> Non
     near += [int(number) for number in rng.integers(0, 1 << 64, 61, dtype=np.uint64)]
     for numbers in (near[:64], near[64:], near[:64][::-1]):
         coins = np.zeros(1, np.uint64)
-        assert draws.toss_words(_digits_of(threshold), digits_of(numbers), coins, 0) == 1
+        assert draws.bernoulli_words(_digits_of(threshold), digits_of(numbers), coins, 0) == 1
         assert int(coins[0]) == sum((number < threshold) << i for i, number in enumerate(numbers))
 
 
@@ -65,7 +65,7 @@ def ones_of_all_first_digits(threshold: int) -> int:
     """Toss coins from all numbers of six digits, each followed by the same random ones; return how many show 1."""
     planes = digits_of([number << 58 | 0x1234_5678_9ABC_DEF for number in range(64)])
     coins = np.zeros(1, np.uint64)
-    assert draws.toss_words(_digits_of(threshold), planes, coins, 0) == 1
+    assert draws.bernoulli_words(_digits_of(threshold), planes, coins, 0) == 1
     return int(coins[0]).bit_count()
 
 
@@ -101,13 +101,13 @@ def test_words_are_tossed_in_order_and_none_is_used_twice(threshold: int, size: 
     words = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
     expected = tossed_one_by_one(threshold, words.tolist())
     coins = np.full(100, 7, np.uint64)
-    tossed = draws.toss_words(_digits_of(threshold), words, coins, 3)
+    tossed = draws.bernoulli_words(_digits_of(threshold), words, coins, 3)
     assert coins[3:tossed].tolist() == expected
     assert (coins[:3] == 7).all() and (coins[tossed:] == 7).all()
-    assert draws.toss_words(_digits_of(threshold), words, coins[:6], 3) == 3 + min(len(expected), 3)
+    assert draws.bernoulli_words(_digits_of(threshold), words, coins[:6], 3) == 3 + min(len(expected), 3)
 
 
-class PlannedSource(Source):
+class PlannedSource(NoiseSource):
     """A source whose random words were written down beforehand; it remembers how many it gave."""
 
     def __init__(self, words: Iterable[int]) -> None:
@@ -204,7 +204,7 @@ def test_every_marked_bit_is_redrawn_and_no_other(size: int) -> None:
     """With coins that show 1, and 0, but for a chance of 2^-64 a toss: below 1e-13 in all."""
     marks = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
     zeros, ones = np.zeros(size, np.uint64), np.full(size, (1 << 64) - 1, np.uint64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.redraw(Coin((1 << 64) - 1), zeros, marks)
         source.redraw(Coin(1), ones, marks)
     assert (zeros == marks).all() and (ones == ~marks).all()
@@ -216,7 +216,7 @@ def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -
     marks[::3], marks[1::7] = 0, 1 << 63
     bits = np.random.default_rng(4).integers(0, 1 << 64, marks.size, dtype=np.uint64)
     before = bits.copy()
-    with Source() as source:
+    with NoiseSource() as source:
         source.redraw(Coin.at_most(p), bits, marks)
     assert np.array_equal(bits & ~marks, before & ~marks)
     assert_rate(int(np.bitwise_count(bits & marks).sum()), int(np.bitwise_count(marks).sum()), p, f"redrawn {p}")
@@ -227,7 +227,7 @@ def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -
 @pytest.mark.parametrize(("threshold", "expected"), [(0, 0b0010), (1 << 64, 0b1110)])
 def test_certain_coins_are_redrawn_without_a_draw(threshold: int, expected: int) -> None:
     bits = np.array([0b1010], np.uint64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.redraw(Coin(threshold), bits, np.array([0b1100], np.uint64))
     assert bits.tolist() == [expected]
 
@@ -236,14 +236,14 @@ def test_coins_use_one_word_per_tie_in_order() -> None:
     coin = Coin(5 << 56 | 7)
     coins = np.array([5, 4, 5, 6, 5, 5, 0, 255, 5], np.uint8)
     words = (np.array([6, 7, 0, 8, 1], np.uint64)) << np.uint64(8)
-    draws.finish_coins(coins, np.uint8(5), np.uint64(coin.threshold & ((1 << 56) - 1)), words)
+    draws.resolve_coins(coins, np.uint8(5), np.uint64(coin.threshold & ((1 << 56) - 1)), words)
     assert coins.tolist() == [1, 1, 0, 0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5, 1.0, 2.5, math.log(3)])
 def test_discrete_laplace_fits_its_pmf(kappa: float) -> None:
     values = np.zeros(N, np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
     reach = int(30 / kappa)
     k = np.arange(-reach, reach + 1)
@@ -259,7 +259,7 @@ def test_discrete_laplace_agrees_with_opendp(kappa: float) -> None:
     size = 20_000
     theirs = np.array(peer([0] * size))
     ours = np.zeros(size, np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_discrete_laplace(ours, DiscreteLaplace.at_most(kappa))
     reach = int(8 / kappa)
     assert_same_law(np.clip(ours, -reach, reach), np.clip(theirs, -reach, reach), "OpenDP")
@@ -269,7 +269,7 @@ def test_discrete_laplace_at_tiny_and_huge_scales() -> None:
     """No overflow: scales from far below one to a million million."""
     for kappa in (200.0, 1e-12):
         values = np.zeros(20_000, np.int64)
-        with Source() as source:
+        with NoiseSource() as source:
             source.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
         if kappa > 100:
             assert not values.any()
@@ -281,13 +281,13 @@ def test_discrete_laplace_at_tiny_and_huge_scales() -> None:
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
 def test_uniform_below_fits(bound: int) -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         values = source.uniform_below(bound, N).copy()
     assert_fits(np.bincount(values, minlength=bound), np.full(bound, N / bound), f"uniform below {bound}")
 
 
 def test_uniform_below_reaches_the_largest_bound() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         values = source.uniform_below(1 << 63, 1000)
         assert values.min() >= 0
         assert values.max() > 1 << 60
@@ -297,8 +297,8 @@ def test_uniform_below_reaches_the_largest_bound() -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_everything_handed_out_is_wiped(size: int) -> None:
-    with Source() as source:
-        coins = source.bernoulli(symmetric_pair(1.0)[1], size)
+    with NoiseSource() as source:
+        coins = source.bernoulli(symmetric_coins(1.0)[1], size)
         numbers = source.uniform_below(1000, size)
         assert coins.any()
         assert numbers.any()
@@ -308,7 +308,7 @@ def test_everything_handed_out_is_wiped(size: int) -> None:
 
 
 def test_wiped_even_when_the_step_fails() -> None:
-    with pytest.raises(ZeroDivisionError), Source() as source:
+    with pytest.raises(ZeroDivisionError), NoiseSource() as source:
         coins = source.bernoulli(Coin.at_most(0.5), 1000)
         1 / 0  # noqa: B018
     assert not coins.any()
@@ -320,7 +320,7 @@ def test_seeded_source_repeats_and_admits_it() -> None:
         with SeededSource(seed) as source:
             draws_of.append(source.bernoulli(Coin.at_most(0.5), 500).tolist())
     assert draws_of[0] == draws_of[1] != draws_of[2]
-    assert Source.is_secure
+    assert NoiseSource.is_secure
     assert not SeededSource.is_secure
 
 
@@ -332,7 +332,7 @@ def test_balanced_noise_fits_its_pmf(cells: int, kappa: float) -> None:
     weights = np.array([math.exp(-kappa * (sum(map(abs, x)) + abs(sum(x)))) for x in every])
     place = {x: at for at, x in enumerate(every)}
     counts, beyond = np.zeros(len(every)), 0
-    with Source() as source:
+    with NoiseSource() as source:
         for _ in range(runs):
             values = np.zeros(cells, np.int64)
             source.add_balanced_laplace(values, law)
@@ -351,7 +351,7 @@ def test_balanced_noise_has_its_variance(cells: int) -> None:
     kappa, runs = 0.01, 800
     law = DiscreteLaplace.at_most(kappa)
     drawn = np.zeros((runs, cells), np.int64)
-    with Source() as source:
+    with NoiseSource() as source:
         for row in drawn:
             source.add_balanced_laplace(row, law)
     squares = (drawn.astype(float) ** 2).mean(axis=1)
@@ -359,7 +359,7 @@ def test_balanced_noise_has_its_variance(cells: int) -> None:
 
 
 def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         alone, none = np.array([7]), np.array([1, 2, 3])
         source.add_balanced_laplace(alone, DiscreteLaplace.at_most(0.1))
         source.add_balanced_laplace(none, DiscreteLaplace.at_most(math.inf))
@@ -370,7 +370,7 @@ def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
 def test_much_randomness_is_expanded_from_one_key_and_little_is_the_systems_own() -> None:
     from panstream.primitives.noise.source import _DIRECT
 
-    with Source() as source:
+    with NoiseSource() as source:
         source._fill(np.empty(_DIRECT - 8, np.uint8))
         assert source._cipher is None
         source._fill(np.empty(8, np.uint8))
@@ -384,7 +384,7 @@ def test_two_sources_never_draw_the_same(words: int) -> None:
     """Few words come from the system directly, many through a key of their own: 1,000 such keys, all different."""
     seen = set()
     for _ in range(1_000):
-        with Source() as source:
+        with NoiseSource() as source:
             drawn = np.empty(words, np.uint64)
             source.fill_words(drawn)
             assert drawn[:4].tobytes() not in seen
@@ -393,7 +393,7 @@ def test_two_sources_never_draw_the_same(words: int) -> None:
 
 @pytest.mark.parametrize(("word", "head"), [(6 << 8, 1), (7 << 8, 0)])
 def test_a_single_tie_is_settled_by_a_word_of_its_own(word: int, head: int) -> None:
-    class Scripted(Source):
+    class Scripted(NoiseSource):
         def _fill(self, buffer: np.ndarray) -> None:  # type: ignore[type-arg]
             if buffer.size == 3:
                 buffer[:] = (4, 5, 6)
@@ -407,7 +407,7 @@ def test_a_single_tie_is_settled_by_a_word_of_its_own(word: int, head: int) -> N
 
 def test_a_closed_source_starts_afresh() -> None:
     """The cipher is thrown away with its key, and so is the count of what came from the system directly."""
-    source = Source()
+    source = NoiseSource()
     source.fill_words(np.empty(4, np.uint64))
     assert source._cipher is None
     assert source._drawn == 32
@@ -419,7 +419,7 @@ def test_a_closed_source_starts_afresh() -> None:
 
 
 def test_the_rarest_coin_is_not_a_certain_one() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         assert source.bernoulli(Coin(1), 1000).sum() == 0  # one in 2**64 each
         assert source.bernoulli(Coin((1 << 64) - 1), 1000).sum() == 1000
         assert source.bernoulli(Coin(0), 10).tolist() == [0] * 10
@@ -427,7 +427,7 @@ def test_the_rarest_coin_is_not_a_certain_one() -> None:
 
 
 def test_a_bound_beyond_the_largest_is_refused() -> None:
-    with Source() as source:
+    with NoiseSource() as source:
         for bound in (-1, 0, (1 << 63) + 1, 1 << 64):
             with pytest.raises(InvalidParameter, match="bound must be in"):
                 source.uniform_below(bound, 1)
@@ -436,7 +436,7 @@ def test_a_bound_beyond_the_largest_is_refused() -> None:
 @pytest.mark.parametrize("cells", [0, 1])
 def test_balanced_noise_of_fewer_than_two_cells_is_none(cells: int) -> None:
     values = np.full(cells, 7)
-    with Source() as source:
+    with NoiseSource() as source:
         source.add_balanced_laplace(values, DiscreteLaplace.at_most(0.1))
     assert values.tolist() == [7] * cells
 
@@ -451,7 +451,7 @@ def test_the_key_is_overwritten_once_the_cipher_has_it(monkeypatch: pytest.Monke
         return counter_mode(key)
 
     monkeypatch.setattr("panstream.primitives.noise.source.counter_mode", remember)
-    with Source() as source:
+    with NoiseSource() as source:
         drawn = np.zeros(1000, np.uint64)
         source.fill_words(drawn)
     assert drawn.any()
@@ -481,7 +481,7 @@ class Counted(Scratch):
 def test_every_draw_asks_for_some_memory(size: int) -> None:
     """Nothing or less than nothing would be asked for again and again."""
     law = DiscreteLaplace.at_most(0.5)
-    with Source() as source:
+    with NoiseSource() as source:
         source.scratch = Counted()
         assert source.uniform_below(10, size).max() < 10
         assert source._geometric_sum(size, law) >= 0
@@ -508,7 +508,9 @@ def test_the_radius_of_joint_noise_has_its_law(
     assert radii[:: len(sizes)] == radii[len(sizes) - 1 :: len(sizes)]
     found = np.bincount(radii[:: len(sizes)])
     reach = np.arange(400)
-    weights = np.array([math.exp(-2 * kappa * m) * math.prod(balls(size, int(m)) for size in sizes) for m in reach])
+    weights = np.array(
+        [math.exp(-2 * kappa * m) * math.prod(count_ball_points(size, int(m)) for size in sizes) for m in reach]
+    )
     expected = weights / weights.sum() * draws
     common = expected >= 10
     seen = np.pad(found, (0, max(0, reach.size - found.size)))[: reach.size]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from panstream.primitives.kernels.bit_deposit import spread, spread_by_bytes
+from panstream.primitives.kernels.bit_deposit import deposit_bits_bytewise, spread
 
 FULL = (1 << 64) - 1
 
@@ -33,7 +33,7 @@ def _compiled(word: np.uint64, mask: np.uint64) -> np.uint64:
     return spread(word, mask)
 
 
-@pytest.mark.parametrize("way", [_compiled, njit(spread_by_bytes)], ids=["processor", "bytes"])
+@pytest.mark.parametrize("way", [_compiled, njit(deposit_bits_bytewise)], ids=["processor", "bytes"])
 def test_bits_are_spread_in_order(way: object) -> None:
     assert callable(way)
     for word, mask in cases():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from panstream.primitives.kernels.noise.inversion_table import add_from_table, guide_entry
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.primitives.noise import _inversion_table as _tables
 from panstream.primitives.noise._inversion_table import Law, _bounds, _words_of_entries, draw_table, resolve
 from panstream.primitives.noise.distributions import RATE_BITS, exp_fraction
@@ -176,7 +176,7 @@ DRAWN: list[Law] = [DiscreteGaussian.at_least(0.3), DiscreteGaussian.at_least(20
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_draws_fit_the_law(law: Law, kind: type[np.signedinteger]) -> None:
     values = np.zeros(N, kind)
-    with Source() as source:
+    with NoiseSource() as source:
         draw = source.add_discrete_gaussian if isinstance(law, DiscreteGaussian) else source.add_discrete_laplace
         draw(values, law)  # type: ignore[arg-type]
     reach = int(np.abs(values).max()) + 40
@@ -192,7 +192,7 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     assert table is not None
     tie = int(table.bounds[3]) << 1
     values = np.zeros(1 << 14, np.int32)
-    with Source() as source:
+    with NoiseSource() as source:
         asked = []
 
         def fill(buffer: np.ndarray) -> None:
@@ -201,7 +201,7 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
             if len(asked) == 1:
                 buffer.view(np.uint64)[:50] = tie
 
-        monkeypatch.setattr(Source, "_fill", lambda self, buffer: fill(buffer))
+        monkeypatch.setattr(NoiseSource, "_fill", lambda self, buffer: fill(buffer))
         source.add_discrete_gaussian(values, law)
     assert set(values[:50].tolist()) == {4} and not values[50:].any()
     assert len(asked) == 1 + 50
@@ -222,8 +222,8 @@ def test_open_draws_have_the_sign_of_their_last_bit(sign: int, monkeypatch: pyte
         if len(filled) == 1:
             buffer.view(np.uint64)[: len(bounds)] = [bound << 1 | sign for bound in bounds]
 
-    monkeypatch.setattr(Source, "_fill", lambda self, buffer: fill(buffer))
-    with Source() as source:
+    monkeypatch.setattr(NoiseSource, "_fill", lambda self, buffer: fill(buffer))
+    with NoiseSource() as source:
         source.add_discrete_laplace(values, law)
     assert values[: len(bounds)].tolist() == [-size if sign else size for size in range(1, len(bounds) + 1)]
 

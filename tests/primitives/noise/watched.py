@@ -14,16 +14,16 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from panstream.testing.memory import Report, make_needles
+from panstream.testing.memory import ScanReport, make_needles
 from tests.scanned import Scanned
 
 PAD_BYTES = 1 << 22
 
 CHILD = """
-from panstream.primitives.fast_import import load
-load()
+from panstream.primitives.fast_import import import_without_gc
+import_without_gc()
 import numpy as np
-from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, Preference, Source, source
+from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, SelectionRate, NoiseSource, source
 
 pad = np.empty(int(line()), np.uint8)
 fill(pad)
@@ -40,11 +40,11 @@ def capture(kind, array):
     filled = end
 
 ENTROPY, STREAM, COINS, UNIFORM, KEY = range(1, 6)
-draw, filled_by = source.system_entropy, Source._fill
+draw, filled_by = source.system_entropy, NoiseSource._fill
 
 def entropy(buffer):
     draw(buffer)
-    capture(ENTROPY if Source._fill is stream else KEY, buffer)
+    capture(ENTROPY if NoiseSource._fill is stream else KEY, buffer)
 
 def stream(self, buffer):
     filled_by(self, buffer)
@@ -54,10 +54,10 @@ def stream(self, buffer):
 half = Coin.at_most(0.5)
 noise = DiscreteLaplace.at_most(0.01)
 normal = DiscreteGaussian.at_least(100.0)
-weak = Preference.at_most(0.001)
+weak = SelectionRate.at_most(0.001)
 
 def large():
-    with Source() as step:
+    with NoiseSource() as step:
         capture(COINS, step.bernoulli(half, 100_000))
         capture(UNIFORM, step.uniform_below(1 << 62, 2000))
         step.add_discrete_laplace(np.zeros(130, np.int64), noise)
@@ -68,25 +68,25 @@ def large():
         step.redraw(half, np.zeros(2000, np.uint64), np.full(2000, (1 << 64) - 1, np.uint64))
 
 def unwatched():
-    with Source() as step:
+    with NoiseSource() as step:
         step.bernoulli(half, 100_000)
 
 def small():
     for _ in range(300):
-        with Source() as step:
+        with NoiseSource() as step:
             step.bernoulli(half, 10)
     for _ in range(30):
-        with Source() as step:
+        with NoiseSource() as step:
             capture(COINS, step.bernoulli(half, 128))
             capture(UNIFORM, step.uniform_below(1 << 62, 2))
     for _ in range(30):
-        with Source() as step:
+        with NoiseSource() as step:
             step.add_discrete_laplace(np.zeros(1, np.int64), noise)
             step.add_discrete_gaussian(np.zeros(1, np.int64), normal)
 
 def failing():
     try:
-        with Source() as step:
+        with NoiseSource() as step:
             capture(COINS, step.bernoulli(half, 5000))
             raise RuntimeError("a step that ends early")
     except RuntimeError:
@@ -207,7 +207,7 @@ class Child:
                 at += size
         return secrets
 
-    def scan(self, needles: set[bytes]) -> Report:
+    def scan(self, needles: set[bytes]) -> ScanReport:
         assert self.process
         return self.process.scan(sorted(needles), decoys=make_needles(1000, "bytes", 8), encodings=["raw"])
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from panstream.primitives.certificates import Authority
-from panstream.server.auth import Gate, Limits, create_token
-from panstream.server.errors import Refusal
-from panstream.server.http.connection_limiter import _RETRY, Door
-from panstream.server.ingest.jobs import Job, _Turns
-from panstream.server.ingest.request_bodies import Body
+from panstream.server.auth import Limits, QuotaTracker, create_token
+from panstream.server.errors import HttpError
+from panstream.server.http.connection_limiter import _RETRY, ConnectionLimiter
+from panstream.server.ingest.jobs import Job, _FairQueue
+from panstream.server.ingest.request_bodies import RequestBody
 from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
 
 
@@ -44,12 +44,12 @@ class Line:
         self.ended = True
 
 
-def admitted(door: Door, address: str, count: int = 1) -> list[Any]:
+def admitted(door: ConnectionLimiter, address: str, count: int = 1) -> list[Any]:
     return [door.admit(Line(), (address, 1)) for _ in range(count)]  # type: ignore[arg-type]
 
 
 def test_the_crowd_makes_room_and_others_stay() -> None:
-    door = Door(Limits(connections=10, address_connections=8))
+    door = ConnectionLimiter(Limits(connections=10, address_connections=8))
     guests = {
         name: admitted(door, name, count) for name, count in {"10.0.0.1": 2, "10.0.0.2": 6, "10.0.0.3": 2}.items()
     }
@@ -61,15 +61,15 @@ def test_the_crowd_makes_room_and_others_stay() -> None:
 
 def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() -> None:
     now = [0.0]
-    door = Door(Limits(address_connections=4), clock=lambda: now[0])
+    door = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
     guests = admitted(door, "10.0.0.1", 4)
     for guest in guests[:2] + guests[3:]:
-        guest.begin()
-        guest.end()
+        guest.request_started()
+        guest.request_finished()
     (new,) = admitted(door, "10.0.0.1")
     assert [guest.socket.ended for guest in guests] == [False, False, True, False]
-    new.begin()
-    new.end()
+    new.request_started()
+    new.request_finished()
     assert admitted(door, "10.0.0.1") == [None], "all are young"
     now[0] = 1.0
     assert all(admitted(door, "10.0.0.1"))
@@ -78,81 +78,81 @@ def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() ->
 
 def test_nobody_makes_room_for_somebody_who_has_more() -> None:
     now = [0.0]
-    door = Door(Limits(connections=8), clock=lambda: now[0])
+    door = ConnectionLimiter(Limits(connections=8), clock=lambda: now[0])
     few, many = admitted(door, "10.0.0.1", 2), admitted(door, "10.0.0.2", 6)
     for guest in [*few, *many]:
-        guest.begin()
+        guest.request_started()
     now[0] = 5.0
     for guest in few:
-        guest.end()
+        guest.request_finished()
     assert admitted(door, "10.0.0.2") == [None]
     assert not any(guest.socket.ended for guest in few)
 
 
 def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
     now = itertools.count(0.0, 2.0)
-    door = Door(Limits(connections=6), clock=lambda: next(now))
+    door = ConnectionLimiter(Limits(connections=6), clock=lambda: next(now))
     hoarder, sender = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.1", 2)
     for guest in [*hoarder, *sender]:
-        guest.begin("hoarder" if guest in hoarder else "sender")
+        guest.request_started("hoarder" if guest in hoarder else "sender")
     assert admitted(door, "10.0.0.2") == [None], "all are busy"
     for guest in [*sender, *hoarder]:
-        guest.end()
-    hoarder[0].begin()
+        guest.request_finished()
+    hoarder[0].request_started()
     for _ in range(2):
         (new,) = admitted(door, "10.0.0.2")
-        new.begin("another")
-        new.end()
+        new.request_started("another")
+        new.request_finished()
     assert [guest.socket.ended for guest in hoarder] == [False, True, True, False]
     assert not any(guest.socket.ended for guest in sender)
 
 
 def test_one_address_and_one_network_have_a_limit_of_their_own() -> None:
-    door = Door(Limits(address_connections=2))
+    door = ConnectionLimiter(Limits(address_connections=2))
     for addresses in (["10.0.0.1"] * 3, ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"], ["::ffff:10.9.9.9"] * 3):
         guests = [admitted(door, address)[0] for address in addresses]
         assert [guest.socket.ended for guest in guests] == [True, False, False]
     assert not admitted(door, "2001:db8:0:1::1")[0].socket.ended
     busy = admitted(door, "10.0.0.7", 2)
     for guest in busy:
-        guest.begin()
+        guest.request_started()
     assert admitted(door, "10.0.0.7") == [None]
 
 
 def test_nothing_is_kept_of_connections_that_are_closed() -> None:
-    door = Door(Limits())
+    door = ConnectionLimiter(Limits())
     guests = [guest for number in range(50) for guest in admitted(door, f"10.0.0.{number}", 3)]
     for guest in guests[:70]:
-        guest.begin("token")
+        guest.request_started("token")
     assert door._open.sum() == 150
     for guest in guests * 2:
-        guest.leave()
-        guest.end()  # too late
+        guest.close()
+        guest.request_finished()  # too late
     assert not door._open.any()
     assert not door._guests
     assert not door._idle
     assert not door._silent
     assert not door._held
-    assert not any(guest.place for guest in guests)
+    assert not any(guest.bucket for guest in guests)
 
 
 def test_a_token_holds_half_of_what_others_leave() -> None:
-    gate = Gate(Limits(memory=1024))
+    gate = QuotaTracker(Limits(memory=1024))
     for name, most in (("a", 512), ("b", 256), ("c", 128)):
         for _ in range(most // 64):
             gate.reserve(64, name)
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(HttpError) as refused:
             gate.reserve(64, name)
         assert (refused.value.code, refused.value.retry_after) == ("rate_limited", 1)
-    gate.give_back(512, "a")
+    gate.release_memory(512, "a")
     gate.reserve(64, "c")
 
 
 def test_tokens_take_turns() -> None:
-    turns, gate = _Turns(), Gate(Limits())
+    turns, gate = _FairQueue(), QuotaTracker(Limits())
     for token, count in (("flood", 5), ("one", 2), ("other", 1)):
         for number in range(count):
-            turns.put(Job(Body(gate, "csv", "identity", token=token), sequence=number))
+            turns.put(Job(RequestBody(gate, "csv", "identity", token=token), sequence=number))
     turns.end()
     found = [
         (job.body.token, job.sequence) for job in iter(turns.get, None) if job is not None and job.body is not None
@@ -266,7 +266,7 @@ def test_whoever_finds_no_room_is_let_in_when_somebody_leaves(tmp_path: Path) ->
 
 def test_an_address_that_comes_again_and_again_replaces_few_of_its_own() -> None:
     now = [0.0]
-    door = Door(Limits(address_connections=4), clock=lambda: now[0])
+    door = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
     admitted(door, "10.0.0.1", 4)
     assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
     now[0] = 1.0
@@ -281,11 +281,11 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
     If the others spoke too, that is when the youngest handshake was worth its time. Time is the test's own.
     """
     now = [0.0]
-    door = Door(Limits(connections=512, address_connections=256), clock=lambda: now[0])
+    door = ConnectionLimiter(Limits(connections=512, address_connections=256), clock=lambda: now[0])
     let_in: list[Any] = []
 
     async def scene() -> int:
-        door._let_in = lambda guest: let_in.append(guest.socket)  # type: ignore[method-assign]
+        door._start_handshake = lambda guest: let_in.append(guest.socket)  # type: ignore[method-assign]
         with contextlib.ExitStack() as held:
 
             def came(*, speaks: bool) -> socket.socket:
@@ -301,8 +301,8 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
                 came(speaks=flooders_speak)
             if flooders_speak:
                 for guest in list(door._guests):
-                    guest.begin()
-                    guest.end()
+                    guest.request_started()
+                    guest.request_finished()
             assert len(door._guests) == 256
             newcomer = came(speaks=True)
             assert newcomer not in let_in
@@ -320,11 +320,11 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
 
 def test_connections_are_limited_by_the_files_that_can_be_opened() -> None:
     for files, connections, waiting in ((None, 512, 2048), (984, 512, 280), (38, 19, 7), (2, 1, 1)):
-        door = Door(Limits(), files=files)
+        door = ConnectionLimiter(Limits(), files=files)
         assert (door.most, door._most_waiting) == (connections, waiting)
         if files is not None and files > 2:
             assert door.most + door._most_waiting + 3 * door._at_once <= files
-    door = Door(Limits(), files=38)
+    door = ConnectionLimiter(Limits(), files=38)
     admitted(door, "10.0.0.1", 60)
     assert len(door._guests) == 19
 
@@ -353,20 +353,20 @@ def test_with_few_files_newcomers_are_served_and_the_log_says_why(tmp_path: Path
 
 
 def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:
-    door = Door(Limits(connections=6, address_connections=4))
+    door = ConnectionLimiter(Limits(connections=6, address_connections=4))
     let_in: list[str] = []
-    door._let_in = lambda guest: let_in.append(guest.socket.name)  # type: ignore[attr-defined]
+    door._start_handshake = lambda guest: let_in.append(guest.socket.name)  # type: ignore[attr-defined]
     many, few = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.2", 2)
     for guest in [*many, *few]:
-        guest.begin()
+        guest.request_started()
 
     async def scene() -> None:
         for name, address in (("crowded", "10.0.0.1"), ("second", "10.0.0.2"), ("first", "10.0.0.3")):
             waiting = Line()
             waiting.name = name  # type: ignore[attr-defined]
             door._receive(waiting, (address, 1))  # type: ignore[arg-type]
-        few[0].leave()
-        many[0].leave()
+        few[0].close()
+        many[0].close()
         door.close()
 
     asyncio.run(scene())
@@ -388,7 +388,7 @@ def test_no_connection_is_left_open_by_closing_the_door(turns: int) -> None:
     """Whatever the event loop has done so far with one that has just come."""
 
     async def ends(listening: socket.socket, caller: socket.socket) -> None:
-        door = Door(Limits())
+        door = ConnectionLimiter(Limits())
         door.open(listening, lambda guest: asyncio.Protocol(), None)
         await asyncio.sleep(0)
         caller.connect(listening.getsockname())

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.rows.row_batch import Applied
+from panstream.engine.rows.row_batch import BatchResult
 from panstream.server.auth import Limits
-from panstream.server.ingest.buffer_wiping import _Buffers
-from panstream.server.ingest.jobs import Outcome, read_head
+from panstream.server.ingest.buffer_wiping import RequestBufferPool
+from panstream.server.ingest.jobs import BatchOutcome, read_head
 from tests.server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()
@@ -187,7 +187,7 @@ def test_more_than_may_be_under_way_is_refused(tmp_path: Path) -> None:
 
 
 def test_buffers_are_used_again() -> None:
-    buffers = _Buffers()
+    buffers = RequestBufferPool()
     first = buffers.take(200_000)
     assert len(first) >= 200_000
     buffers.give_back(first)
@@ -204,8 +204,8 @@ def test_buffers_are_used_again() -> None:
 def test_the_usual_answer_says_what_the_general_one_does(
     rows: int, new: bool, skipped: list[int], late: list[int]
 ) -> None:
-    applied = Applied(new=new, skipped=np.array(skipped, np.int64), late=np.array(late, np.int64))
-    outcome = Outcome(applied=applied, rows=rows)
-    head, _, body = outcome.framed().partition(b"\r\n\r\n")
+    applied = BatchResult(new=new, skipped=np.array(skipped, np.int64), late=np.array(late, np.int64))
+    outcome = BatchOutcome(applied=applied, rows=rows)
+    head, _, body = outcome.to_http_response().partition(b"\r\n\r\n")
     assert json.loads(body) == outcome.to_json()
     assert f"content-length: {len(body)}".encode() in head

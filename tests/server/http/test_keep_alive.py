@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from panstream.server.auth import Gate, Limits
-from panstream.server.http.connection_limiter import Door, Guest
+from panstream.server.auth import Limits, QuotaTracker
+from panstream.server.http.connection_limiter import ClientConnection, ConnectionLimiter
 from panstream.server.http.protocol import KEEP_ALIVE, EventProtocol, ServerState
 from panstream.server.ingest.jobs import FastPath, Job, read_head
-from panstream.server.ingest.request_bodies import Body
+from panstream.server.ingest.request_bodies import RequestBody
 
 KEEP = KEEP_ALIVE
 PATIENT = Limits(head_time=1000.0, body_time=1000.0, body_rate=0.01)
@@ -78,11 +78,11 @@ class HeldPath(FastPath):
     def __init__(self, held: list[Callable[[], None]]) -> None:
         self.first, self._held = FIRST, held
 
-    def admit(self, data: bytearray, size: int) -> tuple[Job, Body, int] | None:
+    def admit(self, data: bytearray, size: int) -> tuple[Job, RequestBody, int] | None:
         found = read_head(data, 0, size, self.first)
         if found is None:
             return None
-        body = Body(Gate(Limits()), "json", "identity", expected=int(found[0]["content-length"]))
+        body = RequestBody(QuotaTracker(Limits()), "json", "identity", expected=int(found[0]["content-length"]))
         body.make_room(3)
         return Job(body), body, found[1]
 
@@ -108,7 +108,7 @@ class Connection:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
             await send({"type": "http.response.body", "body": b"ok"})
 
-        guest = Guest(Door(limits), None, 0)  # type: ignore[arg-type]  # which the door does not count
+        guest = ClientConnection(ConnectionLimiter(limits), None, 0)  # type: ignore[arg-type]  # which the door does not count
         self.protocol: Any = EventProtocol(ServerState(app, limits, HeldPath(self.held)), loop, guest)
         self.protocol.connection_made(self.wire)
 
@@ -220,11 +220,11 @@ def test_a_body_must_come_at_some_rate(loop: Clockwork) -> None:
 
 
 def test_memory_for_a_body_is_set_aside_as_it_comes() -> None:
-    gate = Gate(Limits())
-    body = Body.announced({"content-type": "text/csv", "content-length": str(16 << 20)}, gate, "token")
+    gate = QuotaTracker(Limits())
+    body = RequestBody.from_headers({"content-type": "text/csv", "content-length": str(16 << 20)}, gate, "token")
     held = [gate._memory]
     while body.size < body.expected:
-        body.size += min(len(body.free()), 100_000)
+        body.size += min(len(body.discard()), 100_000)
         held.append(gate._memory)
         assert held[-1] <= 2 * body.size + (2 << 20)
     assert held[0] < 2 << 20

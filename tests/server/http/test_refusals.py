@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.server.auth import Access, Limits, create_token
-from panstream.server.server import Settings, make_server
+from panstream.server.auth import Authenticator, Limits, create_token
+from panstream.server.server import ServerSettings, make_server
 from tests.server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 LIMITS = Limits(body=200_000, unpacked=400_000, rows=5_000, head=4_000)
@@ -332,18 +332,18 @@ def test_rates_are_kept_by_token(tmp_path: Path) -> None:
 def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     with pytest.raises(InvalidParameter, match="tokens are needed"):
-        make_server(config, Settings(host="0.0.0.0", port=0))
+        make_server(config, ServerSettings(host="0.0.0.0", port=0))
     with pytest.raises(InvalidParameter, match="given together"):
-        make_server(config, Settings(port=0, certificate=tmp_path / "x"))
+        make_server(config, ServerSettings(port=0, certificate=tmp_path / "x"))
     (tmp_path / "x").write_text("no certificate")
     with pytest.raises(InvalidParameter, match=r"'x' and 'x' must be a certificate chain and its key"):
-        make_server(config, Settings(port=0, certificate=tmp_path / "x", private_key=tmp_path / "x"))
+        make_server(config, ServerSettings(port=0, certificate=tmp_path / "x", private_key=tmp_path / "x"))
     (tmp_path / "tokens").write_text("gate ingest nothex\n")
     with pytest.raises(InvalidParameter, match="line 1"):
-        make_server(config, Settings(port=0, tokens=tmp_path / "tokens"))
+        make_server(config, ServerSettings(port=0, tokens=tmp_path / "tokens"))
     (tmp_path / "tokens").write_text("# none\n")
     with pytest.raises(InvalidParameter, match="holds no token"):
-        Access.load(tmp_path / "tokens", "localhost")
+        Authenticator.load(tmp_path / "tokens", "localhost")
     with pytest.raises(InvalidParameter, match="scope must be"):
         create_token(tmp_path / "more", "gate", ["root"])
     create_token(tmp_path / "more", "gate", ["read"])
@@ -360,7 +360,7 @@ def test_a_token_is_added_to_whatever_an_editor_left(tmp_path: Path, before: str
     file = tmp_path / "tokens"
     file.write_text(before, newline="")
     token = create_token(file, "door", ["ingest"])
-    found = Access.load(file, "localhost")
+    found = Authenticator.load(file, "localhost")
     assert [holder.name for _, holder in found.hashes] == (["gate"] if "gate" in before else []) + ["door"]
     assert found.grant(token) is not None
     assert file.read_bytes().startswith(before.encode())

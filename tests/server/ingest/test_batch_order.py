@@ -10,14 +10,14 @@ import pytest
 
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.producers import Sender
-from panstream.errors import InvalidParameter, ProducerRefused
-from panstream.server.auth import Gate, Limits
-from panstream.server.errors import Refusal
+from panstream.errors import InvalidParameter, ProducerFenced
+from panstream.server.auth import Limits, QuotaTracker
+from panstream.server.errors import HttpError
 from panstream.server.ingest import jobs as jobs_module
 from panstream.server.ingest.batch_order import ReorderBuffer
-from panstream.server.ingest.engine_thread import Worker
-from panstream.server.ingest.jobs import Job, Outcome
-from panstream.server.ingest.request_bodies import Body
+from panstream.server.ingest.engine_thread import EngineThread
+from panstream.server.ingest.jobs import BatchOutcome, Job
+from panstream.server.ingest.request_bodies import RequestBody
 from tests.server.server_live import EXACT, LINES, served, write_config
 from tests.server.test_durable import until
 
@@ -47,7 +47,7 @@ class Table:
 
     def place(self, sender: Sender) -> str:
         if sender.id not in self.lasts:
-            raise ProducerRefused("closed", code="unknown_producer")
+            raise ProducerFenced("closed", code="unknown_producer")
         return sender.id
 
     def last_sequence(self, place: str) -> int:
@@ -65,11 +65,11 @@ class Table:
 
 
 def codes(jobs: list[Job]) -> dict[int, str]:
-    return {job.sequence: job.refusal.code for job in jobs if isinstance(job.refusal, Refusal)}
+    return {job.sequence: job.refusal.code for job in jobs if isinstance(job.refusal, HttpError)}
 
 
 def held(sequence: int, sender: Sender = ONE, size: int = 0) -> Job:
-    return Job(Body(Gate(Limits()), "json", "identity", reserved=size), sender, sequence)
+    return Job(RequestBody(QuotaTracker(Limits()), "json", "identity", reserved=size), sender, sequence)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -138,18 +138,18 @@ def taken(directory: Path, posts: list[tuple[bytes, int]]) -> tuple[list[Any], l
     config = write_config(directory, TIMED)
 
     async def work() -> tuple[list[Any], list[float]]:
-        worker = Worker(lambda: Engine(config))
+        worker = EngineThread(lambda: Engine(config))
         worker._loop = asyncio.get_running_loop()
         sender = Sender("token", worker.engine.producers.open("token", "p", 9).id)
         worker._parsers.start()
-        gate = Gate(Limits())
+        gate = QuotaTracker(Limits())
         told: list[Any] = [None] * len(posts)
         for index, (data, sequence) in enumerate(posts):
-            body = Body(gate, "csv" if data == b"nonsense" else "json", "identity")
+            body = RequestBody(gate, "csv" if data == b"nonsense" else "json", "identity")
             body.make_room(len(data))
             body.data[: len(data)], body.size = data, len(data)
             job = Job(body, sender, sequence)
-            job.tell = lambda result, refusal, index=index: told.__setitem__(index, refusal or result)  # type: ignore[misc]
+            job.on_done = lambda result, refusal, index=index: told.__setitem__(index, refusal or result)  # type: ignore[misc]
             worker.submit(job)
         await asyncio.to_thread(worker._parsers.stop)
         worker._parsers.start = lambda: None  # type: ignore[method-assign]
@@ -168,7 +168,7 @@ def taken(directory: Path, posts: list[tuple[bytes, int]]) -> tuple[list[Any], l
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (2, 4, 1, 3)])
 def test_no_row_is_late_because_its_batch_was_overtaken(tmp_path: Path, order: tuple[int, ...]) -> None:
     told, values = taken(tmp_path, [(timed(60 * number), number) for number in order])
-    assert all(isinstance(each, Outcome) and not len(each.applied.late) for each in told), told
+    assert all(isinstance(each, BatchOutcome) and not len(each.applied.late) for each in told), told
     assert values == pytest.approx([5.0] * 4, abs=0.2)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.errors import FeedError, InvalidParameter
+from panstream.errors import InvalidParameter, SourceError
 from panstream.server.auth import Limits
-from panstream.server.server import Settings, make_server
+from panstream.server.server import ServerSettings, make_server
 from panstream.testing.memory import make_needles, scan
 from tests.server.server_live import Live, lines, served, write_config
 from tests.server.test_durable import until
@@ -71,13 +71,13 @@ def test_a_step_that_cannot_be_stored_is_read_again(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_followed_stops_the_server(tmp_path: Path) -> None:
     config = write_config(tmp_path / "served")
     (tmp_path / "packed.json").write_bytes(b"\x1f\x8b and so on")
-    settings = Settings(port=0, limits=Limits(), follow=(str(tmp_path / "packed.json"),))
-    with pytest.raises(FeedError, match="a compressed file cannot be followed"):
+    settings = ServerSettings(port=0, limits=Limits(), follow=(str(tmp_path / "packed.json"),))
+    with pytest.raises(SourceError, match="a compressed file cannot be followed"):
         make_server(config, settings).run_until_stopped()
 
 
 def test_streams_elsewhere_are_not_followed(tmp_path: Path) -> None:
-    settings = Settings(port=0, limits=Limits(), follow=("redis://127.0.0.1/0#visits",))
+    settings = ServerSettings(port=0, limits=Limits(), follow=("redis://127.0.0.1/0#visits",))
     with pytest.raises(InvalidParameter, match="only files and standard input"):
         make_server(write_config(tmp_path), settings)
 

@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.producers import Sender
-from panstream.server.auth import Gate, Limits
-from panstream.server.errors import Refusal
-from panstream.server.ingest.batch_applier import _join, _joinable
-from panstream.server.ingest.engine_thread import Worker
+from panstream.server.auth import Limits, QuotaTracker
+from panstream.server.errors import HttpError
+from panstream.server.ingest.batch_applier import _join, _mergeable_prefix
+from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.jobs import Job
-from panstream.server.ingest.request_bodies import Body
+from panstream.server.ingest.request_bodies import RequestBody
 from tests.server.server_live import EXACT, arrow, lines, write_config
 
 CONFIG = f"""
@@ -50,7 +50,7 @@ Post = tuple[bytes, str, str | None, int]  # body, format, producer, sequence
 
 def outcome(result: Any, refusal: BaseException | None) -> tuple[Any, ...]:
     if refusal is not None:
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, HttpError)
         return refusal.code, refusal.row
     return (result.to_json(),)
 
@@ -62,10 +62,10 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
     ids: dict[str, Sender] = {}
 
     async def work() -> tuple[list[Any], list[float]]:
-        worker = Worker(lambda: Engine(config))
+        worker = EngineThread(lambda: Engine(config))
         inner = worker._applier._joined
         worker._applier._joined = lambda work: sizes.append(len(work)) or inner(work)  # type: ignore[method-assign,func-returns-value]
-        gate, loop, waiting = Gate(Limits()), asyncio.get_running_loop(), []
+        gate, loop, waiting = QuotaTracker(Limits()), asyncio.get_running_loop(), []
         worker._loop = loop  # which run will set, too late for what is refused before
         if together:
             worker._parsers.start()
@@ -75,13 +75,13 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
             if producer is not None and producer not in ids:
                 ids[producer] = Sender("token", worker.engine.producers.open("token", producer, 100).id)
         for data, kind, producer, sequence in posts:
-            body = Body(gate, kind, "identity")
+            body = RequestBody(gate, kind, "identity")
             body.make_room(len(data))
             body.data[: len(data)], body.size = data, len(data)
             told: asyncio.Future[Any] = loop.create_future()
             sender = None if producer is None else ids[producer]
             job = Job(body, sender, sequence)
-            job.tell = lambda result, refusal, told=told: told.set_result(outcome(result, refusal))  # type: ignore[misc]
+            job.on_done = lambda result, refusal, told=told: told.set_result(outcome(result, refusal))  # type: ignore[misc]
             worker.submit(job)
             waiting.append(told)
             if not together:
@@ -141,14 +141,14 @@ def test_together_or_one_by_one(tmp_path: Path, seed: int) -> None:
 def test_only_alike_batches_are_joined() -> None:
     words = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["x"]})
     codes = pa.RecordBatch.from_arrays([words.column(0), words.column(1).dictionary_encode()], ["user", "region"])
-    kinds = [Rows(columns=each) for each in (words, words, codes)]
-    assert _joinable(kinds) == 2
-    assert _joinable(kinds[2:]) == 1
-    long = Rows(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}))
-    assert _joinable([long, long]) == 1
+    kinds = [RowBatch(columns=each) for each in (words, words, codes)]
+    assert _mergeable_prefix(kinds) == 2
+    assert _mergeable_prefix(kinds[2:]) == 1
+    long = RowBatch(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}))
+    assert _mergeable_prefix([long, long]) == 1
 
 
 def test_dictionaries_are_joined_by_their_words() -> None:
     one, two = (pa.array(words).dictionary_encode() for words in (["x", "y"], ["z", "x", None]))
-    batches = [Rows(columns=pa.RecordBatch.from_arrays([each], ["a"])) for each in (one, two)]
+    batches = [RowBatch(columns=pa.RecordBatch.from_arrays([each], ["a"])) for each in (one, two)]
     assert _join(batches).columns.column(0).to_pylist() == ["x", "y", "z", "x", None]

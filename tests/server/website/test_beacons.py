@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from panstream.engine.arrow import pa
 from panstream.engine.config.config import read_config
-from panstream.engine.config.website import BEACON, WebConfig, checked_network
+from panstream.engine.config.website import BEACON, WebConfig, parse_network
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources.byte_streams import SPARE_BYTES
-from panstream.engine.sources.formats._bots import Bots, known_bots
-from panstream.engine.sources.formats.beacons import OTHERS, PHONES, TABLETS, made_of, parse_beacons
+from panstream.engine.sources.formats._bots import BotDetector, known_bots
+from panstream.engine.sources.formats.beacons import OTHERS, PHONES, TABLETS, derived_column, parse_beacons
 from panstream.errors import ConfigError
-from panstream.server.auth import Gate, Limits
+from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.ingest.jobs import Job
-from panstream.server.website.beacon_buffer import LONGEST, Beacons
+from panstream.server.website.beacon_buffer import LONGEST, BeaconBuffer
 from tests.server.server_live import EXACT, Live, served, write_config
 
 ORIGIN, PATH = "https://shop.example", "/v1/beacon"
@@ -87,13 +87,13 @@ def counted(live: Live, query: str = "rows") -> int:
 
 
 def _wait_for_a_step(live: Live) -> None:
-    beacons: Beacons = live.running._beacons
+    beacons: BeaconBuffer = live.running._beacons
     loop = live.running._service._loop
     handed = asyncio.run_coroutine_threadsafe(_handed_over(beacons), loop)
     handed.result(30)
 
 
-async def _handed_over(beacons: Beacons) -> None:
+async def _handed_over(beacons: BeaconBuffer) -> None:
     before = beacons._body
     while beacons._body is before:
         await asyncio.sleep(0)
@@ -234,10 +234,10 @@ def test_without_a_site_there_is_no_beacon(tmp_path: Path) -> None:
 # The basket.
 
 
-def basket(**web: Any) -> tuple[Beacons, list[Job]]:
+def basket(**web: Any) -> tuple[BeaconBuffer, list[Job]]:
     jobs: list[Job] = []
     config = WebConfig(site="shop.example", origins=(ORIGIN,), **web)
-    return Beacons(config, Gate(Limits()), jobs.append, lambda: None, 0.2), jobs
+    return BeaconBuffer(config, QuotaTracker(Limits()), jobs.append, lambda: None, 0.2), jobs
 
 
 def test_every_step_is_handed_over_in_one_size_however_many_came() -> None:
@@ -245,12 +245,12 @@ def test_every_step_is_handed_over_in_one_size_however_many_came() -> None:
     for count in (0, 1, 500):
         for _ in range(count):
             beacons.take({"user-agent": AGENT}, b"{}", "203.0.113.7")
-        beacons._hand_over()
+        beacons._submit_buffered()
     assert [job.body is not None for job in jobs] == [True] * 3
     assert len({(len(job.body.data), job.body.reserved) for job in jobs if job.body is not None}) == 1
 
 
-TRUSTED = (checked_network("10.0.0.0/8"), checked_network("::1"))
+TRUSTED = (parse_network("10.0.0.0/8"), parse_network("::1"))
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_what_is_made_of_a_text_is_what_duckdb_makes_of_it(texts: list[str | Non
     }
     for name, sql in expressions.items():
         wanted = duckdb.sql(f"SELECT {sql} FROM (SELECT unnest($t) AS text)", params={"t": given}).fetchall()
-        found = made_of(name, pa.array(given, pa.string()), site).to_pylist()
+        found = derived_column(name, pa.array(given, pa.string()), site).to_pylist()
         assert found == [value for (value,) in wanted], name
 
 
@@ -345,13 +345,13 @@ def test_the_kept_list_of_robots_finds_all_its_instances() -> None:
     listed = pytest.importorskip("crawleruseragents").CRAWLER_USER_AGENTS_DATA
     instances = [agent for entry in listed for agent in entry["instances"]]
     people = [AGENT, "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) Mobile/15E148 Safari/604.1", ""]
-    assert known_bots().among(pa.array(instances, pa.string())).all()
-    assert not known_bots().among(pa.array(people, pa.string())).any()
+    assert known_bots().is_bot(pa.array(instances, pa.string())).all()
+    assert not known_bots().is_bot(pa.array(people, pa.string())).any()
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=6), st.lists(st.text("abcd", max_size=12)))
 def test_words_are_found_as_python_finds_them(words: list[str], texts: list[str]) -> None:
-    found = Bots(words).among(pa.array(texts, pa.string()))
+    found = BotDetector(words).is_bot(pa.array(texts, pa.string()))
     np.testing.assert_array_equal(found, [any(word in text for word in words) for text in texts])
 
 

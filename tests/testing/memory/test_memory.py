@@ -18,7 +18,7 @@ import pytest
 
 from panstream.errors import InvalidParameter, PanstreamError
 from panstream.testing.memory import _launcher, make_needles, plant_control, scan
-from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._launcher import ScanRequest
 from panstream.testing.memory._process import Target
 from panstream.testing.memory.scanner import _answer
 from tests.scanned import Scanned
@@ -53,8 +53,8 @@ def start() -> Iterator[Start]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scanner's work be done in this process, to save its start."""
 
-    def run(order: Scan, timeout: float) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(json.dumps(_answer(Scan.from_json(order.to_json()))))
+    def run(order: ScanRequest, timeout: float) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads(json.dumps(_answer(ScanRequest.from_json(order.to_json()))))
         return result
 
     monkeypatch.setattr(_launcher, "_run", run)

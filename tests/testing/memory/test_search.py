@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from panstream.errors import InvalidParameter
 from panstream.testing.memory import scan, scanner
 from panstream.testing.memory._encodings import ENCODINGS, forms
-from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._launcher import ScanRequest
 from panstream.testing.memory._needles import make_needles
 from panstream.testing.memory.scanner import Searcher
 
@@ -42,7 +42,7 @@ def search_all(haystack: bytes, patterns: list[bytes], chunk_bytes: int) -> list
         piece[:] = haystack[offset : offset + len(piece)]
 
     def note(offsets: np.ndarray, numbers: np.ndarray) -> None:
-        found.extend(zip(offsets.tolist(), [searcher.told(number)[0] for number in numbers], strict=True))
+        found.extend(zip(offsets.tolist(), [searcher.owner_of(number)[0] for number in numbers], strict=True))
 
     searcher.sweep(0, len(haystack), read, note)
     return sorted(found)
@@ -165,7 +165,7 @@ def test_forms_are_distinct_and_long_enough(needle: str | bytes | int) -> None:
 
 
 scans = st.builds(
-    Scan,
+    ScanRequest,
     pid=st.none() | st.integers(1, 1 << 22),
     stop=st.booleans(),
     read_only=st.booleans(),
@@ -180,8 +180,8 @@ scans = st.builds(
 
 @given(scans)
 @settings(deadline=None)
-def test_a_scan_is_read_as_it_was_written(order: Scan) -> None:
-    assert Scan.from_json(order.to_json()) == order
+def test_a_scan_is_read_as_it_was_written(order: ScanRequest) -> None:
+    assert ScanRequest.from_json(order.to_json()) == order
 
 
 @pytest.mark.parametrize(

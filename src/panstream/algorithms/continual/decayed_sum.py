@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound
-from panstream.algorithms.continual.partial_sum_counter import Answer, Shape, SlotCounter, Slots, TickState
+from panstream.algorithms.continual.partial_sum_counter import (
+    CounterAnswer,
+    PartialSumCounter,
+    Shape,
+    SlotBatch,
+    TickState,
+)
 from panstream.errors import InvalidParameter
 from panstream.primitives.codec import FieldLayout, public, published
 from panstream.primitives.kernels.algorithms.partial_sums import decayed_slots
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 _PRECISION = 1e-10
 _EXACT_WEIGHTS = 4096  # polynomial weights added up one by one; an integral bounds those of older slots
@@ -32,7 +38,7 @@ class _DecayedState(TickState):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Terms:
+class _ExponentialTerms:
     """A weight function as a sum of exponentials: weight(age) = sum weights·decays**age for age >= 1."""
 
     decays: NDArray[np.float64]
@@ -42,7 +48,7 @@ class _Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecayedSum(SlotCounter):
+class DecayedSum(PartialSumCounter):
     """A sum in which a slot of age a (0 for the newest) weighs rate**a, or (1 + a)**-rate.
 
     Every slot is published once with noise; the decayed sum is computed from what was published. Polynomial weights are
@@ -91,30 +97,30 @@ class DecayedSum(SlotCounter):
             raise InvalidParameter(f"rate must be in [0.05, 20] for polynomial decay, got rate={self.rate}")
 
     @property
-    def terms(self) -> _Terms:
+    def terms(self) -> _ExponentialTerms:
         """Return the weights as exponentials."""
         return _exponential_terms(self.decay, self.rate, self.horizon or 1 << 40)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return also the last answer and the decayed sums, and their spread."""
         numbers = FieldLayout("i8", (1 + self.terms.decays.size,))
-        return {**SlotCounter.layout(self), "carried": numbers, "spread": numbers}
+        return {**PartialSumCounter.layout(self), "carried": numbers, "spread": numbers}
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the squared weights of all draws."""
         return ((self.slot_draws * float(self._powered_weights(np.array([time]), 2)[0]), self.law),)
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that is exceeded with probability at most ``beta``, at slot ``ticks`` or at any slot."""
         if ticks is not None or self.horizon is not None or math.isinf(self.epsilon):
-            return SlotCounter.error(self, beta=beta, ticks=ticks)
+            return PartialSumCounter.error_bound(self, beta=beta, ticks=ticks)
         if self.decay == "polynomial" and self.rate <= 0.5:
             return math.inf
         return error_bound(beta, self.answer_parts(self.most_slots)) * self.scale
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
         """Return what the decayed sum lies between; the weights are known up to rounding only."""
-        lower, upper = SlotCounter.bounds(self, slots)
+        lower, upper = PartialSumCounter.bounds(self, slots)
         return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
     def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -135,13 +141,13 @@ class DecayedSum(SlotCounter):
         above = 1.0 - exponent
         return np.asarray(head + (time**above - exact**above) / above)
 
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Open the first slot."""
         if not self.one_step_ticks:
             source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = self.slot_draws - 1
 
-    def close(self, state: Any, slots: Slots, source: Source) -> None:
+    def close(self, state: Any, slots: SlotBatch, source: NoiseSource) -> None:
         """Publish every slot and decay what was published before."""
         terms = self.terms
         published, draws = self.noisy_slots(state, slots.totals, source)
@@ -153,14 +159,14 @@ class DecayedSum(SlotCounter):
             accumulator[:1] = out[-1:].view(np.int64)
         state.closed[:], state.closed_draws[:] = published[-1:], int(draws[-1])
 
-    def answer(self, state: Any) -> Answer:
+    def answer(self, state: Any) -> CounterAnswer:
         """Return the decayed sum of what was published."""
         value, squares = (float(bits[:1].view(np.float64)[0]) for bits in (state.carried, state.spread))
-        return Answer(value, (int(state.closed[0]),), ((squares, self.law),))
+        return CounterAnswer(value, (int(state.closed[0]),), ((squares, self.law),))
 
 
 @lru_cache(maxsize=64)
-def _exponential_terms(decay: str, rate: float, slots: int) -> _Terms:
+def _exponential_terms(decay: str, rate: float, slots: int) -> _ExponentialTerms:
     """Return exponentials that add up to the weights for ages below ``slots``.
 
     (1 + a)**-c = 1/Gamma(c)·∫ exp(-(1+a)·e**x)·e**(c·x) dx, by the trapezoidal rule on x: its relative error is
@@ -169,7 +175,7 @@ def _exponential_terms(decay: str, rate: float, slots: int) -> _Terms:
     """
     if decay == "exponential":
         one = np.ones(1)
-        return _Terms(np.array([rate]), one, one, np.array([rate * rate]))
+        return _ExponentialTerms(np.array([rate]), one, one, np.array([rate * rate]))
     step = math.pi**2 / (math.log(1.0 / _PRECISION) + 6.0 + 2.0 * rate * 2.0)
     left = math.floor((-math.log(slots) + math.log(_PRECISION)) / step)
     right = math.ceil(math.log(40.0 + 4.0 * rate * 2.0) / step)
@@ -181,4 +187,4 @@ def _exponential_terms(decay: str, rate: float, slots: int) -> _Terms:
         node_weights[0] /= -math.expm1(-exponent * step)  # all nodes further left, a geometric series
         return np.asarray(node_weights)
 
-    return _Terms(decays, weights(rate), weights(2.0 * rate), decays)
+    return _ExponentialTerms(decays, weights(rate), weights(2.0 * rate), decays)

@@ -26,14 +26,14 @@ Bounds = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class GridBatch:
     """Checked rows of one batch, as integers; ``owned`` arrays are our copies, to be wiped."""
 
     rows: NDArray[np.int64]
     owned: tuple[NDArray[Any], ...] = ()
 
     @classmethod
-    def integers(cls, data: Any, *, name: str, most: int) -> Steps:
+    def integers(cls, data: Any, *, name: str, most: int) -> GridBatch:
         """Return integers from -most to most; others are refused by row."""
         rows, copied = integers(data, name=name, lower=-most, upper=most)
         return cls(rows, (rows,) if copied else ())
@@ -62,7 +62,7 @@ class Grid:
 
     @classmethod
     @lru_cache(maxsize=256)
-    def over(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
+    def spanning(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
         """Return the grid from ``lower`` to ``upper``: of ``steps`` steps, or of steps no longer than
         ``resolution``.
         """
@@ -118,14 +118,14 @@ class Grid:
             return events * self.low * self.step, events * self.high * self.step
         return (0.0 if self.low >= 0 else -math.inf), (0.0 if self.high <= 0 else math.inf)
 
-    def read_totals(self, data: Any, max_total: int) -> Steps:
+    def read_totals(self, data: Any, max_total: int) -> GridBatch:
         """Return whole totals of any number of values, up to ``max_total`` of the signs that values have."""
         rows, copied = integers(
             data, name="values", lower=0 if self.low >= 0 else -max_total, upper=0 if self.high <= 0 else max_total
         )
-        return Steps(rows, (rows,) if copied else ())
+        return GridBatch(rows, (rows,) if copied else ())
 
-    def read(self, data: Any, times: int = 1) -> Steps:
+    def read(self, data: Any, times: int = 1) -> GridBatch:
         """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are
         refused.
 
@@ -140,7 +140,7 @@ class Grid:
         low, high = times * self.low, times * self.high
         if self.integral:
             return _read_integers(data, low, high, self.outside)
-        from panstream.primitives.kernels.algorithms.noisy_tree import first_outside, place
+        from panstream.primitives.kernels.algorithms.noisy_tree import first_outside, quantize
 
         lower, upper = float(times * self.lower), float(times * self.upper)
         values, copied = numbers(data, name="values")
@@ -149,23 +149,23 @@ class Grid:
             if row >= 0:
                 raise InvalidBatch(f"values must be between {lower} and {upper}", row=row)
             steps = np.empty(values.size, np.int64)
-            place(values, self.origin, self.step, low, high, steps)
+            quantize(values, self.origin, self.step, low, high, steps)
         finally:
             if copied:
                 wipe(values)
-        return Steps(steps, (steps,))
+        return GridBatch(steps, (steps,))
 
 
-def _read_integers(data: Any, low: int, high: int, outside: Outside) -> Steps:
+def _read_integers(data: Any, low: int, high: int, outside: Outside) -> GridBatch:
     if outside == "refuse":
         values, copied = integers(data, name="values", lower=low, upper=high)
-        return Steps(values, (values,) if copied else ())
+        return GridBatch(values, (values,) if copied else ())
     values, copied = integers(data, name="values")
     if values.size and (int(values.min()) < low or int(values.max()) > high):
         clipped = values if copied else np.empty_like(values)
         np.clip(values, low, high, out=clipped)
-        return Steps(clipped, (clipped,))
-    return Steps(values, (values,) if copied else ())
+        return GridBatch(clipped, (clipped,))
+    return GridBatch(values, (values,) if copied else ())
 
 
 def _check(lower: float, upper: float, resolution: float | None, outside: Outside) -> None:

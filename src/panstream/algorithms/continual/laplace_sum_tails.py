@@ -9,14 +9,14 @@ from functools import lru_cache
 
 from panstream.primitives import validation as checks
 from panstream.primitives.noise import DiscreteLaplace
-from panstream.privacy.numeric_search import bisected, minimise
+from panstream.privacy.numeric_search import bisect, minimise
 
 NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
 """How many draws of which law an answer holds; draws of weight w <= 1 count w**2 each."""
 
 
 @lru_cache(maxsize=1024)
-def law_at(rate: Fraction | float) -> DiscreteLaplace:
+def laplace_at_rate(rate: Fraction | float) -> DiscreteLaplace:
     """Return the law of a rate."""
     return DiscreteLaplace.at_most(rate)
 
@@ -57,7 +57,7 @@ def _unit_quantile(tail: float, draws: int) -> float:
     high = 1.0
     while _laplace_sum_tail(high, draws) > tail:
         high *= 2.0
-    return bisected(lambda x: _laplace_sum_tail(x, draws) > tail, 0.0, high, 60)[1] / math.sqrt(2.0 * draws)
+    return bisect(lambda x: _laplace_sum_tail(x, draws) > tail, 0.0, high, 60)[1] / math.sqrt(2.0 * draws)
 
 
 def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:
@@ -83,7 +83,7 @@ def error_bound(beta: float, parts: NoiseParts) -> float:
     E exp(theta·X) = (cosh kappa - 1)/(cosh kappa - cosh theta). All even cumulants of X are positive, so
     log E exp(theta·w·X) <= w**2·log E exp(theta·X) for w <= 1: weighted draws may be counted by their squared weights.
     """
-    checks.probability(beta=beta)
+    checks.require_probability(beta=beta)
     noisy = [(draws, law.kappa) for draws, law in parts if draws and math.isfinite(law.kappa)]
     if not noisy:
         return 0.0

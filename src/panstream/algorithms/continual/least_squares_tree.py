@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, Steps
+from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, GridBatch
 from panstream.algorithms.continual.laplace_sum_tails import error_bound
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import node_draws
@@ -19,7 +19,7 @@ from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives.codec import FieldLayout, noise, noised, public, published
 from panstream.primitives.kernels.algorithms.least_squares_tree import advance, draws_needed, open_below, sampled_noise
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 
@@ -70,7 +70,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     Examples:
         >>> monitor = LeastSquaresTree(epsilon=1.0, horizon=1000).start()
-        >>> len(monitor.ticks([1, 0] * 500))
+        >>> len(monitor.tick_many([1, 0] * 500))
         1000
         >>> str(monitor.claim().intrusions)
         'none'
@@ -137,33 +137,33 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
             "ticks": FieldLayout("int", at_least=0, below=self.horizon + 1),
         }
 
-    def begin(self, source: Source) -> _LeastSquaresState:
+    def initial_state(self, source: NoiseSource) -> _LeastSquaresState:
         """Return an empty sum and the noises of the first nodes."""
         state, levels = self.empty_state(), len(self.radices)
         drawn = self._draw(1 + sum(self.radices[:-1]), source)
         open_below(levels - 1, state.siblings, state.to_come, np.array(self.radices), drawn, 0)
         return state
 
-    def batch(self, values: Any) -> Steps:
+    def batch(self, values: Any) -> GridBatch:
         """Check events of the open slot, one per row."""
         return self.grid.read(values)
 
-    def update(self, state: _LeastSquaresState, batch: Steps, source: Source) -> None:
+    def update(self, state: _LeastSquaresState, batch: GridBatch, source: NoiseSource) -> None:
         """Add the events to the sum."""
-        self.need_slots(state.ticks, 1)
+        self.require_slots(state.ticks, 1)
         np.add(state.total, batch.rows.sum(), out=state.total)
 
-    def tick(self, state: _LeastSquaresState, source: Source) -> Estimate:
+    def tick(self, state: _LeastSquaresState, source: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self.need_slots(state.ticks, 1)
+        self.require_slots(state.ticks, 1)
         self._close(state, np.zeros(1, np.int64), source)
         return self.release(state, source)
 
-    def ticks(self, state: _LeastSquaresState, values: Any, source: Source) -> Estimates:
+    def tick_many(self, state: _LeastSquaresState, values: Any, source: NoiseSource) -> Estimates:
         """Take the total of every slot, close each, and return all estimates."""
         totals = self.grid.read_totals(values, MOST_STEPS)
         try:
-            self.need_slots(state.ticks, len(totals))
+            self.require_slots(state.ticks, len(totals))
             outputs, draws = self._close(state, totals.rows, source)
         finally:
             totals.wipe()
@@ -177,37 +177,37 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         """Return the bound that values of one sign give."""
         return self.grid.bounds(None)
 
-    def release(self, state: _LeastSquaresState, source: Source) -> Estimate:
+    def release(self, state: _LeastSquaresState, source: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again."""
-        self.need_a_tick(state.ticks)
+        self.require_tick(state.ticks)
         value, draws = int(state.last[0]), float(state.last.view(np.float64)[1])
-        return self.described(
+        return self.make_estimate(
             float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,), state.ticks
         )
 
-    def refresh(self, state: _LeastSquaresState, source: Source) -> None:
+    def refresh(self, state: _LeastSquaresState, source: NoiseSource) -> None:
         """Refuse: a state that was seen has given everything away."""
         raise NotSupported("LeastSquaresTree is not pan-private: it cannot recover from an intrusion")
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error that any single answer exceeds with probability at most ``beta``."""
         if math.isinf(self.epsilon):
             return 0.0
         # Rounding adds half a unit at the output, and 2**-11 for every node in it.
-        return 1.0 + error_bound(beta, ((_most_noise(self.radices, self.horizon), self.law),))
+        return 1.0 + error_bound(beta, ((_max_noise(self.radices, self.horizon), self.law),))
 
     def noise(self, slots: int = 1 << 12) -> tuple[float, float]:
         """Return the mean and the largest variance of the answers in draws, from ``slots`` evenly spaced ones."""
         return _noise(self.radices, self.horizon, slots)
 
-    def _draw(self, count: int, source: Source) -> NDArray[np.int64]:
+    def _draw(self, count: int, source: NoiseSource) -> NDArray[np.int64]:
         drawn: NDArray[np.int64] = source.scratch.array(count, np.int64)
         drawn.fill(0)
         source.add_discrete_laplace(drawn, self.law)
         return drawn
 
     def _close(
-        self, state: _LeastSquaresState, rows: NDArray[np.int64], source: Source
+        self, state: _LeastSquaresState, rows: NDArray[np.int64], source: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         outputs, draws = np.cumsum(rows), np.empty(rows.size)
         outputs += state.total
@@ -237,7 +237,7 @@ def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, f
 
 
 @lru_cache(maxsize=256)
-def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
+def _max_noise(radices: tuple[int, ...], horizon: int) -> float:
     """Return what no answer's variance in draws exceeds, less than a hundredth above the largest.
 
     Of an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of
@@ -245,20 +245,22 @@ def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
     are divided by t + 1. The answer's variance grows with v and t and falls with c, so c may be rounded down and t up,
     which leaves few cases.
 
-    >>> _most_noise((5,), 4)
+    >>> _max_noise((5,), 4)
     4.0
     """
     free = tied = np.array([[0.0], [0.0], [1.0]])  # v, c, t of an open leaf; tied: by the last digits of the horizon
     for level, (radix, draws) in enumerate(zip(radices, node_draws(radices), strict=True)):
         if level:
-            free, tied = _climbed(free), _climbed(tied)
+            free, tied = _after_climbing(free), _after_climbing(tied)
         horizon, last = divmod(horizon, radix) if level < len(radices) - 1 else (0, horizon)
-        tied = np.hstack([_closed(tied, radix, draws, range(last, last + 1)), _closed(free, radix, draws, range(last))])
-        free = _closed(free, radix, draws, range(radix))
+        tied = np.hstack(
+            [_after_closing(tied, radix, draws, range(last, last + 1)), _after_closing(free, radix, draws, range(last))]
+        )
+        free = _after_closing(free, radix, draws, range(radix))
     return float(tied[0].max())
 
 
-def _climbed(cases: NDArray[np.float64]) -> NDArray[np.float64]:
+def _after_climbing(cases: NDArray[np.float64]) -> NDArray[np.float64]:
     v, c, t = cases
     grid_points = np.stack([np.floor(c / (t + 1.0) / _STEP), np.ceil(t / (t + 1.0) / _STEP)])
     distinct_points, inverse = np.unique(grid_points, axis=1, return_inverse=True)
@@ -267,7 +269,7 @@ def _climbed(cases: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.vstack([largest, distinct_points * _STEP])
 
 
-def _closed(cases: NDArray[np.float64], radix: int, draws: float, digits: range) -> NDArray[np.float64]:
+def _after_closing(cases: NDArray[np.float64], radix: int, draws: float, digits: range) -> NDArray[np.float64]:
     """Return the cases with so many of a node's children complete, each of ``draws``, one open and the others to
     come.
     """

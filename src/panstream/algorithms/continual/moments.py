@@ -54,7 +54,7 @@ class _Moments(Tree):
     @property
     def grid(self) -> Grid:
         """Return the grid over the range."""
-        return Grid.over(self.lower, self.upper, self.resolution, self.usual, self.outside)
+        return Grid.spanning(self.lower, self.upper, self.resolution, self.usual, self.outside)
 
     @property
     def steps(self) -> int:
@@ -99,7 +99,7 @@ class _Moments(Tree):
                 first *= first
             np.power(rows, self.degree, out=last)
 
-    def evenly(self) -> NDArray[np.float64]:
+    def uniform_totals(self) -> NDArray[np.float64]:
         """Return the parts of an average row, for values that lie evenly over the range."""
         size = float(self.steps) ** self.degree
         if self.replaces:
@@ -125,7 +125,7 @@ class _Moments(Tree):
 
         Of a variance also "var_pop" and "var_samp".
         """
-        self.need_a_tick(state.ticks)
+        self.require_tick(state.ticks)
         return self.from_totals(self.engine.totals(state), what, self.engine.law(state.epoch))
 
     def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
@@ -134,7 +134,7 @@ class _Moments(Tree):
             raise NotSupported('other moments than its own need adjacency="add-remove"')
         if what == "mean":
             value, error = self.mean_of(total[np.newaxis, :-1], total[-1:])
-            return self._told("mean", (self.lower, self.upper), float(value[0]), float(error[0]), ())
+            return self._estimate_for("mean", (self.lower, self.upper), float(value[0]), float(error[0]), ())
         weights = {"count": np.ones(self.width), "sum": self.marks}.get(what)
         if weights is None:
             raise NotSupported(f"{type(self).__name__} has no {what}")
@@ -158,7 +158,7 @@ class _Moments(Tree):
             standard_error=math.sqrt(variance * float((weights**2).sum())) / unit,
             claim=self.claim(),
             name=what,
-            rule=rule,
+            interval_rule=rule,
         )
 
     @property
@@ -182,9 +182,9 @@ class _Moments(Tree):
         self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
     ) -> Estimate:
         """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
-        return self._told(self.label, self.support, value, error, released)
+        return self._estimate_for(self.label, self.support, value, error, released)
 
-    def _told(
+    def _estimate_for(
         self, label: str, support: tuple[float, float], value: float, error: float, released: tuple[int, ...]
     ) -> Estimate:
         empty = math.isnan(value)
@@ -201,7 +201,7 @@ class _Moments(Tree):
             claim=self.claim(),
             name=f"{label} (no data)" if empty else label,
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
 
@@ -256,17 +256,17 @@ class ContinualMean(_Moments):
         error = span * np.sqrt(weight * variances) / steps
         return self.lower + span * fraction, np.where(np.isnan(count), np.inf, error)
 
-    def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the mean of ``events`` values that is exceeded with probability at most ``beta``.
 
         Without ``events``, or with too few for the noise, it is the whole range.
         """
         span, unit = self.upper - self.lower, float(self.steps)
         if self.replaces:
-            moved, lost = self.steps_off(beta, ticks) / unit, 0.0
+            moved, lost = self.error_in_steps(beta, ticks) / unit, 0.0
         else:
             # (1-x)·dB - x·dA in the numerator, dA + dB in the count.
-            moved, lost = (self.steps_off(beta / 2, ticks, squared) / unit for squared in (1.0, 2.0))
+            moved, lost = (self.error_in_steps(beta / 2, ticks, squared) / unit for squared in (1.0, 2.0))
         return min(span, span * moved / (events - lost)) if events is not None and events > lost else span
 
 
@@ -316,7 +316,7 @@ class ContinualVariance(_Moments):
             return _Moments.from_totals(self, total, what, law)
         twin = replace(self, population=what == "var_pop")
         value, error = twin.decode(total[np.newaxis, :-1], total[-1:], np.zeros(1, np.int64))
-        return twin._told(twin.label, twin.support, float(value[0]), float(error[0]), ())
+        return twin._estimate_for(twin.label, twin.support, float(value[0]), float(error[0]), ())
 
     @property
     def support(self) -> tuple[float, float]:
@@ -341,18 +341,18 @@ class ContinualVariance(_Moments):
         error = unit * np.sqrt(weight * variances) / steps
         return unit * (square - mean**2), np.where(np.isnan(count), np.inf, error)
 
-    def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the variance of ``events`` values that is exceeded with probability at most ``beta``.
 
         Without ``events``, or with too few for the noise, it is the largest variance there is.
         """
         max_variance, unit = self.support[1], float(self.steps) ** 2
         if self.replaces:
-            lost, square = 0.0, self.steps_off(beta / 2, ticks) / unit
+            lost, square = 0.0, self.error_in_steps(beta / 2, ticks) / unit
             mean = square
         else:
             # Squared weights of the parts: 3 in the count; at most 4 in y² - q and 5 in y - m, where none exceeds 2.
-            lost, square, mean = (self.steps_off(beta / 3, ticks, squared) / unit for squared in (3.0, 1.0, 1.25))
+            lost, square, mean = (self.error_in_steps(beta / 3, ticks, squared) / unit for squared in (3.0, 1.0, 1.25))
             square, mean = 2.0 * square, 2.0 * mean
         if events is None or events - lost <= 1.0:
             return max_variance

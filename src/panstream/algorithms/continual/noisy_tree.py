@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
 from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, TreeShape, epoch_of
 from panstream.primitives.codec import FieldLayout, noised, public, published
-from panstream.primitives.kernels.algorithms.noisy_tree import advance, closings
+from panstream.primitives.kernels.algorithms.noisy_tree import advance, count_closings
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.continual_loss import tree_kappa
 
 _CHUNK = 1 << 12  # numbers of leaves taken in at a time
@@ -49,7 +49,7 @@ class TreeState:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeEngine:
+class NoisyTree:
     """A tree of vectors of ``width`` numbers: bounded with the given shape, or one tree per epoch."""
 
     epsilon: float
@@ -71,7 +71,7 @@ class TreeEngine:
         """Return the variance of a draw, in the units in which answers tell theirs."""
         return self.law(epoch).variance
 
-    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: Source) -> None:
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: NoiseSource) -> None:
         """Add one draw to every number of whole rows."""
         source.add_discrete_laplace(rows.reshape(-1), self.law(epoch))
 
@@ -96,14 +96,14 @@ class TreeEngine:
         """Add to the open node of every level."""
         state.open[: self.shape(state.epoch).rows] += total
 
-    def refresh(self, state: TreeState, source: Source) -> None:
+    def refresh(self, state: TreeState, source: NoiseSource) -> None:
         """Add fresh noise to every noised accumulator."""
         noisy = self._noisy(state.epoch)
         self.add_noise(state.open[noisy], state.epoch, source)
         state.draws[noisy] += 1
 
     def close(
-        self, state: TreeState, slots: int, leaves: Leaves | None, source: Source
+        self, state: TreeState, slots: int, leaves: Leaves | None, source: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Fill and close ``slots`` slots, all or none.
 
@@ -169,7 +169,7 @@ class TreeEngine:
         """Return the rows whose accumulators are noised between steps."""
         return slice(1 if self.one_step_ticks else 0, self.shape(epoch).rows)
 
-    def open_all(self, state: TreeState, source: Source) -> None:
+    def open_all(self, state: TreeState, source: NoiseSource) -> None:
         """Start all accumulators of an epoch as noise."""
         noisy = self._noisy(state.epoch)
         state.open[:] = 0
@@ -186,13 +186,13 @@ class TreeEngine:
         sums: NDArray[np.float64],
         variances: NDArray[np.float64],
         released: NDArray[np.int64],
-        source: Source,
+        source: NoiseSource,
     ) -> tuple[int, int]:
         """Close slots up to the end of the epoch; return how many, and how many levels closed in the last."""
         shape = self.shape(work.epoch)
         rows, weights = shape.rows, shape.weights
         digits = work.digits[:rows]
-        done, nodes, ended = closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
+        done, nodes, ended = count_closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
         # The root's last slot starts nothing again; an open leaf starts noised once, at the end of the call.
         draws = done + 2 * nodes - (rows - 1 if ended else -int(leaf_starts))
         noise = source.scratch.array(self.width * draws, np.int64)

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Bounds, Grid, Outside, Protects, Steps
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound, law_at, noise_variance
+from panstream.algorithms.continual.grid import Bounds, Grid, GridBatch, Outside, Protects
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound, laplace_at_rate, noise_variance
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noise, noised, public
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.continual_loss import tree_kappa
 
 IDLE = -1  # number of draws of an accumulator that is not open
@@ -65,7 +65,7 @@ class TickState:
         """Add the one-element array ``total`` to every open accumulator."""
         np.add(self.open, total, out=self.open, where=self.open_draws != IDLE)
 
-    def refresh(self, law: DiscreteLaplace, source: Source) -> None:
+    def refresh(self, law: DiscreteLaplace, source: NoiseSource) -> None:
         """Add fresh noise to every open accumulator and every kept noise."""
         for values, draws in ((self.open, self.open_draws), (self.kept, self.kept_draws)):
             is_open = draws != IDLE
@@ -77,20 +77,20 @@ class TickState:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class SlotBatch:
     """Slots to be closed: what is added to each, and where its answer in steps and the draws that this holds go."""
 
     totals: NDArray[np.int64]
     answers: NDArray[np.float64]
     draws: NDArray[np.float64]
 
-    def piece(self, start: int, stop: int) -> Slots:
+    def piece(self, start: int, stop: int) -> SlotBatch:
         """Return views of some of them."""
-        return Slots(self.totals[start:stop], self.answers[start:stop], self.draws[start:stop])
+        return SlotBatch(self.totals[start:stop], self.answers[start:stop], self.draws[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CounterAnswer:
     """Released integers, what they add up to (in steps), and which draws that sum holds."""
 
     value: float
@@ -99,7 +99,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotCounter(Ticker[TickState]):
+class PartialSumCounter(Ticker[TickState]):
     """Base of the counters of partial sums.
 
     Args:
@@ -107,7 +107,7 @@ class SlotCounter(Ticker[TickState]):
             departures.
         upper: Upper end of the range of one value, 1 to count.
         resolution: Values are rounded to multiples of it; None takes integers only.
-        most_events: How many events one value given to ``ticks`` may stand for. Larger totals
+        most_events: How many events one value given to ``tick_many`` may stand for. Larger totals
             are clipped to most_events·lower and most_events·upper, which the name of such an
             answer says.
     """
@@ -128,7 +128,7 @@ class SlotCounter(Ticker[TickState]):
     def __post_init__(self) -> None:
         if self.horizon is None and self.needs_horizon:
             raise InvalidParameter(f"horizon must be given: {type(self).__name__} is bounded in time")
-        checks.within(1, 1 << 20, most_events=self.most_events)
+        checks.require_integer_in_range(1, 1 << 20, most_events=self.most_events)
         if self.unit == "slot" and self.most_events != 1:
             raise InvalidParameter(f"unit='slot' needs most_events=1, got most_events={self.most_events}")
         _ = self.grid
@@ -149,10 +149,10 @@ class SlotCounter(Ticker[TickState]):
         """Return how many accumulators, released sums and kept noises the state holds."""
 
     @abstractmethod
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Open the first accumulators of an empty state, noised."""
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Fill and close the slots; ``advance`` moves the time on.
 
         A counter with more than one law gives ``advance`` instead.
@@ -160,7 +160,7 @@ class SlotCounter(Ticker[TickState]):
         raise NotImplementedError
 
     @abstractmethod
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: TickState) -> CounterAnswer:
         """Return the answer after the slots closed so far, from released numbers only."""
 
     @property
@@ -183,25 +183,25 @@ class SlotCounter(Ticker[TickState]):
     @property
     def law(self) -> DiscreteLaplace:
         """Return the law of every draw."""
-        return law_at(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
+        return laplace_at_rate(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
 
     @property
     def slot_draws(self) -> int:
         """Return how many draws a released sum of one slot holds: one if a tick is one step, else two."""
         return 1 if self.one_step_ticks else 2
 
-    def begin(self, source: Source) -> TickState:
+    def initial_state(self, source: NoiseSource) -> TickState:
         """Return a fresh state, already noised."""
         state = self.empty_state()
         state.open_draws[:] = state.kept_draws[:] = IDLE
-        self.enter(state, source)
+        self.initialize(state, source)
         return state
 
     def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
-        slots = Slots(totals, np.empty(totals.size), np.empty(totals.size))
+        slots = SlotBatch(totals, np.empty(totals.size), np.empty(totals.size))
         for start in range(0, totals.size, _CHUNK):
             piece = slots.piece(start, start + _CHUNK)
             self.close(state, piece, source)
@@ -209,7 +209,7 @@ class SlotCounter(Ticker[TickState]):
         return slots.answers, slots.draws * self.law.variance
 
     def noisy_slots(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return slots that are sums of their own as they are released, and the draws in each; open the next one."""
         size = totals.size
@@ -227,10 +227,10 @@ class SlotCounter(Ticker[TickState]):
         state.open_draws[0] = self.slot_draws - 1
         return slots[:size], draws
 
-    def total(self, state: TickState, indices: list[int]) -> Answer:
+    def total(self, state: TickState, indices: list[int]) -> CounterAnswer:
         """Return what the released sums in ``indices`` add up to."""
         released = tuple(int(number) for number in state.closed[indices])
-        return Answer(sum(released), released, ((int(state.closed_draws[indices].sum()), self.law),))
+        return CounterAnswer(sum(released), released, ((int(state.closed_draws[indices].sum()), self.law),))
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return accumulators, released sums, kept noises, the numbers of their draws, and the time."""
@@ -245,29 +245,29 @@ class SlotCounter(Ticker[TickState]):
             "time": FieldLayout("int", at_least=0, below=self.last_slot + 1),
         }
 
-    def batch(self, values: Any) -> Steps:
+    def batch(self, values: Any) -> GridBatch:
         """Check events of the open slot, one value a row."""
-        self.need_several_steps()
+        self.require_multi_step()
         return self.grid.read(values)
 
-    def update(self, state: TickState, batch: Steps, source: Source) -> None:
+    def update(self, state: TickState, batch: GridBatch, source: NoiseSource) -> None:
         """Add events to the open slot."""
-        self.need_slots(state.time, 1)
+        self.require_slots(state.time, 1)
         total = source.scratch.array(1, np.int64)
         np.sum(batch.rows, keepdims=True, out=total)
         state.add(total)
 
-    def tick(self, state: TickState, source: Source) -> Estimate:
+    def tick(self, state: TickState, source: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self.need_slots(state.time, 1)
+        self.require_slots(state.time, 1)
         self.advance(state, np.zeros(1, np.int64), source)
         return self.release(state, source)
 
-    def ticks(self, state: TickState, values: Any, source: Source) -> Estimates:
+    def tick_many(self, state: TickState, values: Any, source: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first."""
         steps = self.grid.read(values, self.most_events)
         try:
-            self.need_slots(state.time, len(steps))
+            self.require_slots(state.time, len(steps))
             answers, variances = self.advance(state, steps.rows, source)
         finally:
             steps.wipe()
@@ -281,19 +281,19 @@ class SlotCounter(Ticker[TickState]):
         )
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return what the sum of so many slots lies between: of one value each where ``ticks`` alone fills them."""
+        """Return what the sum of so many slots lies between: of one value each where ``tick_many`` alone fills them."""
         return self.grid.bounds(self.weight_of(slots) * self.most_events if self.one_step_ticks else None)
 
     def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the total weight of all slots in the answer after so many."""
         return slots.astype(np.float64)
 
-    def release(self, state: TickState, source: Source) -> Estimate:
+    def release(self, state: TickState, source: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
-        self.need_a_tick(state.time)
+        self.require_tick(state.time)
         answer = self.answer(state)
         error = math.sqrt(noise_variance(answer.parts)) * self.scale
-        return self.described(answer.value * self.scale, error, answer.parts, answer.released, state.time)
+        return self.make_estimate(answer.value * self.scale, error, answer.parts, answer.released, state.time)
 
     @property
     def label(self) -> str:
@@ -306,11 +306,11 @@ class SlotCounter(Ticker[TickState]):
         low, high = self.most_events * self.lower, self.most_events * self.upper
         return f"{self.label}, slots clipped to {low:g}..{high:g} (most_events={self.most_events})"
 
-    def refresh(self, state: TickState, source: Source) -> None:
+    def refresh(self, state: TickState, source: NoiseSource) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""
         state.refresh(self.law, source)
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error after ``ticks`` slots that is exceeded with probability at most ``beta``.
 
         Without ``ticks`` it holds at every single slot up to the horizon, and is infinite where there is none.

@@ -25,7 +25,7 @@ _ONE_SIGMA = 0.6827
 
 
 @dataclass(frozen=True, slots=True)
-class _Extreme:
+class _ExtremeBound:
     """Some value lies beyond ``edge``, and at most ``at_most_beyond`` beyond ``next_edge``, which is one step out."""
 
     edge: int
@@ -51,8 +51,8 @@ class RangeHistogram(Tree):
         variance depth²·V·f, f as below. Put s_1 = 1, 1/s_i = 1 + 1/(k·s_(i-1)), d_i the digits of the edge and a_i the
         part of the node on level i that lies below it, a_i = (d_i + a_(i-1))/k: f = s_D·(d_D + a_(D-1)²) +
         sum over i < D of s_i·(d_i(1 - d_i/k) + a_(i-1)²(1 - 1/k) - 2·a_(i-1)·d_i/k), with k = branching and D = depth.
-        ``error`` bounds the rank error at all edges at once, in values; the answer itself is then within that many
-        values of the true quantile, and one cell.
+        ``error_bound`` bounds the rank error at all edges at once, in values; the answer itself is then within that
+        many values of the true quantile, and one cell.
 
     Args:
         lower: Lower end of the range of a value.
@@ -90,7 +90,7 @@ class RangeHistogram(Tree):
 
     def check(self) -> None:
         """Check range, quantile and cells."""
-        checks.fraction(quantile=self.quantile)
+        checks.require_fraction(quantile=self.quantile)
         if not (self.branching >= 2 and self.depth >= 1 and self.width <= _MOST_NODES):
             raise InvalidParameter(
                 f"branching must be at least 2, depth at least 1 and all nodes at most {_MOST_NODES}, "
@@ -145,16 +145,16 @@ class RangeHistogram(Tree):
 
     def at(self, state: TreeState, quantile: float) -> Estimate:
         """Return any quantile after the last tick, from numbers that are public already: it costs nothing."""
-        checks.fraction(quantile=quantile)
+        checks.require_fraction(quantile=quantile)
         return self.from_totals(self.engine.totals(state), quantile, self.engine.law(state.epoch))
 
-    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+    def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
         moved it.
         """
-        return self.from_totals(self.foreseen_totals(ticks, rows), self.quantile, self.engine.law())
+        return self.from_totals(self.expected_totals(ticks, rows), self.quantile, self.engine.law())
 
-    def evenly(self) -> NDArray[np.float64]:
+    def uniform_totals(self) -> NDArray[np.float64]:
         """Return how much of an average row is in every node, where values lie evenly over the range."""
         sizes = [[1 / self.branching**level] * self.branching**level for level in range(1, self.depth + 1)]
         return np.concatenate(sizes)
@@ -179,11 +179,11 @@ class RangeHistogram(Tree):
             name=_name(quantile) if is_finite else f"{_name(quantile)} (no data)",
             support=(self.lower, self.upper),
             at_most_beyond=None if extreme is None else extreme.at_most_beyond,
-            text="" if extreme is None else self._said(extreme, quantile == 1.0, total[:-1]),
-            rule=rule,
+            text="" if extreme is None else self._describe_extreme(extreme, quantile == 1.0, total[:-1]),
+            interval_rule=rule,
         )
 
-    def _said(self, extreme: _Extreme, highest: bool, nodes: NDArray[np.float64]) -> str:
+    def _describe_extreme(self, extreme: _ExtremeBound, highest: bool, nodes: NDArray[np.float64]) -> str:
         """Return what is known of a minimum or maximum."""
         step = (self.upper - self.lower) / self.cells
         edge, next_edge = (self.lower + step * index for index in (extreme.edge, extreme.next_edge))
@@ -198,14 +198,14 @@ class RangeHistogram(Tree):
         """Return the consistent counts of all cells after the last tick, from numbers that are public already."""
         return _consistent_cells(self.engine.totals(state)[:-1], self.branching, self.depth)
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the rank error at all cell edges at once that is exceeded with probability at most ``beta``.
 
         It is a number of values: so many may lie between an answer and the true quantile. No weight of a draw in the
         count below an edge exceeds 1, so Chernoff's bound holds with f times the draws of a node.
         """
         worst = float(_edge_variances(self.branching, self.depth)[0].max())
-        return self.steps_off(beta / self.cells, ticks, worst)
+        return self.error_in_steps(beta / self.cells, ticks, worst)
 
     def _read_off(self, nodes: NDArray[np.float64], quantile: float, variance: float) -> tuple[float, float]:
         """Return the quantile and its error; NaN and inf where the count is below twice its error."""
@@ -217,7 +217,7 @@ class RangeHistogram(Tree):
         if quantile in (0.0, 1.0):
             return self.lower + step * self._extreme(nodes, quantile == 1.0, variance, _SURE).edge, math.nan
         excess = below - quantile * below[-1]
-        first, last = _crossings(excess, np.zeros(excess.size))
+        first, last = _quantile_crossings(excess, np.zeros(excess.size))
         single = first == last + 1 and excess[first] > excess[last]
         position = last - excess[last] / (excess[first] - excess[last]) if single else (first + last) / 2.0
         low, high = self._interval(nodes, quantile, variance, _ONE_SIGMA)
@@ -227,7 +227,7 @@ class RangeHistogram(Tree):
         """Return the count below every edge."""
         return np.concatenate([[0.0], np.cumsum(_consistent_cells(nodes, self.branching, self.depth))])
 
-    def _extreme(self, nodes: NDArray[np.float64], highest: bool, variance: float, level: float) -> _Extreme:
+    def _extreme(self, nodes: NDArray[np.float64], highest: bool, variance: float, level: float) -> _ExtremeBound:
         """Return the outermost edge beyond which there is a value, and how many lie beyond the next one.
 
         Both hold where no edge's count is off by more than its reach, which the union bound over all inner edges and
@@ -244,7 +244,7 @@ class RangeHistogram(Tree):
         edge = int(seen[-1 if highest else 0]) if seen.size else end
         next_edge = edge + outward
         max_beyond = math.floor(beyond[next_edge] + reach[next_edge] + 1e-6) if 0 < next_edge < self.cells else 0
-        return _Extreme(edge, next_edge, max(max_beyond, 0))
+        return _ExtremeBound(edge, next_edge, max(max_beyond, 0))
 
     def _interval(
         self, nodes: NDArray[np.float64], quantile: float, variance: float, level: float
@@ -260,11 +260,11 @@ class RangeHistogram(Tree):
         spread, weight, total = _edge_variances(self.branching, self.depth)
         noise = np.maximum(spread - 2.0 * quantile * weight + quantile**2 * total, 0.0)
         reach = NormalDist().inv_cdf((1.0 + level) / 2.0) * np.sqrt(noise * variance)
-        first, last = _crossings(below - quantile * below[-1], reach)
+        first, last = _quantile_crossings(below - quantile * below[-1], reach)
         return self.lower + step * max(first - 1, 0), self.lower + step * min(last + 1, self.cells)
 
 
-def _crossings(excess: NDArray[np.float64], reach: NDArray[np.float64]) -> tuple[int, int]:
+def _quantile_crossings(excess: NDArray[np.float64], reach: NDArray[np.float64]) -> tuple[int, int]:
     """Return the first edge that may have reached the quantile and the last that may not have passed it."""
     return int(np.argmax(excess >= -reach)), int(excess.size - 1 - np.argmax(excess[::-1] <= reach[::-1]))
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Bounds, Grid, Outside, Protects, Steps
+from panstream.algorithms.continual.grid import Bounds, Grid, GridBatch, Outside, Protects
 from panstream.algorithms.continual.tree_base import SLOT_TOTAL, Tree, TreeBatch
 from panstream.errors import InvalidBatch
 
@@ -40,13 +40,13 @@ class ContinualCount(Tree):
     sensitivity: ClassVar[int] = 1  # an event counts once
     label: ClassVar[str] = "count"
 
-    def read(self, values: Any) -> Steps:
+    def read(self, values: Any) -> GridBatch:
         """Return rows of -1, 0 and 1."""
-        return Steps.integers(values, name="events", most=1)
+        return GridBatch.integers(values, name="events", most=1)
 
-    def read_slots(self, values: Any) -> Steps:
+    def read_slots(self, values: Any) -> GridBatch:
         """Return the number of events of every slot."""
-        return Steps.integers(values, name="events", most=SLOT_TOTAL)
+        return GridBatch.integers(values, name="events", most=SLOT_TOTAL)
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
         """Check events of the open slot: their number, or one row each."""
@@ -140,7 +140,7 @@ class KaryTree(Tree):
     Args:
         lower: Lower end of the range of one event; values outside are moved to the nearer end.
         upper: Upper end of the range of one event.
-        unit: "event", or "slot" (needs ``one_step_ticks``). ``ticks`` takes the total of every
+        unit: "event", or "slot" (needs ``one_step_ticks``). ``tick_many`` takes the total of every
             slot; with "slot" it must be in the range, with "event" it may stand for any number
             of events.
 
@@ -173,7 +173,7 @@ class KaryTree(Tree):
         """Return the largest change of a leaf: an event added or removed, or a slot's content exchanged."""
         return self.grid.sensitivity(self.unit)
 
-    def read_slots(self, values: Any) -> Steps:
+    def read_slots(self, values: Any) -> GridBatch:
         """Return the totals of whole slots: of one value each if the unit is the slot, else of any number of events."""
         return self.read(values) if self.unit == "slot" else self.grid.read_totals(values, SLOT_TOTAL)
 

@@ -16,7 +16,7 @@ from panstream.core.algorithm import Algorithm
 from panstream.core.estimate import Estimate
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
 
 StateT = TypeVar("StateT")
@@ -86,14 +86,14 @@ class Ticker(Algorithm[StateT]):
         self.check()
 
     def _check_numbers(self) -> None:
-        checks.positive(epsilon=self.epsilon)
+        checks.require_positive(epsilon=self.epsilon)
         if self.contributions is not None:
-            checks.at_least(1, contributions=self.contributions)
+            checks.require_at_least(1, contributions=self.contributions)
         if self.horizon is not None:
-            checks.within(1, self.most_slots, horizon=self.horizon)
+            checks.require_integer_in_range(1, self.most_slots, horizon=self.horizon)
 
     @abstractmethod
-    def tick(self, state: StateT, source: Source) -> Estimate:
+    def tick(self, state: StateT, source: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
 
     def check(self) -> None:
@@ -170,7 +170,7 @@ class Ticker(Algorithm[StateT]):
         """Return the least and the largest answer that is possible after so many slots, by public parameters alone."""
         return -math.inf, math.inf
 
-    def described(
+    def make_estimate(
         self, value: float, error: float, parts: NoiseParts, released: tuple[int, ...], slots: int
     ) -> Estimate:
         """Return an answer after so many slots that holds these draws, with its interval."""
@@ -187,18 +187,18 @@ class Ticker(Algorithm[StateT]):
             claim=self.claim(),
             name=self.slot_label if self.one_step_ticks else self.label,
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
     def error_without_noise(self, ticks: int | None) -> float | None:
         """Return the error up to ``ticks`` where no draw decides it: no noise, or no bound that holds for ever."""
         if ticks is not None:
-            checks.within(1, self.last_slot, ticks=ticks)
+            checks.require_integer_in_range(1, self.last_slot, ticks=ticks)
         if math.isinf(self.epsilon):
             return 0.0
         return math.inf if ticks is None and self.horizon is None else None
 
-    def need_slots(self, closed: int, slots: int) -> None:
+    def require_slots(self, closed: int, slots: int) -> None:
         """Raise BudgetExhausted if the horizon has no room for so many more slots."""
         if closed + slots > self.last_slot:
             remaining = self.last_slot - closed
@@ -206,12 +206,12 @@ class Ticker(Algorithm[StateT]):
                 raise BudgetExhausted(f"all {self.last_slot} ticks allowed by horizon={self.last_slot} have been used")
             raise BudgetExhausted(f"horizon={self.last_slot} allows {remaining} more ticks, got {slots}")
 
-    def need_several_steps(self) -> None:
+    def require_multi_step(self) -> None:
         """Refuse what would leave a slot open where it is filled and closed in one step."""
         if self.one_step_ticks:
             raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
 
-    def need_a_tick(self, closed: int) -> None:
+    def require_tick(self, closed: int) -> None:
         """Refuse to answer before the first tick."""
         if closed == 0:
             raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")

@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Grid, Steps
+from panstream.algorithms.continual.grid import Grid, GridBatch
 from panstream.algorithms.continual.laplace_sum_tails import error_bound
-from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape
 from panstream.core.estimate import Estimate, Estimates
@@ -34,9 +34,9 @@ from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.hashing import derive
 from panstream.primitives.hashing.items import hash_items
-from panstream.primitives.inputs import Dictionary, Items, Strings, items
+from panstream.primitives.inputs import Dictionary, ItemBatch, Strings, items
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.continual_loss import tree_kappa
 
 __all__ = ["SLOT_TOTAL", "Arrays", "Tree", "TreeBatch", "TreeState"]
@@ -71,7 +71,7 @@ class Tree(Ticker[TreeState]):
 
     Args:
         horizon: Without one the error is about 1.6 times as large.
-        one_step_ticks: Every slot is filled and closed in one step by ``ticks``; ``update`` and
+        one_step_ticks: Every slot is filled and closed in one step by ``tick_many``; ``update`` and
             ``tick`` are refused, and an open slot needs no noise.
         levels: Levels of the tree; chosen for the smallest mean squared error, and stored with
             the state.
@@ -88,7 +88,7 @@ class Tree(Ticker[TreeState]):
 
     def __post_init__(self) -> None:
         Ticker.__post_init__(self)
-        self._settle_shape()
+        self._choose_shape()
         rows = self.engine.shape(EPOCHS - 1).rows
         if tree_kappa(self.epsilon, rows, self.sensitivity, self.contributions or 1) < _SMALLEST_RATE:
             raise InvalidParameter(
@@ -102,13 +102,13 @@ class Tree(Ticker[TreeState]):
                 f"epsilon must be below {upper:,} here: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
             )
 
-    def _settle_shape(self) -> None:
+    def _choose_shape(self) -> None:
         if self.horizon is None:
             if self.levels is not None or self.capacity is not None:
                 raise InvalidParameter("levels and capacity must not be given where horizon is None")
             return
         if self.levels is not None:
-            checks.within(1, MOST_LEVELS, levels=self.levels)
+            checks.require_integer_in_range(1, MOST_LEVELS, levels=self.levels)
         if self.capacity is None:
             shape = TreeShape.best(self.horizon, self.one_step_ticks, self.levels)
             object.__setattr__(self, "levels", shape.levels)
@@ -134,11 +134,11 @@ class Tree(Ticker[TreeState]):
         """Return what values may be, where they are numbers."""
         raise NotImplementedError
 
-    def read(self, values: Any) -> Steps:
+    def read(self, values: Any) -> GridBatch:
         """Return the checked rows of a batch, one event each."""
         return self.grid.read(values)
 
-    def read_slots(self, values: Any) -> Steps:
+    def read_slots(self, values: Any) -> GridBatch:
         """Return the checked values of whole slots."""
         return self.read(values)
 
@@ -159,7 +159,7 @@ class Tree(Ticker[TreeState]):
                 total += part
 
     @property
-    def engine(self) -> TreeEngine:
+    def engine(self) -> NoisyTree:
         """Return the tree that does the work."""
         shape = None if self.horizon is None else TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
         return _engine(self.epsilon, self.sensitivity, self.contributions or 1, self.width, self.one_step_ticks, shape)
@@ -168,7 +168,7 @@ class Tree(Ticker[TreeState]):
         """Return the rows of all levels, the past, and the public clock."""
         return self.engine.layout(self.last_slot)
 
-    def begin(self, source: Source) -> TreeState:
+    def initial_state(self, source: NoiseSource) -> TreeState:
         """Return a tree whose accumulators all start as noise."""
         state = self.empty_state()
         self.engine.open_all(state, source)
@@ -176,7 +176,7 @@ class Tree(Ticker[TreeState]):
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
         """Check events of the open slot, one per row; with ``users=`` keep each user's first contributions only."""
-        self.need_several_steps()
+        self.require_multi_step()
         if users is not None and self.contributions is None:
             raise InvalidBatch("users= needs an algorithm built with contributions=")
         steps = self.read(values)
@@ -186,7 +186,7 @@ class Tree(Ticker[TreeState]):
                 self.add_up(steps.rows, total)
                 return TreeBatch(total, len(steps))
             keep = _first_contributions(users, len(steps), self.contributions or 1)
-            retained = Steps(steps.rows[keep.view(bool)], (keep,))
+            retained = GridBatch(steps.rows[keep.view(bool)], (keep,))
             try:
                 self.add_up(retained.rows, total)
             finally:
@@ -196,27 +196,27 @@ class Tree(Ticker[TreeState]):
         finally:
             steps.wipe()
 
-    def update(self, state: TreeState, batch: TreeBatch, source: Source) -> None:
+    def update(self, state: TreeState, batch: TreeBatch, source: NoiseSource) -> None:
         """Add the batch to the open node of every level."""
-        self.need_slots(state.ticks, 1)
+        self.require_slots(state.ticks, 1)
         self.engine.add(state, batch.total)
         state.events += batch.events if self.counts_events else 0
 
-    def tick(self, state: TreeState, source: Source) -> Estimate:
+    def tick(self, state: TreeState, source: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self.need_several_steps()
-        self.need_slots(state.ticks, 1)
+        self.require_multi_step()
+        self.require_slots(state.ticks, 1)
         _, _, released = self.engine.close(state, 1, None, source)
         return self._answer(state, tuple(int(number) for number in released))
 
-    def ticks(self, state: TreeState, values: Any, source: Source) -> Estimates:
+    def tick_many(self, state: TreeState, values: Any, source: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first.
 
         Each slot is filled and closed in one step, so its leaf needs no noise of its own at the start.
         """
         steps = self.read_slots(values)
         try:
-            self.need_slots(state.ticks, len(steps))
+            self.require_slots(state.ticks, len(steps))
             previous_events = state.events
 
             def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
@@ -233,12 +233,12 @@ class Tree(Ticker[TreeState]):
             unclipped=value, standard_error=error, claim=self.claim(), name=self.slot_label, support=support
         )
 
-    def release(self, state: TreeState, source: Source) -> Estimate:
+    def release(self, state: TreeState, source: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
-        self.need_a_tick(state.ticks)
+        self.require_tick(state.ticks)
         return self._answer(state, ())
 
-    def refresh(self, state: TreeState, source: Source) -> None:
+    def refresh(self, state: TreeState, source: NoiseSource) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered.
 
         Between any two copies there must be a refresh: an unannounced copy is covered only in the last phase, or in
@@ -251,19 +251,19 @@ class Tree(Ticker[TreeState]):
         value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([state.events]))
         return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released, state.ticks)
 
-    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+    def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
         moved it.
         """
-        total = self.foreseen_totals(ticks, rows)
+        total = self.expected_totals(ticks, rows)
         value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([round(rows)]))
         return self.describe(float(value[0]), float(error[0]), self.engine.law(), (), ticks)
 
-    def foreseen_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
+    def expected_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
         """Return the sums of all parts in that case, and their variance last."""
-        return np.append(rows * self.evenly(), self.engine.variance_at(ticks))
+        return np.append(rows * self.uniform_totals(), self.engine.variance_at(ticks))
 
-    def evenly(self) -> NDArray[np.float64]:
+    def uniform_totals(self) -> NDArray[np.float64]:
         """Return what an average row adds to a leaf, where values lie evenly over the range."""
         return np.zeros(self.width)
 
@@ -276,16 +276,16 @@ class Tree(Ticker[TreeState]):
     ) -> Estimate:
         """Return the estimate after so many slots with its interval."""
         draws = (error / self.scale) ** 2 / law.variance if law.variance else 0.0
-        return self.described(value, error, ((draws, law),), released, slots)
+        return self.make_estimate(value, error, ((draws, law),), released, slots)
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that any single answer up to ``ticks`` exceeds with probability at most ``beta``.
 
         ``ticks`` is the horizon by default; without a horizon and without ``ticks`` no bound holds for ever.
         """
-        return self.scale * self.steps_off(beta, ticks)
+        return self.scale * self.error_in_steps(beta, ticks)
 
-    def steps_off(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
+    def error_in_steps(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
         """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above
         1.
         """
@@ -298,7 +298,7 @@ class Tree(Ticker[TreeState]):
         )
 
 
-_engine = lru_cache(maxsize=256)(TreeEngine)
+_engine = lru_cache(maxsize=256)(NoisyTree)
 
 
 def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArray[np.uint8]:
@@ -308,7 +308,7 @@ def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArr
     >>> _first_contributions(["ann", "bob", "ann", "ann"], 4, 2).tolist()
     [1, 1, 1, 0]
     """
-    from panstream.primitives.kernels.algorithms.noisy_tree import first_rows
+    from panstream.primitives.kernels.algorithms.noisy_tree import keep_first_rows
 
     ids = items(users, name="users")
     try:
@@ -319,19 +319,19 @@ def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArr
             hashes, addresses = scratch.array(rows, np.uint64), scratch.array(rows, np.uint64)
             lengths = scratch.array(rows, np.int64)
             hash_items(ids, derive(0, "contributions"), hashes)
-            _place(ids, addresses, lengths, scratch)
+            _id_spans(ids, addresses, lengths, scratch)
             size = 2 << max(rows, 1).bit_length()
             table, counts = scratch.array(size, np.int64), scratch.array(size, np.int64)
             counts.fill(0)
-            first_rows(hashes, addresses, lengths, max_contributions, table, counts, keep)
+            keep_first_rows(hashes, addresses, lengths, max_contributions, table, counts, keep)
     finally:
         ids.wipe()
     return keep
 
 
-def _place(ids: Items, addresses: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
+def _id_spans(ids: ItemBatch, addresses: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
     """Write where in memory every row's id is, and how many bytes it has."""
-    from panstream.primitives.kernels.algorithms.noisy_tree import place_rows
+    from panstream.primitives.kernels.algorithms.noisy_tree import row_addresses
 
     for row, part in ids.spans():
         values = part.values if isinstance(part, Dictionary) else part
@@ -341,9 +341,9 @@ def _place(ids: Items, addresses: NDArray[np.uint64], lengths: NDArray[np.int64]
             offsets, data = np.arange(len(values) + 1) * _INTEGER_BYTES, values.values.view(np.uint8)
         address, rows = np.uint64(data.ctypes.data), slice(row, row + len(part))
         if not isinstance(part, Dictionary):
-            place_rows(offsets, address, addresses[rows], lengths[rows])
+            row_addresses(offsets, address, addresses[rows], lengths[rows])
             continue
         starts, sizes = scratch.array(len(values), np.uint64), scratch.array(len(values), np.int64)
-        place_rows(offsets, address, starts, sizes)
+        row_addresses(offsets, address, starts, sizes)
         np.take(starts, part.codes, out=addresses[rows], mode="clip")  # codes are in range; "raise" would buffer
         np.take(sizes, part.codes, out=lengths[rows], mode="clip")

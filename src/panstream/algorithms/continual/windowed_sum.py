@@ -10,20 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound
-from panstream.algorithms.continual.partial_sum_counter import Answer, Shape, SlotCounter, Slots, TickState
+from panstream.algorithms.continual.partial_sum_counter import (
+    CounterAnswer,
+    PartialSumCounter,
+    Shape,
+    SlotBatch,
+    TickState,
+)
 from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.partial_sums import (
-    most_window_nodes,
+    max_window_nodes,
     window_draws,
     window_node,
     window_slots,
 )
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.continual_loss import segment_levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowedSum(SlotCounter):
+class WindowedSum(PartialSumCounter):
     """The sum over the last ``window`` slots, for a stream of any length.
 
     Slots are grouped into blocks of ``window``. Each block is a binary tree without its root; every node is released
@@ -48,7 +54,7 @@ class WindowedSum(SlotCounter):
 
     Examples:
         >>> monitor = WindowedSum(epsilon=1.0, window=24).start()
-        >>> len(monitor.ticks([1, 0] * 50))
+        >>> len(monitor.tick_many([1, 0] * 50))
         100
 
     Reference: Budaeva et al. 2013, §4.1 (WindowSum of Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013), with the
@@ -59,7 +65,7 @@ class WindowedSum(SlotCounter):
 
     def check(self) -> None:
         """Raise InvalidParameter unless the window fits into memory."""
-        checks.within(1, 1 << 26, window=self.window)
+        checks.require_integer_in_range(1, 1 << 26, window=self.window)
 
     @property
     def memberships(self) -> int:
@@ -82,13 +88,13 @@ class WindowedSum(SlotCounter):
         """Return how many slots the window holds."""
         return np.minimum(slots, self.window).astype(np.float64)
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that is exceeded with probability at most ``beta``, at slot ``ticks`` or at any slot."""
         if ticks is not None or math.isinf(self.epsilon):
-            return SlotCounter.error(self, beta=beta, ticks=ticks)
+            return PartialSumCounter.error_bound(self, beta=beta, ticks=ticks)
         return error_bound(beta, ((2 * _most_nodes(self.window), self.law),)) * self.scale
 
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Open the first node of every level."""
         for level in range(self.memberships):
             bare = self.one_step_ticks and (level == 0 or self.window == 1)
@@ -96,7 +102,7 @@ class WindowedSum(SlotCounter):
                 source.add_discrete_laplace(state.open[level : level + 1], self.law)
             state.open_draws[level] = 0 if bare else 1
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Close the slots one after the other."""
         totals, bare = slots.totals, self.one_step_ticks
         noise = source.scratch.array(
@@ -106,7 +112,7 @@ class WindowedSum(SlotCounter):
         source.add_discrete_laplace(noise, self.law)
         window_slots(*state.sums, self.window, totals, noise, bare, slots.answers, slots.draws)
 
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: TickState) -> CounterAnswer:
         """Return the nodes that cover the window."""
         return self.total(state, [node for node, _, _ in _cover(state.time, self.window)])
 
@@ -135,4 +141,4 @@ def _cover(time: int, window: int) -> list[tuple[int, int, int]]:
 
 @lru_cache(maxsize=64)
 def _most_nodes(window: int) -> int:
-    return int(most_window_nodes(window, segment_levels(window)))
+    return int(max_window_nodes(window, segment_levels(window)))

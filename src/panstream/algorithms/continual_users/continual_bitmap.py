@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from panstream.algorithms.continual_users.ones_counter import OnesTicker, Seen
-from panstream.algorithms.continual_users.release_strategies import Question
+from panstream.algorithms.continual_users.ones_counter import PublicView, SetBitCounter
+from panstream.algorithms.continual_users.release_strategies import StrategyInputs
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.likelihood import Likelihood
 from panstream.core.estimate import Estimate
@@ -26,7 +26,7 @@ _ROUNDS = 2  # of putting the estimated count into the weight of the start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinualBitmap(OnesTicker):
+class ContinualBitmap(SetBitCounter):
     """The number of different users that have come so far, for ids of any kind, at every tick.
 
     The cells are those of `Bitmap`; each level's number of ones is published as in
@@ -69,7 +69,7 @@ class ContinualBitmap(OnesTicker):
     coarse: LevelMoments = field(init=False, repr=False, compare=False)  # of an answer halfway
 
     def __post_init__(self) -> None:
-        OnesTicker.__post_init__(self)
+        SetBitCounter.__post_init__(self)
         object.__setattr__(self, "table", self._bitmap(self.way.epsilon_state))
         noise, _ = self.noise_at(max(1, (self.horizon or _FAR) // 2))
         object.__setattr__(self, "coarse", self._moments(self._shares(np.full(self.width, _HALF_FULL)), noise))
@@ -91,7 +91,7 @@ class ContinualBitmap(OnesTicker):
         )
 
     @property
-    def question(self) -> Question:
+    def question(self) -> StrategyInputs:
         """Return what is to be published, and what is protected."""
         rows = None if self.contributions is None else 2 * self.contributions
         return self._about(self.buckets, _HALF_FULL, rows=rows)
@@ -116,11 +116,11 @@ class ContinualBitmap(OnesTicker):
         """Return ``expected``, or a number in the middle of the table's range."""
         return self.expected or reference_users(self.buckets, self.rows_of_cells)
 
-    def decode(self, seen: Seen) -> Estimate:
+    def decode(self, seen: PublicView) -> Estimate:
         """Return the likeliest number of users, the start subtracted as far as that helps."""
         law = self.table.law
         base = seen.start - self.buckets * law.p0 if self.way.start else np.zeros(self.width)
-        top = seen.sums + (-self.buckets * law.p0 if self.paid else base)
+        top = seen.sums + (-self.buckets * law.p0 if self.total_loss else base)
         touched = np.full(self.width, _HALF_FULL)
         rounds = _ROUNDS if self.way.start else 1
         for _ in range(rounds):
@@ -136,7 +136,7 @@ class ContinualBitmap(OnesTicker):
             claim=self.claim(),
             name=self.label,
             released=seen.released,
-            rule=lambda level: likelihood.interval(fit, level),
+            interval_rule=lambda level: likelihood.interval(fit, level),
         )
 
     def _law(self, touched: Floats, noise: float) -> tuple[Any, LevelMoments]:
@@ -162,7 +162,7 @@ class ContinualBitmap(OnesTicker):
         """
         law = self.table.law
         gap = (law.p1 - law.p0) ** 2
-        start_weight = share if self.paid else 1.0 - share
+        start_weight = share if self.total_loss else 1.0 - share
         first = laplace_variance(self.way.start) if self.way.start else 0.0
         return LevelMoments(
             cells=self.buckets,
@@ -172,19 +172,19 @@ class ContinualBitmap(OnesTicker):
             noise=(start_weight**2 * first + noise) / gap,
         )
 
-    def foreseen(self, ticks: int, users: float) -> Estimate:
+    def expected_estimate(self, ticks: int, users: float) -> Estimate:
         """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
         law = self.table.law
-        ones = self.buckets * ((law.p1 - law.p0) * self._touched(users) + (law.p0 if self.paid else 0.0))
+        ones = self.buckets * ((law.p1 - law.p0) * self._touched(users) + (law.p0 if self.total_loss else 0.0))
         start = np.full(self.width, round(self.buckets * law.p0), np.int64)
         noise, draw = self.noise_at(ticks)
-        return self.decode(Seen(ones, noise, draw, start))
+        return self.decode(PublicView(ones, noise, draw, start))
 
-    def error(self, *, beta: float, ticks: int | None = None, users: float | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None, users: float | None = None) -> float:
         """Return the error after ``ticks`` ticks that is exceeded with probability at most ``beta``, for any number of
         users up to ``users``, which is ``expected`` unless given.
         """
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         expected_users = self.expected if users is None else users
         if expected_users is None or not expected_users > 0:
             raise InvalidParameter(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, half_width, law_at, noise_variance
-from panstream.algorithms.continual_users.ones_counter import OnesTicker, Seen
-from panstream.algorithms.continual_users.release_strategies import Question
+from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, half_width, laplace_at_rate, noise_variance
+from panstream.algorithms.continual_users.ones_counter import PublicView, SetBitCounter
+from panstream.algorithms.continual_users.release_strategies import StrategyInputs
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.density.universe import Members, Universe
-from panstream.algorithms.randomized_bits import BitLaw
-from panstream.core.estimate import Estimate, falling_root
+from panstream.algorithms.randomized_bits import CoinPair
+from panstream.core.estimate import Estimate, bisect_decreasing
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.noise import DiscreteLaplace
@@ -28,18 +28,18 @@ class _Bits(Presence):
     epsilon_state: float
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the symmetric pair."""
-        return BitLaw.symmetric(self.epsilon_state, math.inf)
+        return CoinPair.symmetric(self.epsilon_state, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinualDensity(OnesTicker):
+class ContinualDensity(SetBitCounter):
     """The fraction of a known population that has appeared so far, or its number, at every tick.
 
     Each user has one noisy bit, as in `OptBern`. What is published is either its
     number of
-    ones, paid for every time, or a tree over the changes of that number; whichever errs less, and ``why`` says so.
+    ones, paid for every time, or a tree over the changes of that number; whichever errs less, and ``explain`` says so.
 
     Privacy:
         Unit: as ``unit`` says; one unit's rows may be added or removed. One copy of the state at any time and all
@@ -79,7 +79,7 @@ class ContinualDensity(OnesTicker):
     table: Presence = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        OnesTicker.__post_init__(self)
+        SetBitCounter.__post_init__(self)
         bits = _Bits(
             universe=self.universe,
             epsilon=math.inf,
@@ -101,7 +101,7 @@ class ContinualDensity(OnesTicker):
             )
 
     @property
-    def question(self) -> Question:
+    def question(self) -> StrategyInputs:
         """Return what is to be published, and what is protected."""
         density = 0.5 if self.expected is None else self.expected / self.population.size
         return self._about(self.population.sampled, density, deletions=self.deletions)
@@ -126,12 +126,12 @@ class ContinualDensity(OnesTicker):
         law = self.table.law
         return law.p1 - law.p0
 
-    def decode(self, seen: Seen) -> Estimate:
+    def decode(self, seen: PublicView) -> Estimate:
         """Return the density, the start subtracted as far as that helps, with its interval."""
         cells, absent = self.population.sampled, self.table.law.p0
         steps = cells * self._gap
         base = float(seen.start[0]) - cells * absent if self.way.start else 0.0
-        top = float(seen.sums[0]) + (-cells * absent if self.paid else base)
+        top = float(seen.sums[0]) + (-cells * absent if self.total_loss else base)
         density = (top - base) / steps
         share = self.way.best_share(cells, self._touched(density))
         for _ in range(_ROUNDS if self.way.start else 0):
@@ -143,7 +143,7 @@ class ContinualDensity(OnesTicker):
         """Return the part of the cells that rows drew again: after deletions it may be all of them."""
         return 1.0 if self.deletions else min(max(density, 0.0), 1.0)
 
-    def _described(self, density: float, share: float, steps: float, seen: Seen) -> Estimate:
+    def _described(self, density: float, share: float, steps: float, seen: PublicView) -> Estimate:
         parts, size = self._parts(share, seen.noise, seen.law), self.population.size if self.count else 1
 
         def reach(level: float, truth: float) -> float:
@@ -151,8 +151,10 @@ class ContinualDensity(OnesTicker):
 
         def rule(level: float) -> tuple[float, float]:
             """Return the densities whose law does not reject what was published (score interval)."""
-            upper = falling_root(lambda truth: reach(level, truth) - (truth - density), inside, 1.0, 1e-7)
-            below = falling_root(lambda gap: reach(level, inside - gap) - (density - inside + gap), 0.0, inside, 1e-7)
+            upper = bisect_decreasing(lambda truth: reach(level, truth) - (truth - density), inside, 1.0, 1e-7)
+            below = bisect_decreasing(
+                lambda gap: reach(level, inside - gap) - (density - inside + gap), 0.0, inside, 1e-7
+            )
             return (inside - below) * size, upper * size
 
         inside = min(max(density, 0.0), 1.0)
@@ -164,13 +166,13 @@ class ContinualDensity(OnesTicker):
             name=self.label,
             support=(0.0, float(size)),
             released=seen.released,
-            rule=rule,
+            interval_rule=rule,
         )
 
     def _parts(self, share: float, noise: float, law: DiscreteLaplace) -> NoiseParts:
         """Return the draws that top - share·base holds."""
-        start_weight = share if self.paid else 1.0 - share
-        first = [(start_weight**2, law_at(self.way.start))] if self.way.start else []
+        start_weight = share if self.total_loss else 1.0 - share
+        first = [(start_weight**2, laplace_at_rate(self.way.start))] if self.way.start else []
         return [*first, (noise / law.variance, law)] if noise else first
 
     def _normal(self, truth: float, share: float) -> float:
@@ -180,25 +182,25 @@ class ContinualDensity(OnesTicker):
         left_out = (total - sampled) / (total - 1) if total > 1 else 0.0
         return bits + truth * (1.0 - truth) * sampled * left_out * self._gap**2
 
-    def foreseen(self, ticks: int, users: float) -> Estimate:
+    def expected_estimate(self, ticks: int, users: float) -> Estimate:
         """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
         law, cells = self.table.law, self.population.sampled
         density = min(users / self.population.size, 1.0)
-        ones = cells * (self._gap * density + (law.p0 if self.paid else 0.0))
+        ones = cells * (self._gap * density + (law.p0 if self.total_loss else 0.0))
         start = np.array([round(cells * law.p0)], np.int64)
         noise, draw = self.noise_at(ticks)
-        return self.decode(Seen(np.array([ones]), noise, draw, start))
+        return self.decode(PublicView(np.array([ones]), noise, draw, start))
 
     def standard_error(self, users: float) -> float:
         """Return the standard error of the last answer, in users, when ``users`` came."""
-        last = self.foreseen(self.horizon or self.last_slot, users).standard_error
+        last = self.expected_estimate(self.horizon or self.last_slot, users).standard_error
         return last * (1 if self.count else self.population.size)
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error after ``ticks`` ticks, the horizon by default, that is exceeded with probability at most
         ``beta``, whatever the density.
         """
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         noiseless_error = self.error_without_noise(ticks)
         if noiseless_error is not None:
             return noiseless_error

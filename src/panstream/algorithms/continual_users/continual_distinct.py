@@ -107,11 +107,11 @@ class ContinualDistinct(AutoAlgorithm):
         errors = algorithm.errors()
         return math.sqrt(math.fsum(error**2 for error in errors.values()) / len(errors))
 
-    def why(self) -> str:
+    def explain(self) -> str:
         """Return which cells were chosen, how their ones are published, and with which error."""
         cells = (
             f"a bitmap of {self.algorithm.buckets:,} buckets x {self.algorithm.rows_of_cells} levels"
             if isinstance(self.algorithm, ContinualBitmap)
             else f"one bit for each of {self.algorithm.population.sampled:,} users"
         )
-        return f"Cells: {cells}.\n{self.algorithm.why()}"
+        return f"Cells: {cells}.\n{self.algorithm.explain()}"

@@ -15,27 +15,27 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.laplace_sum_tails import law_at
-from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.laplace_sum_tails import laplace_at_rate
+from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import EPOCHS
 from panstream.algorithms.continual_users.release_strategies import (
     METHODS,
     Method,
     Protected,
-    Question,
-    Way,
-    best_way,
-    settled,
+    ReleaseStrategy,
+    StrategyInputs,
+    best_strategy,
+    strategy_from_parameters,
 )
-from panstream.algorithms.randomized_bits import BitState, CoinCells
+from panstream.algorithms.randomized_bits import BitState, RandomizedBits
 from panstream.core.estimate import Estimate, Estimates, format_number
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public, published
-from panstream.primitives.kernels.algorithms.packed_bits import count_ones
+from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 
@@ -49,7 +49,7 @@ _TREE = ("open", "draws", "digits", "closed", "ticks", "epoch")
 
 
 @dataclass(slots=True)
-class OnesState:
+class SetBitState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     bits: NDArray[np.uint8] = noised()  # packed
@@ -73,7 +73,7 @@ class OnesState:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PublicView:
     """What the public knows after a tick, part by part: the answer's sums, its noise, and the start."""
 
     sums: NDArray[np.float64]
@@ -84,7 +84,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnesTicker(Ticker[OnesState]):
+class SetBitCounter(Ticker[SetBitState]):
     """Base of the algorithms that publish a number of ones at every tick. Subclasses give the cells and decode.
 
     Args:
@@ -104,7 +104,7 @@ class OnesTicker(Ticker[OnesState]):
             state.
     """
 
-    state_type: ClassVar[type[Any]] = OnesState
+    state_type: ClassVar[type[Any]] = SetBitState
     proof: ClassVar[str] = "continual-users.md"
 
     unit: Protected = "event"
@@ -116,8 +116,8 @@ class OnesTicker(Ticker[OnesState]):
     levels: int | None = None
     epsilon_state: float | None = None
     start_rate: float | None = None
-    way: Way = field(init=False, repr=False, compare=False)
-    engine: TreeEngine = field(init=False, repr=False, compare=False)  # not used where releases are paid for
+    way: ReleaseStrategy = field(init=False, repr=False, compare=False)
+    engine: NoisyTree = field(init=False, repr=False, compare=False)  # not used where releases are paid for
     promise: Claim = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class OnesTicker(Ticker[OnesState]):
         if (self.window is not None) != (self.unit == "user-window"):
             raise InvalidParameter("window, a number of ticks, must be given for unit='user-window', and only there")
         if self.window is not None:
-            checks.at_least(1, window=self.window)
+            checks.require_at_least(1, window=self.window)
         if self.contributions is not None and self.unit != "user":
             raise InvalidParameter(f"contributions needs unit='user', got unit={self.unit!r}")
         if self.expected is not None and not 0 < self.expected < math.inf:
@@ -142,35 +142,35 @@ class OnesTicker(Ticker[OnesState]):
         if self.method is None or self.levels is None or self.epsilon_state is None or self.start_rate is None:
             if (self.levels, self.epsilon_state, self.start_rate) != (None, None, None):
                 raise InvalidParameter("method, levels, epsilon_state and start_rate must be given together")
-            way = best_way(question, self.method)
-        elif reason := question.why_not(self.method):
+            way = best_strategy(question, self.method)
+        elif reason := question.unavailable_reason(self.method):
             raise NotSupported(reason)
         else:
-            way = settled(question, self.method, self.epsilon_state, self.levels, self.start_rate)
+            way = strategy_from_parameters(question, self.method, self.epsilon_state, self.levels, self.start_rate)
         for name, value in (
             ("method", way.method),
             ("levels", way.levels),
             ("epsilon_state", way.epsilon_state),
             ("start_rate", way.start),
             ("way", way),
-            ("engine", TreeEngine(way.rate, 1, 1, self.width, False, way.shape(self.horizon))),
+            ("engine", NoisyTree(way.rate, 1, 1, self.width, False, way.shape(self.horizon))),
         ):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "promise", self._promised())
 
     @property
     @abstractmethod
-    def question(self) -> Question:
+    def question(self) -> StrategyInputs:
         """Return what is to be published, and what is protected."""
 
-    def _about(self, cells: int, density: float, **more: Any) -> Question:
+    def _about(self, cells: int, density: float, **more: Any) -> StrategyInputs:
         """Return the question about so many cells that a subclass asks."""
         protected = {"unit": self.unit, "window": self.window, "rows": self.contributions, **more}
-        return Question(epsilon=self.epsilon, cells=cells, density=density, horizon=self.horizon, **protected)
+        return StrategyInputs(epsilon=self.epsilon, cells=cells, density=density, horizon=self.horizon, **protected)
 
     @property
     @abstractmethod
-    def table(self) -> CoinCells:
+    def table(self) -> RandomizedBits:
         """Return the algorithm that keeps the bits."""
 
     @property
@@ -179,18 +179,18 @@ class OnesTicker(Ticker[OnesState]):
         return 1
 
     @abstractmethod
-    def decode(self, seen: Seen) -> Estimate:
+    def decode(self, seen: PublicView) -> Estimate:
         """Return the answer from public numbers."""
 
     @property
-    def paid(self) -> bool:
+    def total_loss(self) -> bool:
         """Return whether every answer is a release of its own."""
         return self.way.method == "paid"
 
     @property
     def law(self) -> DiscreteLaplace:
         """Return the noise of a paid release."""
-        return law_at(self.way.rate)
+        return laplace_at_rate(self.way.rate)
 
     def claim(self) -> Claim:
         """Return the joint loss of one copy at any time and all answers: exact, or bounded from above by Theorem B."""
@@ -224,7 +224,7 @@ class OnesTicker(Ticker[OnesState]):
             "bits": FieldLayout("packed", (self.table.cells,)),
             "start": FieldLayout("i8", (self.width,)),
         }
-        if self.paid:
+        if self.total_loss:
             tree = {
                 "open": FieldLayout("i8", (0, self.width)),
                 "draws": FieldLayout("i8", (0,), at_least=0),
@@ -238,18 +238,18 @@ class OnesTicker(Ticker[OnesState]):
                 name: field_layout for name, field_layout in self.engine.layout(self.last_slot).items() if name in _TREE
             }
         layout = {**cells, **tree}
-        return {name: layout[name] for name in OnesState.__dataclass_fields__}
+        return {name: layout[name] for name in SetBitState.__dataclass_fields__}
 
-    def begin(self, source: Source) -> OnesState:
+    def initial_state(self, source: NoiseSource) -> SetBitState:
         """Return fresh bits and a tree over them, and release the start where that pays."""
         state = self.empty_state()
-        state.bits = self.table.begin(source).bits
+        state.bits = self.table.initial_state(source).bits
         with Scratch() as scratch:
             ones = self._ones(state, scratch)
             if self.way.start:
                 state.start[:] = ones
-                source.add_discrete_laplace(state.start, law_at(self.way.start))
-            if not self.paid:
+                source.add_discrete_laplace(state.start, laplace_at_rate(self.way.start))
+            if not self.total_loss:
                 self.engine.open_all(state.tree, source)
                 self.engine.add(state.tree, np.negative(ones, out=ones))
         return state
@@ -258,24 +258,24 @@ class OnesTicker(Ticker[OnesState]):
         """Check rows as the algorithm does that keeps the bits."""
         return self.table.batch(*args, **kwargs)
 
-    def update(self, state: OnesState, batch: Any, source: Source) -> None:
+    def update(self, state: SetBitState, batch: Any, source: NoiseSource) -> None:
         """Draw the bits of the batch; none after the last tick."""
-        self.need_slots(state.ticks, 1)
+        self.require_slots(state.ticks, 1)
         self.table.update(state.cells, batch, source)
 
-    def tick(self, state: OnesState, source: Source) -> Estimate:
+    def tick(self, state: SetBitState, source: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self.need_slots(state.ticks, 1)
+        self.require_slots(state.ticks, 1)
         with Scratch() as scratch:  # of its own: a tree that closes wipes the source's
             ones = self._ones(state, scratch)
-            if not self.paid:
+            if not self.total_loss:
                 return self.decode(self._close(state, ones, source))
             source.add_discrete_laplace(ones, self.law)
             state.closed.view(np.float64)[0, :-1] = ones
             state.ticks += 1
             return self._answer(state, tuple(int(number) for number in ones))
 
-    def _close(self, state: OnesState, ones: NDArray[np.int64], source: Source) -> Seen:
+    def _close(self, state: SetBitState, ones: NDArray[np.int64], source: NoiseSource) -> PublicView:
         """Close the nodes that end here and return what the public knows then."""
         tree = state.tree
         self.engine.add(tree, ones)
@@ -286,11 +286,11 @@ class OnesTicker(Ticker[OnesState]):
             self.engine.add(tree, np.negative(ones, out=ones))
         state.ticks, state.epoch = tree.ticks, tree.epoch
         law = self.engine.law(tree.epoch)
-        return Seen(sums[0], float(variances[0]), law, state.start, tuple(released.tolist()))
+        return PublicView(sums[0], float(variances[0]), law, state.start, tuple(released.tolist()))
 
-    def ticks(self, state: OnesState, values: Sequence[Any], source: Source) -> Estimates:
+    def tick_many(self, state: SetBitState, values: Sequence[Any], source: NoiseSource) -> Estimates:
         """Take the ids of one slot after another, close each, and return all estimates."""
-        self.need_slots(state.ticks, len(values))
+        self.require_slots(state.ticks, len(values))
         batches: list[Any] = []
         estimates: list[Estimate] = []
         try:
@@ -308,37 +308,39 @@ class OnesTicker(Ticker[OnesState]):
         support = estimates[0].support if estimates else (-math.inf, math.inf)
         return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
 
-    def release(self, state: OnesState, source: Source) -> Estimate:
+    def release(self, state: SetBitState, source: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again, which is public; a single answer needs no tick and is given
         once.
         """
         if self.horizon == 1:
             return self.tick(state, source)
-        self.need_a_tick(state.ticks)
+        self.require_tick(state.ticks)
         return self._answer(state, ())
 
-    def refresh(self, state: OnesState, source: Source) -> None:
+    def refresh(self, state: SetBitState, source: NoiseSource) -> None:
         """Refuse: what a second copy would show has no finite price."""
         raise NotSupported(
             f"{type(self).__name__} covers one intrusion: the changes of a bit that is known have no finite price"
         )
 
-    def _ones(self, state: OnesState, scratch: Scratch) -> NDArray[np.int64]:
+    def _ones(self, state: SetBitState, scratch: Scratch) -> NDArray[np.int64]:
         """Return the numbers of ones, in working memory that is wiped."""
         ones = scratch.array(self.width, np.int64)
         ones.fill(0)
-        count_ones(state.bits, state.cells.frozen, self.table.cells // self.width, ones.reshape(1, -1))
+        count_set_bits(state.bits, state.cells.frozen, self.table.cells // self.width, ones.reshape(1, -1))
         return ones
 
-    def _answer(self, state: OnesState, released: tuple[int, ...]) -> Estimate:
-        if self.paid:
+    def _answer(self, state: SetBitState, released: tuple[int, ...]) -> Estimate:
+        if self.total_loss:
             sums = state.closed.view(np.float64)[0, :-1]
-            return self.decode(Seen(sums, self.law.variance, self.law, state.start, released))
+            return self.decode(PublicView(sums, self.law.variance, self.law, state.start, released))
         total = self.engine.totals(state.tree)
-        return self.decode(Seen(total[:-1], float(total[-1]), self.engine.law(state.epoch), state.start, released))
+        return self.decode(
+            PublicView(total[:-1], float(total[-1]), self.engine.law(state.epoch), state.start, released)
+        )
 
     @abstractmethod
-    def foreseen(self, ticks: int, users: float) -> Estimate:
+    def expected_estimate(self, ticks: int, users: float) -> Estimate:
         """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
 
     @property
@@ -349,21 +351,23 @@ class OnesTicker(Ticker[OnesState]):
     def errors(self) -> dict[int, float]:
         """Return the standard error at the first, the middle and the last tick; without a horizon up to the 1024th."""
         last = self.horizon or _FAR
-        return {tick: self.foreseen(tick, self.planned).standard_error for tick in (1, max(1, last // 2), last)}
+        return {
+            tick: self.expected_estimate(tick, self.planned).standard_error for tick in (1, max(1, last // 2), last)
+        }
 
-    def why(self) -> str:
+    def explain(self) -> str:
         """Return how the answers are made, what error to expect at the first, middle and last tick, and what was
         rejected.
         """
         about = f", if {self.planned:,.0f} users come"
-        lines = [f"Chosen: {self._said(self.way)}; 95% error {self._figures()}{about}."]
+        lines = [f"Chosen: {self._describe_strategy(self.way)}; 95% error {self._figures()}{about}."]
         for method in METHODS:
-            reason = self.question.why_not(method)
+            reason = self.question.unavailable_reason(method)
             if method == self.way.method or (method == "event" and self.unit != "event"):
                 continue
             if reason is None and math.isfinite(self.epsilon):
                 other = replace(self, method=method, levels=None, epsilon_state=None, start_rate=None)
-                lines.append(f"Rejected: {other._said(other.way)}; {other._figures()}.")
+                lines.append(f"Rejected: {other._describe_strategy(other.way)}; {other._figures()}.")
             elif reason is not None:
                 lines.append(f"Not possible: {_NAMES[method]}; {reason}.")
         return "\n".join(lines)
@@ -371,7 +375,7 @@ class OnesTicker(Ticker[OnesState]):
     def _figures(self) -> str:
         return ", ".join(f"{format_number(1.96 * error)} at tick {tick:,}" for tick, error in self.errors().items())
 
-    def _said(self, way: Way) -> str:
+    def _describe_strategy(self, way: ReleaseStrategy) -> str:
         if way.method == "paid":
             start = "the start released once, then " if way.start else ""
             return f"{start}{self.horizon:,} release{'s' if self.horizon != 1 else ''}, each paid for"
@@ -380,4 +384,4 @@ class OnesTicker(Ticker[OnesState]):
 
     def noise_at(self, ticks: int) -> tuple[float, DiscreteLaplace]:
         """Return the variance of the noise in the answer after ``ticks`` ticks, and the law of its draws."""
-        return (self.law.variance, self.law) if self.paid else (self.engine.variance_at(ticks), self.engine.law())
+        return (self.law.variance, self.law) if self.total_loss else (self.engine.variance_at(ticks), self.engine.law())

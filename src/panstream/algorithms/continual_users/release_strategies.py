@@ -19,8 +19,13 @@ from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.noisy_tree import closed_levels
 from panstream.privacy.budget_split import laplace_variance
-from panstream.privacy.change_tree_loss import change_room, change_room_near, flicker_room, single_room
-from panstream.privacy.joint_loss import kappa_for, kappa_near, present_probability
+from panstream.privacy.change_tree_loss import (
+    max_change_budget,
+    max_change_budget_approx,
+    max_flicker_budget,
+    max_single_budget,
+)
+from panstream.privacy.joint_loss import kappa_for, kappa_for_approx, present_probability
 from panstream.privacy.numeric_search import minimise
 
 Method = Literal["paid", "event", "user"]
@@ -33,7 +38,7 @@ _FINE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class StrategyInputs:
     """What is to be published, and what is protected: all that a way's price depends on."""
 
     epsilon: float
@@ -51,7 +56,7 @@ class Question:
         assert self.horizon is not None
         return _closings(self.horizon, levels, self.window if self.unit == "user-window" else None, self.rows)
 
-    def why_not(self, method: Method) -> str | None:
+    def unavailable_reason(self, method: Method) -> str | None:
         """Return why a method cannot answer a question at any price, or None."""
         if method == "paid":
             return None if self.horizon is not None else "every release is paid for, so horizon must be given"
@@ -68,7 +73,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ReleaseStrategy:
     """One way: the public numbers that it is made of, and its error.
 
     ``rate`` is levels·kappa of a tree, kappa of a paid release; ``start`` the rate with which the start is released, 0
@@ -114,7 +119,7 @@ class Way:
             return 0.0
         return ((1.0 - touched) * bits + (0.0 if self.method == "paid" else first)) / (bits + first)
 
-    def variance_at(self, question: Question, ticks: int | None, density: float) -> float:
+    def variance_at(self, question: StrategyInputs, ticks: int | None, density: float) -> float:
         """Return the variance of the number of users among the cells, after ``ticks`` ticks or on average."""
         touched = 1.0 if question.deletions else density
         share = self.best_share(question.cells, touched)
@@ -124,12 +129,14 @@ class Way:
         return spread / math.tanh(self.epsilon_state / 2.0) ** 2
 
 
-def settled(question: Question, method: Method, epsilon_state: float, levels: int, start: float) -> Way:
+def strategy_from_parameters(
+    question: StrategyInputs, method: Method, epsilon_state: float, levels: int, start: float
+) -> ReleaseStrategy:
     """Return a way from its public numbers, with as much for the answers as its claim leaves."""
     if method != "paid":
-        checks.within(1, MOST_LEVELS, levels=levels)
+        checks.require_integer_in_range(1, MOST_LEVELS, levels=levels)
     if math.isinf(question.epsilon):
-        return Way(method=method, epsilon_state=math.inf, levels=levels, rate=math.inf, start=0.0)
+        return ReleaseStrategy(method=method, epsilon_state=math.inf, levels=levels, rate=math.inf, start=0.0)
     if not 0.0 < epsilon_state < question.epsilon:
         raise InvalidParameter(f"epsilon_state must be in (0, {question.epsilon}), got epsilon_state={epsilon_state}")
     rate = _rate(question, method, epsilon_state, levels, start, exact=True)
@@ -138,44 +145,50 @@ def settled(question: Question, method: Method, epsilon_state: float, levels: in
             f"epsilon_state and start must leave something of epsilon={question.epsilon}, got "
             f"epsilon_state={epsilon_state} and start={start}"
         )
-    return Way(method=method, epsilon_state=epsilon_state, levels=levels, rate=rate, start=start)
+    return ReleaseStrategy(method=method, epsilon_state=epsilon_state, levels=levels, rate=rate, start=start)
 
 
-def _rate(question: Question, method: Method, state: float, levels: int, start: float, *, exact: bool) -> float:
+def _rate(question: StrategyInputs, method: Method, state: float, levels: int, start: float, *, exact: bool) -> float:
     """Return what a way leaves for the answers: exactly, or to within rounding."""
     if method == "event":
-        change = change_room if exact else change_room_near
+        change = max_change_budget if exact else max_change_budget_approx
         return change(question.epsilon, state, start, deletions=question.deletions)
     if method != "paid":
         closings, windowed = question.closings(levels), question.unit == "user-window"
-        return flicker_room(question.epsilon, state, levels, closings, windowed=windowed)
+        return max_flicker_budget(question.epsilon, state, levels, closings, windowed=windowed)
     if start:
         if question.horizon != 1 or question.deletions:
             raise InvalidParameter("start must be 0 unless there is one answer and no deletion")
-        return single_room(question.epsilon, state, start)
-    return (kappa_for if exact else kappa_near)(question.epsilon, state, question.horizon or 1)
+        return max_single_budget(question.epsilon, state, start)
+    return (kappa_for if exact else kappa_for_approx)(question.epsilon, state, question.horizon or 1)
 
 
 @lru_cache(maxsize=256)
-def best_way(question: Question, method: Method | None = None) -> Way:
+def best_strategy(question: StrategyInputs, method: Method | None = None) -> ReleaseStrategy:
     """Return the way with the smallest error, or the best of one ``method``; raise if there is none."""
-    if method is not None and (reason := question.why_not(method)):
+    if method is not None and (reason := question.unavailable_reason(method)):
         raise NotSupported(reason)
     if math.isinf(question.epsilon):
         chosen = method or ("paid" if question.horizon is not None else "event")
         levels = 0 if chosen == "paid" else TreeShape.best(question.horizon or _FAR, False).levels
-        return settled(question, chosen, math.inf, levels, 0.0)
-    tried = [candidate for candidate in METHODS if question.why_not(candidate) is None] if method is None else [method]
+        return strategy_from_parameters(question, chosen, math.inf, levels, 0.0)
+    tried = (
+        [candidate for candidate in METHODS if question.unavailable_reason(candidate) is None]
+        if method is None
+        else [method]
+    )
     attempts = [_best_of(question, candidate) for candidate in tried]
     feasible = [way for way in attempts if way is not None]
     if not feasible:
-        reasons = "; ".join(reason for candidate in METHODS if (reason := question.why_not(candidate)) is not None)
+        reasons = "; ".join(
+            reason for candidate in METHODS if (reason := question.unavailable_reason(candidate)) is not None
+        )
         raise InvalidParameter(f"unit={question.unit!r} is not possible: {reasons}")
     return min(feasible, key=lambda way: way.variance)
 
 
 @lru_cache(maxsize=1024)
-def _best_of(question: Question, method: Method) -> Way | None:
+def _best_of(question: StrategyInputs, method: Method) -> ReleaseStrategy | None:
     """Return the best split of a method: searched with floats, settled exactly."""
     if method == "paid":
         heights = [0]
@@ -187,41 +200,45 @@ def _best_of(question: Question, method: Method) -> Way | None:
     best = min((way for way in tried if way.variance < math.inf), key=lambda way: way.variance, default=None)
     if best is None:
         return None
-    exact = settled(question, method, best.epsilon_state, best.levels, best.start)
+    exact = strategy_from_parameters(question, method, best.epsilon_state, best.levels, best.start)
     return replace(exact, variance=exact.variance_at(question, None, question.density))
 
 
-def _split(question: Question, method: Method, levels: int) -> Way:
+def _split(question: StrategyInputs, method: Method, levels: int) -> ReleaseStrategy:
     """Return the best epsilon_state and, where the start may be released, the best rate for it."""
     top = question.epsilon
 
-    def at(state: float) -> Way:
+    def at(state: float) -> ReleaseStrategy:
         return _with_start(question, method, state, levels)
 
     state = minimise(lambda state: at(state).variance, 0.02 * top, 0.999 * top, _FINE)
     return at(state)
 
 
-def _with_start(question: Question, method: Method, state: float, levels: int) -> Way:
-    plain = _near(question, method, state, levels, 0.0)
+def _with_start(question: StrategyInputs, method: Method, state: float, levels: int) -> ReleaseStrategy:
+    plain = _approximate_strategy(question, method, state, levels, 0.0)
     single = method == "paid" and question.horizon == 1 and not question.deletions
     if not question.starts or not (method == "event" or single):
         return plain
     if question.deletions:
-        return _near(question, method, state, levels, plain.rate)  # as large as the tree's, the start's rate is free
-    max_kappa = kappa_near(question.epsilon, state)
+        return _approximate_strategy(
+            question, method, state, levels, plain.rate
+        )  # as large as the tree's, the start's rate is free
+    max_kappa = kappa_for_approx(question.epsilon, state)
 
-    def at(start: float) -> Way:
-        return _near(question, method, state, levels, start)
+    def at(start: float) -> ReleaseStrategy:
+        return _approximate_strategy(question, method, state, levels, start)
 
     started = at(minimise(lambda start: at(start).variance, 0.01 * max_kappa, 0.99 * max_kappa, _FINE))
     return min(plain, started, key=lambda way: way.variance)
 
 
-def _near(question: Question, method: Method, state: float, levels: int, start: float) -> Way:
+def _approximate_strategy(
+    question: StrategyInputs, method: Method, state: float, levels: int, start: float
+) -> ReleaseStrategy:
     """Return a way to within rounding, of infinite variance where nothing is left for the answers."""
     rate = _rate(question, method, state, levels, start, exact=False)
-    way = Way(method=method, epsilon_state=state, levels=levels, rate=rate, start=start, variance=math.inf)
+    way = ReleaseStrategy(method=method, epsilon_state=state, levels=levels, rate=rate, start=start, variance=math.inf)
     return replace(way, variance=way.variance_at(question, None, question.density)) if rate > 1e-12 else way
 
 

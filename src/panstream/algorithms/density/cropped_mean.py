@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members
-from panstream.algorithms.randomized_bits import BitLaw
-from panstream.core.algorithm import spend_release
+from panstream.algorithms.randomized_bits import CoinPair
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate, normal_laplace_quantile
-from panstream.core.shardable import Divisible, Touches
+from panstream.core.shardable import Shardable, Touches
 from panstream.errors import NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
-from panstream.primitives.kernels.algorithms.packed_bits import count_and_redraw, count_ones
+from panstream.primitives.kernels.algorithms.packed_bits import count_and_redraw, count_set_bits
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import toss
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.claim import Claim
 
 
@@ -37,7 +37,7 @@ class CroppedState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CroppedMean(Divisible[Any]):
+class CroppedMean(Shardable[Any]):
     """The mean over a known population of min(appearances, crop), for streams of arrivals.
 
     Every sampled user has a counter that starts uniformly in 0..crop-1 and a bit drawn as for an absent user. An
@@ -82,7 +82,7 @@ class CroppedMean(Divisible[Any]):
     presence: OptBern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.within(1, (1 << 31) - 1, crop=self.crop)
+        checks.require_integer_in_range(1, (1 << 31) - 1, crop=self.crop)
         presence = OptBern(
             universe=self.universe, epsilon=self.epsilon, sample=self.sample, releases=self.releases, key=self.key
         )
@@ -90,7 +90,7 @@ class CroppedMean(Divisible[Any]):
         object.__setattr__(self, "presence", presence)
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return OptBern's coins and noise."""
         return self.presence.law
 
@@ -112,9 +112,9 @@ class CroppedMean(Divisible[Any]):
         """Return how many users are sampled."""
         return self.presence.cells
 
-    def fresh(self, count: int, source: Source) -> Any:
+    def initial_cells(self, count: int, source: NoiseSource) -> Any:
         """Return uniform counters and bits of absent users."""
-        bits = toss(self.law.absent, count, source)
+        bits = draw_packed_bits(self.law.absent, count, source)
         counters = source.uniform_below(self.crop, count).astype(np.int32)
         return CroppedState(counters=counters, bits=bits, released=0)
 
@@ -122,25 +122,25 @@ class CroppedMean(Divisible[Any]):
         """Check ids; every row is one arrival."""
         return self.presence.batch(ids)
 
-    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+    def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the users' numbers in the sample."""
-        return self.presence.touches(batch, scratch)
+        return self.presence.cell_updates(batch, scratch)
 
-    def touch(self, state: Any, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: Any, touches: Touches, source: NoiseSource) -> None:
         """Move every arrival's counter on and re-draw the bits of those that wrap."""
         coins = source.bernoulli(self.law.present, touches[0].size)
         count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
 
-    def release(self, state: Any, source: Source) -> Estimate:
+    def release(self, state: Any, source: NoiseSource) -> Estimate:
         """Publish the noisy number of ones, turned into a mean."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         return self._count(state, source)
 
-    def _count(self, state: Any, source: Source) -> Estimate:
+    def _count(self, state: Any, source: NoiseSource) -> Estimate:
         law, cells = self.law, self.cells
         gap = law.p1 - law.p0
         ones = np.zeros((1, 1), np.int64)
-        count_ones(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
+        count_set_bits(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
         source.add_discrete_laplace(ones.reshape(-1), law.noise)
         released = int(ones[0, 0])
         mean = self.crop * (released / cells - law.p0) / gap
@@ -158,7 +158,7 @@ class CroppedMean(Divisible[Any]):
             claim=self.claim(),
             name=f"mean of min(appearances, {self.crop})",
             released=(released,),
-            rule=rule,
+            interval_rule=rule,
         )
 
     @property
@@ -180,7 +180,7 @@ class CroppedMean(Divisible[Any]):
         left_out = (population.size - population.sampled) / max(population.size - 1, 1)
         return mean * (self.crop - mean) / population.sampled * left_out
 
-    def refresh(self, state: Any, source: Source) -> None:
+    def refresh(self, state: Any, source: NoiseSource) -> None:
         """Refuse: only one user in ``crop`` would say anything about both phases together."""
         raise NotSupported(
             f"CroppedMean cannot be refreshed: arrivals before an announced intrusion and after it can be added up for "
@@ -195,9 +195,9 @@ class CroppedMean(Divisible[Any]):
         gap = (law.p1 - law.p0) ** 2
         return float(4 * self.crop * (1 + law.p0 * law.p1 / gap) ** 2 * gap)
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error of the mean that is exceeded with probability at most ``beta``."""
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         law, cells = self.presence.law, self.presence.cells
         gap = law.p1 - law.p0
         sigma = math.sqrt(max(self._variance(self.crop * i / 64) for i in range(65)))

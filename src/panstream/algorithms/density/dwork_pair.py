@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from panstream.algorithms.density.presence import Presence
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import Coin, DiscreteLaplace
 from panstream.privacy.joint_loss import kappa_for_pair, pair_state_loss
-from panstream.privacy.rounding import rest
+from panstream.privacy.rounding import remainder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,13 @@ class DworkPair(Presence):
         _law(self.epsilon, self.releases, self.announced)  # refuses an epsilon that no coins of this form have
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the paper's coins at half of the budget per phase and the exact noise for the rest."""
         return _law(self.epsilon, self.releases, self.announced)
 
 
 @lru_cache(maxsize=256)
-def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
+def _law(epsilon: float, releases: int, announced: int) -> CoinPair:
     if math.isinf(epsilon):
         absent, present = Coin(0), Coin(1 << 64)
     else:
@@ -72,5 +72,5 @@ def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
         absent = Coin(1 << 63)
         present = Coin.at_most(0.5 + epsilon / (8.0 * (announced + 1)))
     state = pair_state_loss(absent.probability, present.probability)
-    kappa = kappa_for_pair(rest(epsilon, *[state] * announced), absent.probability, present.probability, releases)
-    return BitLaw(absent=absent, present=present, noise=DiscreteLaplace.at_most(kappa), epsilon_state=state)
+    kappa = kappa_for_pair(remainder(epsilon, *[state] * announced), absent.probability, present.probability, releases)
+    return CoinPair(absent=absent, present=present, noise=DiscreteLaplace.at_most(kappa), epsilon_state=state)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.density.universe import Universe
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.primitives import validation as checks
 
 
@@ -47,12 +47,12 @@ class FixedLevel(Presence):
     sample: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        checks.within(0, 62, level=self.level)
+        checks.require_integer_in_range(0, 62, level=self.level)
         size = Universe(tuple(self.universe) if isinstance(self.universe, list) else self.universe, None, self.key).size
         object.__setattr__(self, "sample", -(-size >> self.level) if self.level else None)
         Presence.__post_init__(self)
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the symmetric pair at the optimal split."""
         return self._optimal()

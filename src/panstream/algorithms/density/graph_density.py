@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence, PresenceBatch
 from panstream.algorithms.density.universe import Members
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch
 from panstream.primitives import validation as checks
@@ -55,12 +55,12 @@ class GraphDensity(Presence):
     universe: Members = field(init=False, repr=False, compare=False)  # the possible edges
 
     def __post_init__(self) -> None:
-        checks.within(2, 1 << 31, vertices=self.vertices)
+        checks.require_integer_in_range(2, 1 << 31, vertices=self.vertices)
         object.__setattr__(self, "universe", self.vertices * (self.vertices - 1) // 2)
         Presence.__post_init__(self)
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the symmetric pair at the optimal split."""
         return self._optimal()
 
@@ -70,7 +70,7 @@ class GraphDensity(Presence):
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check edges given as pairs, as a two-column array, or as (sources, targets) of two arrays."""
-        numbered = [None if pairs is None else self._numbers(pairs) for pairs in (edges, insert, delete)]
+        numbered = [None if pairs is None else self._edge_indices(pairs) for pairs in (edges, insert, delete)]
         try:
             batch = Presence.batch(self, numbered[0], weight, insert=numbered[1], delete=numbered[2])
         except InvalidBatch:
@@ -80,7 +80,7 @@ class GraphDensity(Presence):
             raise
         return replace(batch, owned=(*batch.owned, *(numbers for numbers in numbered if numbers is not None)))
 
-    def _numbers(self, pairs: Any) -> NDArray[np.int64]:
+    def _edge_indices(self, pairs: Any) -> NDArray[np.int64]:
         first, second = _columns(pairs)
         u, u_copied = integers(first, name="edges (first vertex)", lower=0, upper=self.vertices - 1)
         v, v_copied = integers(second, name="edges (second vertex)", lower=0, upper=self.vertices - 1)

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from panstream.algorithms.density.cropped_mean import CroppedMean, CroppedState
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members
-from panstream.core.algorithm import spend_release
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate, normal_laplace_quantile
-from panstream.core.shardable import Divisible, Touches
+from panstream.core.shardable import Shardable, Touches
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
-from panstream.privacy.composition import sequential
-from panstream.privacy.rounding import down, share
+from panstream.privacy.composition import compose_sequential
+from panstream.privacy.rounding import equal_share, round_down
 
 _EXACT_UP_TO = 16
 
@@ -40,7 +40,7 @@ class _HeavyState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeavyFraction(Divisible[_HeavyState]):
+class HeavyFraction(Shardable[_HeavyState]):
     """The fraction of a known population that appeared at least ``threshold`` times.
 
     The difference of two cropped means, at k and at a lower crop l, divided by k - l, is the mean of a share that rises
@@ -96,13 +96,13 @@ class HeavyFraction(Divisible[_HeavyState]):
     beyond: CroppedMean | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.at_least(2, threshold=self.threshold)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_at_least(2, threshold=self.threshold)
         lower = self._lower()
         exact = lower == self.threshold - 1
         high = CroppedMean(
             universe=self.universe,
-            epsilon=down(share(self.epsilon, 2 if exact else 3)),
+            epsilon=round_down(equal_share(self.epsilon, 2 if exact else 3)),
             crop=self.threshold,
             sample=self.sample,
             releases=self.releases,
@@ -135,7 +135,7 @@ class HeavyFraction(Divisible[_HeavyState]):
 
     def claim(self) -> Claim:
         """Return the equal parts composed; they are released together."""
-        return replace(sequential([mean.claim() for mean in self._means]), releases=self.releases)
+        return replace(compose_sequential([mean.claim() for mean in self._means]), releases=self.releases)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return a counter and a bit per sampled user for every cropped mean."""
@@ -154,9 +154,9 @@ class HeavyFraction(Divisible[_HeavyState]):
         """Return how many users are sampled."""
         return self.high.cells
 
-    def fresh(self, count: int, source: Source) -> _HeavyState:
+    def initial_cells(self, count: int, source: NoiseSource) -> _HeavyState:
         """Return fresh cropped means."""
-        low, *others = (mean.fresh(count, source) for mean in self._means)
+        low, *others = (mean.initial_cells(count, source) for mean in self._means)
         counters, bits = [part.counters for part in others], [part.bits for part in others]
         return _HeavyState(
             high_counters=counters[0] if self.beyond is None else _stacked(counters),
@@ -170,18 +170,18 @@ class HeavyFraction(Divisible[_HeavyState]):
         """Check ids; every row is one arrival."""
         return self.high.batch(ids)
 
-    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+    def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the users' numbers in the sample."""
-        return self.high.touches(batch, scratch)
+        return self.high.cell_updates(batch, scratch)
 
-    def touch(self, state: _HeavyState, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: _HeavyState, touches: Touches, source: NoiseSource) -> None:
         """Take every arrival into all means."""
         for mean, part in zip(self._means, _parts(state), strict=True):
-            mean.touch(part, touches, source)
+            mean.apply_updates(part, touches, source)
 
-    def release(self, state: _HeavyState, source: Source) -> Estimate:
+    def release(self, state: _HeavyState, source: NoiseSource) -> Estimate:
         """Publish the noisy numbers of ones, turned into a fraction or its bracket."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         low, high, *beyond = (mean.release(part, source) for mean, part in zip(self._means, _parts(state), strict=True))
         full = _Rise(self.low, low, self.high, high)
         name = f"fraction with at least {self.threshold} appearances"
@@ -194,7 +194,7 @@ class HeavyFraction(Divisible[_HeavyState]):
                 claim=self.claim(),
                 name=name,
                 released=released,
-                rule=lambda level: (full.value - full.reach(level), full.value + full.reach(level)),
+                interval_rule=lambda level: (full.value - full.reach(level), full.value + full.reach(level)),
             )
         begun = _Rise(self.high, high, self.beyond, beyond[0])
         return Estimate(
@@ -204,23 +204,23 @@ class HeavyFraction(Divisible[_HeavyState]):
             name=name,
             support=(0.0, 1.0),
             released=released + beyond[0].released,
-            rule=lambda level: (begun.value - begun.reach(level), full.value + full.reach(level)),
+            interval_rule=lambda level: (begun.value - begun.reach(level), full.value + full.reach(level)),
         )
 
-    def refresh(self, state: _HeavyState, source: Source) -> None:
+    def refresh(self, state: _HeavyState, source: NoiseSource) -> None:
         """Refuse, as CroppedMean does."""
         self.high.refresh(_parts(state)[1], source)
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``.
 
         Of a bracket: how far either end lies beyond the mean share that it bounds.
         """
         width = self.high.crop - self.low.crop
-        exact = (self.high.error(beta=beta / 2) + self.low.error(beta=beta / 2)) / width
+        exact = (self.high.error_bound(beta=beta / 2) + self.low.error_bound(beta=beta / 2)) / width
         if self.beyond is None:
             return exact
-        further = (self.beyond.error(beta=beta / 2) + self.high.error(beta=beta / 2)) / (
+        further = (self.beyond.error_bound(beta=beta / 2) + self.high.error_bound(beta=beta / 2)) / (
             self.beyond.crop - self.high.crop
         )
         return max(exact, further)

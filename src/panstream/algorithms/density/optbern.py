@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.estimate import Estimate
 
 
@@ -56,7 +56,7 @@ class OptBern(Presence):
     count: bool = False
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the symmetric pair at the optimal split."""
         return self._optimal()
 
@@ -64,9 +64,9 @@ class OptBern(Presence):
         density = Presence._decode(self, released, sizes, phases)
         return density.scaled(self.population.size, "distinct users") if self.count else density
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error of the answer that is exceeded with probability at most ``beta``."""
-        return Presence.error(self, beta=beta) * (self.population.size if self.count else 1)
+        return Presence.error_bound(self, beta=beta) * (self.population.size if self.count else 1)
 
     def standard_error(self, users: float) -> float:
         """Return the standard error, in users, when ``users`` came.

@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.density.universe import Members, Universe
-from panstream.algorithms.randomized_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
-from panstream.core.algorithm import spend_release
-from panstream.core.estimate import Estimate, falling_root, normal_laplace_quantile
+from panstream.algorithms.randomized_bits import MAX_PHASES, BitState, CoinPair, RandomizedBits, bit_claim
+from panstream.core.algorithm import consume_release
+from panstream.core.estimate import Estimate, bisect_decreasing, normal_laplace_quantile
 from panstream.core.shardable import Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.inputs import integers
-from panstream.primitives.kernels.algorithms.packed_bits import choose, count_ones, redraw, scatter
+from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits, redraw, scatter, select_coin
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import unpacked
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import unpack_bits
 from panstream.privacy.bitmap_loss import Decoder
 from panstream.privacy.budget_split import density_split
 from panstream.privacy.claim import Claim
@@ -53,7 +53,7 @@ class PresenceBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Presence(CoinCells):
+class Presence(RandomizedBits):
     """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
 
     proof: ClassVar[str] = "joint-loss.md"
@@ -71,20 +71,20 @@ class Presence(CoinCells):
         if isinstance(self.universe, list):
             object.__setattr__(self, "universe", tuple(self.universe))
         object.__setattr__(self, "population", Universe(self.universe, self.sample, self.key))
-        checks.positive(epsilon=self.epsilon)
-        checks.at_least(1, releases=self.releases)
-        checks.within(0, MAX_PHASES, announced=self.announced)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_at_least(1, releases=self.releases)
+        checks.require_integer_in_range(0, MAX_PHASES, announced=self.announced)
         if self.announced and self.deletions:
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
     @property
     @abstractmethod
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the coins and noise; subclasses say which."""
 
-    def _optimal(self) -> BitLaw:
+    def _optimal(self) -> CoinPair:
         """Return the symmetric pair at the optimal split."""
-        return BitLaw.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
+        return CoinPair.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:
         """Return the exact joint loss of one copy at any time and all releases, in either order."""
@@ -97,24 +97,24 @@ class Presence(CoinCells):
         return self.population.sampled
 
     @property
-    def carried(self) -> tuple[type[np.generic], ...]:
+    def update_columns(self) -> tuple[type[np.generic], ...]:
         """Return the weight, -1 for a delete, where there are deletes."""
         return (np.int8,) if self.deletions else ()
 
     @property
-    def only_touched(self) -> bool:
+    def is_idempotent(self) -> bool:
         """Return True where nothing is ever deleted."""
         return not self.deletions
 
-    def refresh(self, state: BitState, source: Source) -> None:
+    def refresh(self, state: BitState, source: NoiseSource) -> None:
         """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid
         for.
         """
         if self.deletions:
             raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
-        CoinCells.refresh(self, state, source)
+        RandomizedBits.refresh(self, state, source)
 
-    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+    def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the users' numbers in the sample, and their weights where some are deletes."""
         population = self.population
         moved = scratch.array(min(_CHUNK, len(batch)) if population.permuted else 0, np.int64)
@@ -124,12 +124,12 @@ class Presence(CoinCells):
                 cells = population.permute(cells, moved[: cells.size])
             yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
 
-    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: BitState, touches: Touches, source: NoiseSource) -> None:
         """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
         cells, law = touches[0], self.law
         coins = source.bernoulli(law.present, cells.size)
         if len(touches) > 1:
-            choose(coins, source.bernoulli(law.absent, cells.size), touches[1])
+            select_coin(coins, source.bernoulli(law.absent, cells.size), touches[1])
         if self.population.permuted:
             redraw(state.bits, self.cells, cells, coins)
         else:
@@ -143,8 +143,8 @@ class Presence(CoinCells):
         if ids is not None and (insert is not None or delete is not None):
             raise InvalidBatch("give either ids or insert= and delete=")
         if ids is None:
-            return self._from_two(insert, delete)
-        cells, owned = self.population.numbers_of(ids)
+            return self._from_inserts_and_deletes(insert, delete)
+        cells, owned = self.population.indices_of(ids)
         if weight is None:
             return PresenceBatch(cells, None, owned)
         weights, copied = integers(
@@ -160,25 +160,25 @@ class Presence(CoinCells):
             raise InvalidBatch("weight must be +1 or -1", row=int(zeros[0]))
         return PresenceBatch(cells, weights, (*owned, weights) if copied else owned)
 
-    def _from_two(self, insert: Any, delete: Any) -> PresenceBatch:
+    def _from_inserts_and_deletes(self, insert: Any, delete: Any) -> PresenceBatch:
         if insert is None and delete is None:
             raise InvalidBatch("ids are missing")
         if delete is None:
             return Presence.batch(self, insert)
         if not self.deletions:
             raise InvalidBatch("deletes need an algorithm built with deletions=True")
-        first, first_owned = self.population.numbers_of([] if insert is None else insert)
-        second, second_owned = self.population.numbers_of(delete)
+        first, first_owned = self.population.indices_of([] if insert is None else insert)
+        second, second_owned = self.population.indices_of(delete)
         cells = np.concatenate([first, second])
         weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
         return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
 
-    def release(self, state: BitState, source: Source) -> Estimate:
+    def release(self, state: BitState, source: NoiseSource) -> Estimate:
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         law, phases = self.law, len(state.frozen)
         ones = np.zeros((1 << phases, 1), np.int64)
-        count_ones(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
+        count_set_bits(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
         source.add_discrete_laplace(ones.reshape(-1), law.noise)
         sizes = np.bincount(_pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
         return self._decode(tuple(int(count) for count in ones[:, 0]), np.asarray(sizes), phases)
@@ -203,10 +203,10 @@ class Presence(CoinCells):
             claim=self.claim(),
             name="density",
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
-    def foreseen(self, users: float) -> Estimate:
+    def expected_estimate(self, users: float) -> Estimate:
         """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being
         announced.
         """
@@ -243,16 +243,16 @@ class Presence(CoinCells):
 
         # Above the estimate the truth is accepted up to where truth - reach passes it; below likewise.
         inside = min(max(density, 0.0), 1.0)
-        upper = falling_root(lambda truth: reach(truth, False) - (truth - density), inside, 1.0, 1e-7)
-        lower = falling_root(lambda gap: reach(inside - gap, True) - (density - inside + gap), 0.0, inside, 1e-7)
+        upper = bisect_decreasing(lambda truth: reach(truth, False) - (truth - density), inside, 1.0, 1e-7)
+        lower = bisect_decreasing(lambda gap: reach(inside - gap, True) - (density - inside + gap), 0.0, inside, 1e-7)
         return inside - lower, upper
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the additive error of the density that is exceeded with probability at most ``beta``.
 
         The number of ones is taken as normal here; ``panstream.algorithms.planning.density`` has the exact tails.
         """
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         law = self.law
         gap = law.p1 - law.p0
         weights = Decoder.redrawn(law.p1, law.p0).pattern_weights(self.announced)
@@ -265,5 +265,5 @@ def _pattern_of(frozen: NDArray[np.uint8], cells: int) -> NDArray[np.intp]:
     """Return for every cell the public number whose bit j is what was seen in phase j."""
     pattern = np.zeros(cells, np.intp)
     for phase, row in enumerate(frozen):
-        pattern |= unpacked(row, cells).astype(np.intp) << phase
+        pattern |= unpack_bits(row, cells).astype(np.intp) << phase
     return pattern

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from panstream.algorithms.density.presence import Presence
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.primitives.noise import Coin, DiscreteLaplace
 from panstream.privacy.joint_loss import kappa_for, pair_state_loss
 
@@ -48,15 +48,15 @@ class QuantisedLaplace(Presence):
     """
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the paper's coins at half of the budget per phase and the exact noise for the rest."""
         return _law(self.epsilon, self.releases, self.announced)
 
 
 @lru_cache(maxsize=256)
-def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
+def _law(epsilon: float, releases: int, announced: int) -> CoinPair:
     present = Coin.at_most(1.0 - math.exp(-epsilon / (4.0 * (announced + 1))) / 2.0)
     absent = present.complement
     state = pair_state_loss(absent.probability, present.probability)
     kappa = kappa_for(epsilon, state, releases, announced)
-    return BitLaw(absent=absent, present=present, noise=DiscreteLaplace.at_most(kappa), epsilon_state=state)
+    return CoinPair(absent=absent, present=present, noise=DiscreteLaplace.at_most(kappa), epsilon_state=state)

@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.density.cropped_mean import CroppedMean
-from panstream.algorithms.randomized_bits import BitLaw, bit_claim
-from panstream.core.algorithm import spend_release
+from panstream.algorithms.randomized_bits import CoinPair, bit_claim
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate, normal_laplace_quantile
 from panstream.errors import NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public, published
 from panstream.primitives.kernels.algorithms.two_phase_counts import count_pairs
-from panstream.primitives.noise import DiscreteLaplace, Source
-from panstream.primitives.packed_bits import toss, unpacked
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
+from panstream.primitives.packed_bits import draw_packed_bits, unpack_bits
 from panstream.privacy.claim import Claim
-from panstream.privacy.two_phase_loss import noise_weights, paired_split, reading, worst_variance
+from panstream.privacy.two_phase_loss import decode_reading, noise_weights, paired_split, worst_variance
 
 
 @dataclass(slots=True)
-class PhasesState:
+class TwoPhaseState:
     """Counters and bits of this phase, and those that an announced intrusion has shown."""
 
     counters: NDArray[np.int32] = noised()
@@ -74,9 +74,9 @@ class RefreshableCroppedMean(CroppedMean):
     Reference: docs/proofs/joint-loss.md, Theorem 4.
     """
 
-    state_type: ClassVar[type[Any]] = PhasesState
+    state_type: ClassVar[type[Any]] = TwoPhaseState
 
-    law: BitLaw = field(init=False, repr=False, compare=False)
+    law: CoinPair = field(init=False, repr=False, compare=False)
     pair_noise: DiscreteLaplace = field(init=False, repr=False, compare=False)
 
     freezes: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class RefreshableCroppedMean(CroppedMean):
     def __post_init__(self) -> None:
         CroppedMean.__post_init__(self)
         state, kappa, pairs = paired_split(self.epsilon, self.cells, self.crop, self.releases)
-        object.__setattr__(self, "law", BitLaw.symmetric(state, kappa))
+        object.__setattr__(self, "law", CoinPair.symmetric(state, kappa))
         object.__setattr__(self, "pair_noise", DiscreteLaplace.at_most(pairs))
 
     def claim(self) -> Claim:
@@ -104,32 +104,32 @@ class RefreshableCroppedMean(CroppedMean):
             "released": released,
         }
 
-    def fresh(self, count: int, source: Source) -> PhasesState:
+    def initial_cells(self, count: int, source: NoiseSource) -> TwoPhaseState:
         """Return uniform counters and bits of absent users."""
-        base_state = CroppedMean.fresh(self, count, source)
+        base_state = CroppedMean.initial_cells(self, count, source)
         seen = np.empty((0, count), np.int32), np.empty((0, base_state.bits.size), np.uint8)
-        return PhasesState(
+        return TwoPhaseState(
             counters=base_state.counters, bits=base_state.bits, seen_counters=seen[0], seen_bits=seen[1], released=0
         )
 
-    def refresh(self, state: Any, source: Source) -> None:
+    def refresh(self, state: Any, source: NoiseSource) -> None:
         """Keep what was seen and start afresh, once."""
         if len(state.seen_bits):
             raise NotSupported(
                 "RefreshableCroppedMean covers one announced intrusion: a second would multiply the variance by about "
                 f"{self._refresh_factor():,.0f} again. Start a new one"
             )
-        self.refresh_part(state, self.cells, source)
+        self.refresh_shard(state, self.cells, source)
 
-    def refresh_part(self, state: Any, count: int, source: Source) -> None:
+    def refresh_shard(self, state: Any, count: int, source: NoiseSource) -> None:
         """Keep what was seen of ``count`` users, and start them afresh."""
         state.seen_counters, state.seen_bits = state.counters[np.newaxis].copy(), state.bits[np.newaxis].copy()
         state.counters[:] = source.uniform_below(self.crop, count)
-        toss(self.law.absent, count, source, state.bits)
+        draw_packed_bits(self.law.absent, count, source, state.bits)
 
-    def release(self, state: Any, source: Source) -> Estimate:
+    def release(self, state: Any, source: NoiseSource) -> Estimate:
         """Publish the noisy number of ones; after a refresh by what was seen, and those of fitting pairs apart."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         if not len(state.seen_bits):
             return self._count(state, source)
         counts = np.zeros((2, 2), np.int64)
@@ -138,7 +138,7 @@ class RefreshableCroppedMean(CroppedMean):
         source.add_discrete_laplace(ones, self.law.noise)
         source.add_discrete_laplace(pairs, self.pair_noise)
         counts.fill(0)
-        seen = int(unpacked(state.seen_bits[0], self.cells).sum())
+        seen = int(unpack_bits(state.seen_bits[0], self.cells).sum())
         return self._decode((self.cells - seen, seen), ones.tolist(), pairs.tolist())
 
     def _decode(self, sizes: tuple[int, int], ones: list[int], pairs: list[int]) -> Estimate:
@@ -147,7 +147,7 @@ class RefreshableCroppedMean(CroppedMean):
         total = square = 0.0
         for seen in (0, 1):
             many = (sizes[seen] - ones[seen], ones[seen] - pairs[seen], pairs[seen])
-            shown = [reading(p1, crop, seen, bit, fits) for bit, fits in ((0, 0), (1, 0), (1, 1))]
+            shown = [decode_reading(p1, crop, seen, bit, fits) for bit, fits in ((0, 0), (1, 0), (1, 1))]
             total += sum(count * value for count, value in zip(many, shown, strict=True))
             square += sum(max(count, 0) * value**2 for count, value in zip(many, shown, strict=True))
         mean = total / cells
@@ -171,7 +171,7 @@ class RefreshableCroppedMean(CroppedMean):
             claim=self.claim(),
             name=f"mean of min(appearances, {crop})",
             released=(*ones, *pairs),
-            rule=rule,
+            interval_rule=rule,
         )
 
     @property
@@ -185,9 +185,9 @@ class RefreshableCroppedMean(CroppedMean):
         law = self.law
         return self.pair_noise.kappa * self.cells * ((law.p1 - law.p0) / self.crop) ** 2 / law.p1
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error of the mean, after an announced intrusion, exceeded with probability at most ``beta``."""
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         p1, cells = self.law.p1, self.cells
         ones, pairs = noise_weights(p1, self.crop)
         noise = (ones * self.law.noise.variance + pairs * self.pair_noise.variance * self._smaller_pair) / cells**2

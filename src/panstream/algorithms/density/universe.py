@@ -34,16 +34,16 @@ class Universe:
         if isinstance(members, bool) or not isinstance(members, int | tuple):
             raise InvalidParameter("universe must be a number of users or a list of ids")
         if isinstance(members, int):
-            checks.within(1, 1 << 62, universe=members)
+            checks.require_integer_in_range(1, 1 << 62, universe=members)
             self.size = members
         else:
-            self._enter(members)
+            self._build_table(members)
         if sample is not None:
-            checks.within(1, self.size, sample=sample)
+            checks.require_integer_in_range(1, self.size, sample=sample)
         self.sampled = self.size if sample is None else sample
         self.permuted = self.sampled < self.size
 
-    def _enter(self, members: tuple[Any, ...]) -> None:
+    def _build_table(self, members: tuple[Any, ...]) -> None:
         from panstream.primitives.kernels.hashing.hash_table import build
 
         if not members:
@@ -64,7 +64,7 @@ class Universe:
         if twice >= 0:
             raise InvalidParameter(f"universe must not name an id twice, see position {twice}")
 
-    def numbers_of(self, ids: Any) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
+    def indices_of(self, ids: Any) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
         """Return each id's number in [0, U) and the copies that must be wiped, or raise InvalidBatch by row."""
         if self._kind is None:
             numbers, copied = integers(ids, name="ids", lower=0, upper=self.size - 1)

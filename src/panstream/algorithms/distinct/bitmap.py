@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.distinct.bitmap_base import SiteCounter
+from panstream.algorithms.distinct.bitmap_base import SiteBitmap
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
-from panstream.algorithms.randomized_bits import BitLaw, BitState
-from panstream.errors import MergeRefused
-from panstream.primitives.inputs import Items, items
+from panstream.algorithms.randomized_bits import BitState, CoinPair
+from panstream.errors import MergeError
+from panstream.primitives.inputs import ItemBatch, items
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.bitmap_loss import bitmap_split
 from panstream.privacy.joint_loss import kappa_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bitmap(SiteCounter):
+class Bitmap(SiteBitmap):
     """The number of different users that came, for ids of any kind from a universe that nobody knows.
 
     An id is hashed to one cell of ``levels`` rows of ``buckets`` bits, to level j with probability 2**-(j+1). A cell
@@ -42,7 +42,7 @@ class Bitmap(SiteCounter):
     Args:
         buckets: Columns of the bitmap; cells are bits, in memory and when stored.
         levels: Rows of the bitmap, each for half as many ids as the one before.
-        expected: About how many will come, for ``error``; the best split of epsilon depends on
+        expected: About how many will come, for ``error_bound``; the best split of epsilon depends on
             it only if intrusions are announced.
         releases: How many estimates will be published.
         key: Public number that picks the hash function.
@@ -72,9 +72,9 @@ class Bitmap(SiteCounter):
     """
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the symmetric pair and the release noise at the best split."""
-        return BitLaw.symmetric(*self._split())
+        return CoinPair.symmetric(*self._split())
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
@@ -86,7 +86,7 @@ class Bitmap(SiteCounter):
         """Return the epsilon_state of every site that this bitmap was made of: one."""
         return (self.law.epsilon_state,)
 
-    def batch(self, ids: Any) -> Items:
+    def batch(self, ids: Any) -> ItemBatch:
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
 
@@ -105,10 +105,10 @@ class Bitmap(SiteCounter):
         return shards
 
     def merge(
-        self, mine: BitState, other: Any, theirs: BitState, source: Source
+        self, mine: BitState, other: Any, theirs: BitState, source: NoiseSource
     ) -> tuple[Bitmap | MergedBitmap, BitState]:
         """Return the union of routed shards, or the noisy OR of sites with the same cells; inputs are wiped."""
-        self.refuse_unlike(mine, other, theirs)
+        self.require_compatible(mine, other, theirs)
         if isinstance(other, Bitmap) and not set(self.table.owned) & set(other.table.owned):
             return self._union(mine, other, theirs)
         return MergedBitmap.of(self, mine, other, theirs, source)
@@ -117,7 +117,7 @@ class Bitmap(SiteCounter):
         owned = tuple(sorted(self.table.owned + other.table.owned))
         merged = replace(self, shards=1, owned=None) if len(owned) == self.shards else replace(self, owned=owned)
         if replace(other, owned=self.owned) != self or len(mine.frozen) != len(theirs.frozen):
-            raise MergeRefused(
+            raise MergeError(
                 "shards must be built with the same parameters and have seen the same announced intrusions"
             )
         state = BitState(

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.distinct.likelihood import Likelihood
-from panstream.algorithms.randomized_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
-from panstream.core.algorithm import spend_release
+from panstream.algorithms.randomized_bits import MAX_PHASES, BitState, CoinPair, RandomizedBits, bit_claim
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
-from panstream.core.shardable import Divisible, Touches
-from panstream.errors import InvalidParameter, MergeRefused, NotSupported
+from panstream.core.shardable import Shardable, Touches
+from panstream.errors import InvalidParameter, MergeError, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.hashing import (
     MAX_LEVELS,
@@ -32,10 +32,10 @@ from panstream.primitives.hashing import (
     mark_strings,
     mark_strings_packed,
 )
-from panstream.primitives.inputs import Dictionary, Integers, Items, Strings
+from panstream.primitives.inputs import Dictionary, Integers, ItemBatch, Strings
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import packed
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import pack_bits
 from panstream.privacy.bitmap_loss import LevelMoments, reference_users
 from panstream.privacy.claim import Claim
 
@@ -47,14 +47,14 @@ _MAX_CELLS = (1 << 31) - 1
 
 
 @lru_cache(maxsize=256)
-def _moments(law: BitLaw, buckets: int, levels: int, phases: int) -> LevelMoments:
+def _moments(law: CoinPair, buckets: int, levels: int, phases: int) -> LevelMoments:
     return LevelMoments.of(
         law.decoder, buckets=buckets, levels=levels, noise=law.noise.variance, phases=phases, turns=law.turns
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellCounter(CoinCells):
+class BitmapCounter(RandomizedBits):
     """Base of the bitmaps. Subclasses give ``law``, ``claim`` and ``batch``."""
 
     proof: ClassVar[str] = "bitmap.md"
@@ -75,11 +75,11 @@ class CellCounter(CoinCells):
         object.__setattr__(self, "owned", owned)
         if self.expected is not None and not 0 < self.expected < math.inf:
             raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
-        checks.at_least(1, releases=self.releases)
+        checks.require_at_least(1, releases=self.releases)
 
     @property
     @abstractmethod
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return coins and noise; subclasses say which."""
 
     @property
@@ -102,65 +102,65 @@ class CellCounter(CoinCells):
         return self.table.cells
 
     @property
-    def only_touched(self) -> bool:
+    def is_idempotent(self) -> bool:
         """Return True unless an arrival toggles."""
         return self.law.turns == 1
 
-    def begin(self, source: Source) -> BitState:
+    def initial_state(self, source: NoiseSource) -> BitState:
         """Return cells drawn as if nobody had come."""
-        state = CoinCells.fresh(self, self.cells, source)
+        state = RandomizedBits.initial_cells(self, self.cells, source)
         self.table.clear_others(state.bits)
         return state
 
-    def fresh(self, count: int, source: Source) -> BitState:
+    def initial_cells(self, count: int, source: NoiseSource) -> BitState:
         """Return cells to which nobody came, of a table that is not dealt out to ``shards`` already."""
         if not self.table.is_whole:
             raise NotSupported("a bitmap that owns some buckets only cannot be divided further")
-        return CoinCells.fresh(self, count, source)
+        return RandomizedBits.initial_cells(self, count, source)
 
-    def touches(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
+    def cell_updates(self, batch: ItemBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the cell of every row."""
         for cells in self.table.rows(batch, scratch):
             yield (cells,)
 
-    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: BitState, touches: Touches, source: NoiseSource) -> None:
         """Draw the cell of every row as for a user who came."""
         from panstream.primitives.kernels.algorithms.packed_bits import scatter
 
         scatter(state.bits, touches[0], source.bernoulli(self.law.present, touches[0].size))
 
-    def mark(self, batch: Items, marks: NDArray[np.uint8], scratch: Scratch) -> None:
+    def mark_cells(self, batch: ItemBatch, marks: NDArray[np.uint8], scratch: Scratch) -> None:
         """Set ``marks`` to 1 at the cells of the batch; the values of a dictionary are hashed once."""
         self.table.mark(batch, scratch, marks)
 
-    def update(self, state: BitState, batch: Items, source: Source) -> None:
+    def update(self, state: BitState, batch: ItemBatch, source: NoiseSource) -> None:
         """Touch the cell of every row.
 
         Where only touched cells matter, a large batch needs one coin for each cell, not one for each row: cells are
         marked, of a table too large for the cache by single bits, and then drawn.
         """
         table, rows = self.table, len(batch)
-        if table.cells <= min(rows, _MOST_MARKS) and self.only_touched:
-            self.touch_marked(state, table.mark(batch, source.scratch), source)
-        elif _MOST_MARKS < table.cells <= _CELLS_A_ROW * rows and table.is_words and self.only_touched:
+        if table.cells <= min(rows, _MOST_MARKS) and self.is_idempotent:
+            self.apply_marked(state, table.mark(batch, source.scratch), source)
+        elif _MOST_MARKS < table.cells <= _CELLS_A_ROW * rows and table.is_words and self.is_idempotent:
             source.redraw(self.law.present, state.bits.view(np.uint64), table.mark_packed(batch, source.scratch))
         else:
-            Divisible.update(self, state, batch, source)
+            Shardable.update(self, state, batch, source)
         table.clear_others(state.bits)
 
-    def refresh_part(self, state: BitState, count: int, source: Source) -> None:
+    def refresh_shard(self, state: BitState, count: int, source: NoiseSource) -> None:
         """Freeze what was seen and start afresh."""
-        CoinCells.refresh_part(self, state, count, source)
+        RandomizedBits.refresh_shard(self, state, count, source)
         self.table.clear_others(state.bits)
 
-    def release(self, state: BitState, source: Source) -> Estimate:
+    def release(self, state: BitState, source: NoiseSource) -> Estimate:
         """Publish the noisy number of ones on every level, for each frozen pattern (one, if nothing was announced)."""
-        from panstream.primitives.kernels.algorithms.packed_bits import count_ones
+        from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits
 
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         ones, sizes = np.zeros((2, 1 << len(state.frozen), self.levels), np.int64)
-        count_ones(state.bits, state.frozen, self.buckets, ones)  # no temporary copy of the state is left behind
-        count_ones(self.table.own_bits(), state.frozen, self.buckets, sizes)
+        count_set_bits(state.bits, state.frozen, self.buckets, ones)  # no temporary copy of the state is left behind
+        count_set_bits(self.table.own_bits(), state.frozen, self.buckets, sizes)
         source.add_discrete_laplace(ones.reshape(-1), self.law.noise)
         return self._decode(ones, sizes)
 
@@ -169,7 +169,7 @@ class CellCounter(CoinCells):
         empty = decoder.pattern_weights(phases) @ (sizes * decoder.zero + ones * (decoder.one - decoder.zero))
         return self._read(Likelihood(self.moments(phases), empty), tuple(int(count) for count in ones.ravel()))
 
-    def foreseen(self, users: float) -> Estimate:
+    def expected_estimate(self, users: float) -> Estimate:
         """Return what a release gives where every level is as full as expected when ``users`` came."""
         moments = self.moments()
         return self._read(Likelihood(moments, moments.at(users)[0]), ())
@@ -183,15 +183,15 @@ class CellCounter(CoinCells):
             claim=self.claim(),
             name="distinct users",
             released=released,
-            rule=lambda level: likelihood.interval(fit, level),
+            interval_rule=lambda level: likelihood.interval(fit, level),
         )
 
-    def error(self, *, beta: float, users: float | None = None) -> float:
+    def error_bound(self, *, beta: float, users: float | None = None) -> float:
         """Return the error of the count that is exceeded with probability at most ``beta``.
 
         It holds for any number of users up to ``users``, which is ``expected`` unless given.
         """
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         expected_users = self.expected if users is None else users
         if expected_users is None or not expected_users > 0:
             raise InvalidParameter(
@@ -200,19 +200,19 @@ class CellCounter(CoinCells):
         reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(expected_users)
         return expected_users * math.expm1(reach) if reach < 700 else math.inf
 
-    def refuse_unlike(self, mine: BitState, other: Any, theirs: BitState) -> None:
-        """Raise MergeRefused unless the two bitmaps put users into the same cells and are different states."""
+    def require_compatible(self, mine: BitState, other: Any, theirs: BitState) -> None:
+        """Raise MergeError unless the two bitmaps put users into the same cells and are different states."""
         if mine is theirs or mine.bits is theirs.bits:
-            raise MergeRefused("a bitmap cannot be merged with itself")
-        if not isinstance(other, CellCounter) or not hasattr(other, "sites"):
-            raise MergeRefused(f"{type(self).__name__} and {type(other).__name__} cannot be merged")
+            raise MergeError("a bitmap cannot be merged with itself")
+        if not isinstance(other, BitmapCounter) or not hasattr(other, "sites"):
+            raise MergeError(f"{type(self).__name__} and {type(other).__name__} cannot be merged")
         for name in ("buckets", "levels", "key", "hash", "shards", "releases"):
             if getattr(self, name) != getattr(other, name):
-                raise MergeRefused(f"bitmaps must be built with the same {name} to be merged")
+                raise MergeError(f"bitmaps must be built with the same {name} to be merged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteCounter(CellCounter):
+class SiteBitmap(BitmapCounter):
     """Base of the bitmaps that share ``epsilon`` between cells and releases. Subclasses give ``_split`` too."""
 
     epsilon: float
@@ -221,8 +221,8 @@ class SiteCounter(CellCounter):
 
     def __post_init__(self) -> None:
         self.check()
-        checks.positive(epsilon=self.epsilon)
-        checks.within(0, MAX_PHASES, announced=self.announced)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_integer_in_range(0, MAX_PHASES, announced=self.announced)
         top = self.epsilon / (self.announced + 1)
         if self.epsilon_state is not None and not 0 < self.epsilon_state < top:
             raise InvalidParameter(f"epsilon_state must be in (0, {top}), got epsilon_state={self.epsilon_state}")
@@ -243,12 +243,12 @@ class SiteCounter(CellCounter):
 
 def _check_table(buckets: Any, levels: Any, key: Any, shards: Any, owned: Any) -> tuple[int, ...]:
     """Return the owned shards in order, or raise InvalidParameter."""
-    checks.integer(1, _MAX_CELLS, buckets=buckets)
-    checks.integer(1, MAX_LEVELS, levels=levels)
+    checks.require_int(1, _MAX_CELLS, buckets=buckets)
+    checks.require_int(1, MAX_LEVELS, levels=levels)
     if buckets * levels > _MAX_CELLS:
         raise InvalidParameter(f"buckets * levels must be below 2**31, got {buckets * levels}")
     check_key(key)
-    checks.integer(1, buckets, shards=shards)
+    checks.require_int(1, buckets, shards=shards)
     chosen = tuple(range(shards)) if owned is None else (owned,) if isinstance(owned, int) else tuple(owned)
     if not chosen or list(chosen) != sorted({int(shard) for shard in chosen if 0 <= shard < shards}):
         raise InvalidParameter(f"owned must name different shards in 0..{shards - 1}, in order, got owned={owned!r}")
@@ -312,7 +312,7 @@ class _CellTable:
                 cells_of_strings(offsets, values.data, self.key, self.buckets, self.levels, chunk, hash=self.hash)
             yield chunk
 
-    def rows(self, items: Items, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
+    def rows(self, items: ItemBatch, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
         """Yield the cell of every row, chunk by chunk; the values of a dictionary are hashed once."""
         for part in items.parts:
             yield from self._rows_of(part, scratch)
@@ -331,7 +331,7 @@ class _CellTable:
             codes = part.codes[start : start + _ROWS]
             yield cells.take(codes, out=out[: codes.size], mode="clip")  # codes are in range; "raise" would copy
 
-    def mark(self, items: Items, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    def mark(self, items: ItemBatch, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return for every cell whether some row falls into it, or had fallen by the ``marks`` that are given."""
         from panstream.primitives.kernels.hashing.cell_marks import mark, mark_seen
 
@@ -355,7 +355,7 @@ class _CellTable:
                 done += chunk.size
         return marks
 
-    def mark_packed(self, items: Items, scratch: Scratch) -> NDArray[np.uint64]:
+    def mark_packed(self, items: ItemBatch, scratch: Scratch) -> NDArray[np.uint64]:
         """Return for every cell, packed, whether some row falls into it."""
         from panstream.primitives.kernels.hashing.packed_cell_marks import mark
 
@@ -381,6 +381,6 @@ def _table_of(buckets: int, levels: int, key: int, hash: StringHash, shards: int
 @lru_cache(maxsize=8)
 def _own_bits(table: _CellTable) -> NDArray[np.uint8]:
     owned_buckets = np.isin(np.arange(table.buckets) % table.shards, table.owned).astype(np.uint8)
-    bits = packed(np.tile(owned_buckets, table.levels))
+    bits = pack_bits(np.tile(owned_buckets, table.levels))
     bits.flags.writeable = False
     return bits

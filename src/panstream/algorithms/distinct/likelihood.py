@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from panstream.core.estimate import falling_root
+from panstream.core.estimate import bisect_decreasing
 from panstream.privacy.bitmap_loss import Floats, LevelMoments
 
 _STEPS_PER_DOUBLING = 4
@@ -26,7 +26,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fit:
+class LikelihoodFit:
     """The likeliest number of users, the same before it was moved to at least 0, and the standard error."""
 
     users: float
@@ -46,7 +46,7 @@ class Likelihood:
         """Return -2·log-likelihood at ``users``, up to a constant."""
         return float(_deviance(self.empty, users, *self.moments.at(users)))
 
-    def fit(self) -> _Fit:
+    def fit(self) -> LikelihoodFit:
         """Return the maximum of the likelihood over n >= 0.
 
         Where it is at 0, ``unbiased`` is the negative number at which one Fisher step from 0 arrives.
@@ -62,7 +62,7 @@ class Likelihood:
             weights = slope[0] / variance[0]
             unbiased = min(0.0, float(weights @ (self.empty - mean[0]) / (weights @ slope[0])))
             users = 0.0
-        return _Fit(users=users, unbiased=unbiased, standard_error=math.sqrt(self.moments.variance(users)))
+        return LikelihoodFit(users=users, unbiased=unbiased, standard_error=math.sqrt(self.moments.variance(users)))
 
     def _narrow(self, low: float, high: float) -> float:
         """Return the minimum of the deviance between ``low`` and ``high``: ever finer grids, then a parabola."""
@@ -76,7 +76,7 @@ class Likelihood:
         shift = 0.5 * (at_low - at_high) / bend if bend > 0.0 else 0.0
         return float(middle + min(max(shift, -1.0), 1.0) * (high - middle))
 
-    def interval(self, fit: _Fit, level: float) -> tuple[float, float]:
+    def interval(self, fit: LikelihoodFit, level: float) -> tuple[float, float]:
         """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood
         ratio.
         """
@@ -93,19 +93,19 @@ class Likelihood:
 
         return self._lower(room, fit), self._upper(room, fit)
 
-    def _lower(self, allowed_rise: Callable[[float], float], fit: _Fit) -> float:
+    def _lower(self, allowed_rise: Callable[[float], float], fit: LikelihoodFit) -> float:
         if allowed_rise(0.0) >= 0.0:
             return 0.0
-        return fit.users - falling_root(lambda gap: allowed_rise(fit.users - gap), 0.0, fit.users, 1e-6)
+        return fit.users - bisect_decreasing(lambda gap: allowed_rise(fit.users - gap), 0.0, fit.users, 1e-6)
 
-    def _upper(self, allowed_rise: Callable[[float], float], fit: _Fit) -> float:
+    def _upper(self, allowed_rise: Callable[[float], float], fit: LikelihoodFit) -> float:
         error = fit.standard_error if math.isfinite(fit.standard_error) else fit.users
         limit, step = float(_grid(self.coarse or self.moments)[0][-1]), max(error, 1e-9)
         while allowed_rise(fit.users + step) > 0.0:
             if fit.users + step > limit:
                 return math.inf  # every cell is full: nothing rules out more
             step *= 2.0
-        return falling_root(allowed_rise, fit.users, fit.users + step, 1e-6)
+        return bisect_decreasing(allowed_rise, fit.users, fit.users + step, 1e-6)
 
 
 def _critical_value(level: float, distance: float) -> float:
@@ -130,7 +130,7 @@ def _critical_value(level: float, distance: float) -> float:
         below = (root**2 + distance**2) / (2.0 * distance)
         return math.log((_NORMAL.cdf(-root) + _NORMAL.cdf(-below)) / tail)
 
-    return falling_root(missed, max(one_sided, distance), two_sided, 1e-7) ** 2
+    return bisect_decreasing(missed, max(one_sided, distance), two_sided, 1e-7) ** 2
 
 
 def _deviance(empty: Floats, users: float | Floats, mean: Floats, slope: Floats, variance: Floats) -> Floats:

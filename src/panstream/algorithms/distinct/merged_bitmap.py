@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from panstream.algorithms.distinct.bitmap_base import CellCounter
-from panstream.algorithms.randomized_bits import BitLaw, BitState
-from panstream.errors import InvalidParameter, MergeRefused, NotSupported
+from panstream.algorithms.distinct.bitmap_base import BitmapCounter
+from panstream.algorithms.randomized_bits import BitState, CoinPair
+from panstream.errors import InvalidParameter, MergeError, NotSupported
 from panstream.primitives import validation as checks
-from panstream.primitives.inputs import Items, items
+from panstream.primitives.inputs import ItemBatch, items
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import Coin, DiscreteLaplace, Source, symmetric_pair
-from panstream.primitives.packed_bits import toss
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, symmetric_coins
+from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.bitmap_loss import merged_claim, merged_flip, merged_loss, noisy_or
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
@@ -26,7 +26,7 @@ _SHARED = ("buckets", "levels", "releases", "key", "hash", "shards", "owned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergedBitmap(CellCounter):
+class MergedBitmap(BitmapCounter):
     """The number of different users that came to any of several sites, each of which kept its own noisy bitmap.
 
     Made by ``merge``, not by hand. The noisy OR turns each pair of bits into one whose flip probability p* follows from
@@ -75,10 +75,10 @@ class MergedBitmap(CellCounter):
         object.__setattr__(self, "sites", tuple(self.sites))
         if len(self.sites) < 2 or not all(site > 0 for site in self.sites):
             raise InvalidParameter("sites must be two or more positive epsilon_state")
-        checks.positive(kappa=self.kappa)
+        checks.require_positive(kappa=self.kappa)
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the coins of the merged cells: flipped with probability p*."""
         return _merged_law(self.sites, self.kappa)
 
@@ -107,19 +107,19 @@ class MergedBitmap(CellCounter):
 
     @classmethod
     def of(
-        cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, source: Source
+        cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, source: NoiseSource
     ) -> tuple[MergedBitmap, BitState]:
         """Return the noisy OR of two bitmaps over the same cells and wipe both."""
         from panstream.primitives.kernels.algorithms.packed_bits import noisy_or as combine
 
         if mine.table.owned != other.table.owned:
-            raise MergeRefused("bitmaps must own the same shards to be merged by a noisy OR")
+            raise MergeError("bitmaps must own the same shards to be merged by a noisy OR")
         if my_state.released or their_state.released:
-            raise MergeRefused("a site that has released cannot be merged: its users would be paid for twice")
+            raise MergeError("a site that has released cannot be merged: its users would be paid for twice")
         if len(my_state.frozen) or len(their_state.frozen):
-            raise MergeRefused("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
+            raise MergeError("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
         chances = noisy_or(mine.law.absent.probability, other.law.absent.probability)
-        first, second, both = (toss(Coin.at_most(chance), mine.table.cells, source) for chance in chances)
+        first, second, both = (draw_packed_bits(Coin.at_most(chance), mine.table.cells, source) for chance in chances)
         bits = np.empty_like(my_state.bits)
         combine(my_state.bits, their_state.bits, first, second, both, bits)
         for used in (my_state.bits, their_state.bits, first, second, both):
@@ -132,25 +132,25 @@ class MergedBitmap(CellCounter):
         )
         return merged, BitState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
-    def batch(self, ids: Any) -> Items:
+    def batch(self, ids: Any) -> ItemBatch:
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
 
-    def refresh(self, state: BitState, source: Source) -> None:
+    def refresh(self, state: BitState, source: NoiseSource) -> None:
         """Refuse: a merged state cannot be frozen, since its sites' noise is already spent."""
         raise NotSupported("a merged bitmap cannot be refreshed; refresh the sites before they are merged")
 
-    def merge(self, mine: BitState, other: Any, theirs: BitState, source: Source) -> tuple[MergedBitmap, BitState]:
+    def merge(self, mine: BitState, other: Any, theirs: BitState, source: NoiseSource) -> tuple[MergedBitmap, BitState]:
         """Return the noisy OR with a further site or merged bitmap; inputs are wiped."""
-        self.refuse_unlike(mine, other, theirs)
+        self.require_compatible(mine, other, theirs)
         return MergedBitmap.of(self, mine, other, theirs, source)
 
 
 @lru_cache(maxsize=256)
-def _merged_law(sites: tuple[float, ...], kappa: float) -> BitLaw:
-    flip = merged_flip([symmetric_pair(site)[0].probability for site in sites])
+def _merged_law(sites: tuple[float, ...], kappa: float) -> CoinPair:
+    flip = merged_flip([symmetric_coins(site)[0].probability for site in sites])
     present = Coin.at_most(1 - flip)
-    return BitLaw(
+    return CoinPair(
         absent=present.complement,
         present=present,
         noise=DiscreteLaplace.at_most(kappa),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from panstream.algorithms.distinct.bitmap_base import SiteCounter
-from panstream.algorithms.randomized_bits import BitLaw, BitState
+from panstream.algorithms.distinct.bitmap_base import SiteBitmap
+from panstream.algorithms.randomized_bits import BitState, CoinPair
 from panstream.core.shardable import Touches
 from panstream.errors import InvalidBatch
-from panstream.primitives.inputs import Items, items
-from panstream.primitives.noise import Source
+from panstream.primitives.inputs import ItemBatch, items
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.bitmap_loss import bitmap_split, toggling_kappa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TogglingBitmap(SiteCounter):
+class TogglingBitmap(SiteBitmap):
     """The number of users who are present now, when each of them comes and goes in turn.
 
     As `Bitmap`, but an insert and a delete both toggle the user's cell, so that what remains is the parity of
@@ -33,7 +33,7 @@ class TogglingBitmap(SiteCounter):
     Args:
         buckets: Columns of the bitmap; cells are bits, in memory and when stored.
         levels: Rows of the bitmap, each for half as many ids as the one before.
-        expected: About how many will come, for ``error``; the best split of epsilon depends on
+        expected: About how many will come, for ``error_bound``; the best split of epsilon depends on
             it only if intrusions are announced.
         releases: How many estimates will be published.
         key: Public number that picks the hash function.
@@ -57,16 +57,16 @@ class TogglingBitmap(SiteCounter):
     """
 
     @property
-    def law(self) -> BitLaw:
+    def law(self) -> CoinPair:
         """Return the start coin and the release noise at the best split."""
-        return BitLaw.symmetric(*self._split(), turns=2)
+        return CoinPair.symmetric(*self._split(), turns=2)
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
             return self.epsilon_state, toggling_kappa(self.epsilon, self.epsilon_state, self.releases, self.announced)
         return bitmap_split(self.epsilon, self.buckets, self.levels, self._tuned_for, self.releases, self.announced, 2)
 
-    def batch(self, ids: Any = None, *, insert: Any = None, delete: Any = None) -> Items:
+    def batch(self, ids: Any = None, *, insert: Any = None, delete: Any = None) -> ItemBatch:
         """Check ids to toggle, or ``insert=`` and ``delete=``, of one kind; all of them toggle."""
         if ids is not None and (insert is not None or delete is not None):
             raise InvalidBatch("give either ids or insert= and delete=")
@@ -80,9 +80,9 @@ class TogglingBitmap(SiteCounter):
         except BaseException:
             first.wipe()
             raise
-        return Items(first.parts + second.parts, first.owned + second.owned)
+        return ItemBatch(first.parts + second.parts, first.owned + second.owned)
 
-    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: BitState, touches: Touches, source: NoiseSource) -> None:
         """Toggle the cell of every row."""
         from panstream.primitives.kernels.algorithms.packed_bits import toggle
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 
-def flat_letters() -> Numbers:
+def default_byte_prior() -> Numbers:
     """Return the chances of a byte: mostly printable ASCII, then parts of other characters, then control codes."""
     chances = np.full(256, 0.01 / 33)
     chances[0x20:0x7F] = 0.94 / 95
@@ -18,9 +18,9 @@ def flat_letters() -> Numbers:
     return chances
 
 
-def learned_letters(names: Iterable[bytes]) -> Numbers:
+def learned_byte_prior(names: Iterable[bytes]) -> Numbers:
     """Return the chances of every byte after every byte, in names already decoded, smoothed. A name begins after 0."""
-    flat = flat_letters()
+    flat = default_byte_prior()
     single, pairs = np.zeros(256), np.zeros((256, 256))
     for name in names:
         letters = np.frombuffer(name, np.uint8)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.heavy_hitters._byte_prior import flat_letters, learned_letters, symbol_priors
-from panstream.algorithms.heavy_hitters.count_rows import CountRows, padded, scale_of
-from panstream.algorithms.heavy_hitters.released_tables import Tables, kept_here
+from panstream.algorithms.heavy_hitters._byte_prior import default_byte_prior, learned_byte_prior, symbol_priors
+from panstream.algorithms.heavy_hitters.count_rows import CountRows, noise_scale, padded
+from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables, local_levels
 
 _WRONG = 0.01  # names expected in the list that never came; .05 is promised
 _DECOYS = 8  # looked up beside every tested name
@@ -32,7 +32,7 @@ Name = tuple[bytes, bool]  # bytes, and whether more followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class SearchOptions:
     """How hard the decoder searches; set on simulated names by the rule of benchmarks/accuracy/names.py."""
 
     stages: tuple[float, ...] = (30.0, 8.0, 3.5, 2.5)  # scales that a name must have at least
@@ -43,7 +43,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class DecodedNames:
     """Names in the order of their counts, with standard errors, and the rows without the names' cells."""
 
     names: list[Name]
@@ -52,15 +52,15 @@ class Decoded:
     rest: CountRows
 
 
-_USUAL = Effort()
+_USUAL = SearchOptions()
 
 
-def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
+def decode(tables: ReleasedTables, effort: SearchOptions = _USUAL) -> DecodedNames:
     """Return the names that stand out."""
-    test = _Test(tables.laplace)
+    test = _SignificanceTest(tables.laplace)
     names: dict[Name, float] = {}
-    rest = _Rest(tables)
-    letters: NDArray[np.float64] = flat_letters()
+    rest = _ResidualTables(tables)
+    letters: NDArray[np.float64] = default_byte_prior()
     stages = effort.stages
     for stage, threshold in enumerate((*stages, *stages[-1:] * effort.again)):
         if stage >= len(stages):
@@ -68,12 +68,12 @@ def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
                 break
             rest.leave_out(names)
         previous_count = len(names)
-        search = _Search(rest, symbol_priors(letters, tables.bits), effort)
+        search = _PrefixSearch(rest, symbol_priors(letters, tables.bits), effort)
         for name, ratio, value in search.run(threshold, test):
             test.pool.setdefault(name, (ratio, value))
         names |= {name: value for name, value in test.passed() if name not in names}
         if len(names) >= _NAMES_TO_LEARN:
-            letters = learned_letters(name for name, _ in names)
+            letters = learned_byte_prior(name for name, _ in names)
         if stage >= len(stages) and len(names) == previous_count:
             break
     fitted = _fitted(rest, names)
@@ -85,7 +85,7 @@ def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
     return _fitted(rest, {fitted.names[index]: float(fitted.values[index]) for index in np.flatnonzero(sure)})
 
 
-def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
+def _fitted(rest: _ResidualTables, names: dict[Name, float]) -> DecodedNames:
     """Return the names with counts that allow for cells that several of them share."""
     from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 
@@ -93,7 +93,7 @@ def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
     hashes = np.empty(len(names), np.uint64)
     hash_names(*padded(list(names), tables.max_item_bytes), tables.max_item_bytes, tables.bits, tables.seed, hashes)
     values = np.array(list(names.values()), np.float64)
-    scale = scale_of(tables.rows, tables.row_sd, tables.laplace)
+    scale = noise_scale(tables.rows, tables.row_sd, tables.laplace)
     errors = np.zeros(values.size)
     for _ in range(_ROUNDS):
         rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
@@ -102,20 +102,20 @@ def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
     rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
     order = np.argsort(-values, kind="stable")
     listed = list(names)
-    return Decoded([listed[i] for i in order], values[order], errors[order], CountRows(rest.rows, scale))
+    return DecodedNames([listed[i] for i in order], values[order], errors[order], CountRows(rest.rows, scale))
 
 
-class _Rest:
+class _ResidualTables:
     """Released tables without the cells of names that are known, and what cells are like on every level."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: ReleasedTables) -> None:
         self.tables, self.levels, self.rows = tables, tables.levels, tables.rows
         self._left_out: dict[Name, int] = {}
         self._measured: list[tuple[float, float, float]] = []
 
     def leave_out(self, names: dict[Name, float]) -> None:
         """Take the cells of ``names`` out, each with its count, and no others."""
-        from panstream.primitives.kernels.algorithms.prefix_tables import move_cells, room_for
+        from panstream.primitives.kernels.algorithms.prefix_tables import scratch_for_update, update_cells
 
         if self.levels is self.tables.levels:
             self.levels, self.rows = self.levels.copy(), self.rows.copy()
@@ -124,20 +124,20 @@ class _Rest:
         moves |= {name: self._left_out.get(name, 0) - count for name, count in wanted.items()}
         counts = np.array(list(moves.values()), np.int32)
         indices = np.arange(len(moves), dtype=np.int32)
-        buffers: Any = room_for(self.tables.max_item_bytes, np.empty)
+        buffers: Any = scratch_for_update(self.tables.max_item_bytes, np.empty)
         spelled, tables = padded(list(moves), self.tables.max_item_bytes), self.tables
-        here = kept_here(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
-        move_cells(*spelled, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
+        here = local_levels(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
+        update_cells(*spelled, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
         self._left_out, self._measured = wanted, []
 
     def counts(self) -> CountRows:
         """Return the rows, with the scale of most cells."""
-        return CountRows(self.rows, scale_of(self.rows, self.tables.row_sd, self.tables.laplace))
+        return CountRows(self.rows, noise_scale(self.rows, self.tables.row_sd, self.tables.laplace))
 
     def measured(self) -> list[tuple[float, float, float]]:
         """Return of every level the scale of most cells, the share of those far beyond it, and the largest size."""
         for table in self.levels if not self._measured else ():
-            scale = scale_of(table, self.tables.level_sd, self.tables.laplace)
+            scale = noise_scale(table, self.tables.level_sd, self.tables.laplace)
             sizes = np.abs(table)
             shared = min(max(float((sizes > 4 * scale).mean()), 1e-4), 0.5)
             self._measured.append((scale, shared, float(sizes.max())))
@@ -145,7 +145,7 @@ class _Rest:
 
 
 @dataclass(slots=True)
-class _Test:
+class _SignificanceTest:
     """All candidates so far, and the threshold that keeps out all but ``_WRONG`` of those that never came."""
 
     laplace: bool
@@ -179,10 +179,10 @@ class _Test:
         return max(smallest + mean_excess * math.log(len(largest) / (_WRONG * _DECOYS)), largest[0])
 
 
-class _Search:
+class _PrefixSearch:
     """One stage: all prefixes of a level at a time."""
 
-    def __init__(self, rest: _Rest, priors: list[NDArray[np.float64]], effort: Effort) -> None:
+    def __init__(self, rest: _ResidualTables, priors: list[NDArray[np.float64]], effort: SearchOptions) -> None:
         self.rest, self.tables, self.priors, self.effort = rest, rest.tables, priors, effort
         self.counts = rest.counts()
         self.unlikely = [np.exp(-prior) for prior in priors]
@@ -192,9 +192,9 @@ class _Search:
         self.nodes = np.empty((4, capacity))
         self.parents, self.symbols = np.empty(capacity, np.int64), np.empty(capacity, np.uint8)
 
-    def run(self, threshold: float, test: _Test) -> Iterator[tuple[Name, float, float]]:
+    def run(self, threshold: float, test: _SignificanceTest) -> Iterator[tuple[Name, float, float]]:
         """Yield candidates with their counts, in standard errors and as they are."""
-        from panstream.primitives.kernels.algorithms.prefix_search import grow
+        from panstream.primitives.kernels.algorithms.prefix_search import expand_level
 
         tables, levels = self.tables, self.rest.levels
         power = levels.shape[1].bit_length() - 1
@@ -205,7 +205,7 @@ class _Search:
         for level, (scale, shared, top) in enumerate(self.rest.measured()):
             part = level % tables.per_byte
             direct = tables.bits * (level + 1) <= power
-            node_count = grow(
+            node_count = expand_level(
                 levels[level], power, tables.bits, direct, scale, shared, top, threshold * scale, tables.laplace,
                 self.effort.lowest, hashes, codes, nodes, contexts, self.priors[part], self.unlikely[part],
                 self.hashes, self.codes, self.nodes, self.parents, self.symbols,
@@ -230,10 +230,10 @@ class _Search:
         return np.argpartition(-merit, beam)[:beam]
 
     def _tested(
-        self, level: int, hashes: NDArray[np.uint64], nodes: NDArray[np.float64], scale: float, test: _Test
+        self, level: int, hashes: NDArray[np.uint64], nodes: NDArray[np.float64], scale: float, test: _SignificanceTest
     ) -> Iterator[tuple[Name, float, float]]:
         """Look up the ends of names; what may be the beginning of a longer one that was cut, as that too."""
-        from panstream.primitives.kernels.algorithms.prefix_tables import longer_all
+        from panstream.primitives.kernels.algorithms.prefix_tables import extend_hashes
 
         chosen = np.flatnonzero(nodes[0] >= self.effort.tested)
         size = (level + 1) // self.tables.per_byte
@@ -241,7 +241,7 @@ class _Search:
         for cut in (False, True) if size >= self.tables.max_item_bytes - 3 else (False,):
             ends = hashes[chosen]
             if cut:
-                ends = longer_all(ends)
+                ends = extend_hashes(ends)
             test.tested += chosen.size
             for salt in range(_DECOYS + 1):
                 counts = self.counts.counts(ends, salt)

@@ -22,7 +22,7 @@ _GRID = 64
 _DECOYS = 1 << 17
 
 
-def scale_of(cells: NDArray[np.int32], noise_scale: float, laplace: bool) -> float:
+def noise_scale(cells: NDArray[np.int32], noise_scale: float, laplace: bool) -> float:
     """Return the standard deviation of most cells, noise and light names, but at least the ``noise_scale`` one of
     noise.
     """
@@ -38,7 +38,7 @@ def padded(names: Sequence[tuple[bytes, bool]], max_item_bytes: int) -> tuple[ND
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counts:
+class NameCounts:
     """Counts of some names: unbiased values, standard errors, and in how many rows they agree."""
 
     values: NDArray[np.float64]
@@ -47,13 +47,13 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorLaw:
+class ErrorQuantiles:
     """Quantiles of |error| / standard error, measured on decoys: of tails 2^-1, 2^-1.25, 2^-1.5, ..."""
 
     quantiles: tuple[float, ...]
 
     @classmethod
-    def of(cls, ratios: NDArray[np.float64]) -> ErrorLaw:
+    def of(cls, ratios: NDArray[np.float64]) -> ErrorQuantiles:
         """Return the law of measured ratios; a tail that 20 of them do not reach is left to `quantile`."""
         ordered = np.sort(np.abs(ratios))[::-1]
         tails = [0.5 ** (1 + step / 4) for step in range(_GRID)]
@@ -88,17 +88,17 @@ class CountRows:
     cells: NDArray[np.int32]
     scale: float
 
-    def counts(self, hashes: NDArray[np.uint64], salt: int = 0) -> Counts:
+    def counts(self, hashes: NDArray[np.uint64], salt: int = 0) -> NameCounts:
         """Return the counts of names by their hashes; with a salt, of decoys."""
         from panstream.primitives.kernels.algorithms.prefix_tables import look_up
 
         values, agreeing = np.empty(hashes.size), np.empty(hashes.size, np.int32)
         look_up(hashes, self.cells, salt, self.scale, values, agreeing)
-        return Counts(values, self.scale / np.sqrt(np.maximum(agreeing, 1)), agreeing)
+        return NameCounts(values, self.scale / np.sqrt(np.maximum(agreeing, 1)), agreeing)
 
-    def error_law(self, names: int = 1) -> ErrorLaw:
+    def error_law(self, names: int = 1) -> ErrorQuantiles:
         """Return the law of errors, precise enough for the largest of ``names``."""
         wanted = min(max(_DECOYS, 1024 * names), 8 * _DECOYS, 16 * self.cells.size)
         numbers = np.arange(wanted, dtype=np.uint64) * key_words(0, "decoys")[0]
         decoys = self.counts(numbers, salt=1)
-        return ErrorLaw.of(decoys.values / decoys.errors)
+        return ErrorQuantiles.of(decoys.values / decoys.errors)

@@ -10,7 +10,7 @@ from typing import Any
 from panstream.algorithms.heavy_hitters._decoder import decode
 from panstream.algorithms.heavy_hitters.count_rows import CountRows
 from panstream.algorithms.heavy_hitters.point_counts import PointCounts
-from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
 from panstream.core.estimate import Estimate, format_number
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
@@ -39,20 +39,20 @@ class CountedName:
 
 
 @dataclass(frozen=True, slots=True)
-class Spelled:
+class DecodedAnswer:
     """What was read from released tables: the list, and what answers for any name."""
 
     items: tuple[CountedName, ...]
     points: PointCounts
 
 
-def spell(tables: Tables) -> Spelled:
+def decode_names(tables: ReleasedTables) -> DecodedAnswer:
     """Return the names that released tables hold. It takes seconds, and costs no privacy, however often it is done."""
     decoded = decode(tables)
     law = decoded.rest.error_law(len(decoded.names))
     half = law.quantile(_OUTSIDE / max(len(decoded.names), 1))
     rows = CountRows(tables.rows, decoded.rest.scale)
-    return Spelled(
+    return DecodedAnswer(
         items=tuple(
             CountedName(
                 name=name.decode(errors="backslashreplace") + ("…" if cut else ""),
@@ -68,34 +68,34 @@ def spell(tables: Tables) -> Spelled:
     )
 
 
-class Released:
+class LazyDecodedTables:
     """Released tables, spelled when somebody looks, and once."""
 
     __slots__ = ("_spelled", "_tables")
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables: Tables | None = tables
-        self._spelled: Spelled | None = None
+    def __init__(self, tables: ReleasedTables) -> None:
+        self._tables: ReleasedTables | None = tables
+        self._spelled: DecodedAnswer | None = None
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> ReleasedTables:
         """Return the tables, which are there until they are spelled."""
         if self._tables is None:
             raise NotSupported("these tables were spelled, and are gone")
         return self._tables
 
     @property
-    def spelled(self) -> Spelled:
+    def spelled(self) -> DecodedAnswer:
         """Return what the tables hold."""
         if self._spelled is None:
-            self._spelled, self._tables = spell(self.tables), None
+            self._spelled, self._tables = decode_names(self.tables), None
         return self._spelled
 
 
-def ranks_sure(intervals: Sequence[Sequence[float]], k: int, listing_threshold: float) -> int:
+def certain_ranks(intervals: Sequence[Sequence[float]], k: int, listing_threshold: float) -> int:
     """Return how many of the first ``k`` intervals lie above those of all other names, listed or not.
 
-    >>> ranks_sure([(90.0, 110.0), (45.0, 55.0), (40.0, 50.0)], 2, 30.0)
+    >>> certain_ranks([(90.0, 110.0), (45.0, 55.0), (40.0, 50.0)], 2, 30.0)
     1
     """
     bar = max([listing_threshold, *(high for _, high in intervals[k:])])
@@ -111,7 +111,7 @@ class ItemEstimates(Estimate):
     """
 
     listing_threshold: float
-    held: Released = field(repr=False, compare=False)
+    held: LazyDecodedTables = field(repr=False, compare=False)
 
     @property
     def items(self) -> tuple[CountedName, ...]:
@@ -125,7 +125,7 @@ class ItemEstimates(Estimate):
 
     def top(self, k: int) -> tuple[CountedName, ...]:
         """Return the ``k`` names with the largest counts, or all if there are fewer."""
-        checks.at_least(1, k=k)
+        checks.require_at_least(1, k=k)
         return self.items[:k]
 
     def at_least(self, count: float) -> tuple[CountedName, ...]:
@@ -134,9 +134,9 @@ class ItemEstimates(Estimate):
             raise InvalidParameter(f"count must be finite, got count={count}")
         return tuple(item for item in self.items if item.count >= count)
 
-    def ranks_sure(self, k: int) -> int:
+    def certain_ranks(self, k: int) -> int:
         """Return how many of the first ``k`` surely belong there: their intervals lie above that of the next name."""
-        return ranks_sure([item.interval for item in self.items], k, self.listing_threshold)
+        return certain_ranks([item.interval for item in self.items], k, self.listing_threshold)
 
     def count(self, name: str | bytes | int) -> Estimate:
         """Return how often ``name`` came, listed or not."""

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from panstream.algorithms.heavy_hitters.count_rows import CountRows, ErrorLaw
+from panstream.algorithms.heavy_hitters.count_rows import CountRows, ErrorQuantiles
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBytes
 from panstream.privacy.claim import Claim
@@ -21,7 +21,7 @@ class PointCounts:
     """Released rows and what it takes to read them: the count of any name, any number of times, at no cost."""
 
     rows: CountRows
-    law: ErrorLaw
+    law: ErrorQuantiles
     max_item_bytes: int
     step: int
     seed: int
@@ -43,7 +43,7 @@ class PointCounts:
             return value - half, value + half
 
         return Estimate.clipped(
-            value, (0.0, math.inf), standard_error=error, claim=claim, name="events with this name", rule=rule
+            value, (0.0, math.inf), standard_error=error, claim=claim, name="events with this name", interval_rule=rule
         )
 
     def shown(self, name: str) -> str:
@@ -82,7 +82,7 @@ class PointCounts:
             cells = (unsigned >> 1).astype(np.int32) ^ -(unsigned & 1).astype(np.int32)
             return cls(
                 rows=CountRows(cells, float(head["scale"])),
-                law=ErrorLaw(tuple(map(float, head["law"]))),
+                law=ErrorQuantiles(tuple(map(float, head["law"]))),
                 max_item_bytes=int(head["max_item_bytes"]),
                 step=int(head["step"]),
                 seed=int(head["seed"], 16),

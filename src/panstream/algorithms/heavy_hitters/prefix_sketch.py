@@ -12,18 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.heavy_hitters._batch_names import distinct_names
-from panstream.algorithms.heavy_hitters.estimates import ItemEstimates, Released
-from panstream.algorithms.heavy_hitters.released_tables import Tables, crowded, kept_here, listing_threshold
-from panstream.core.algorithm import spend_release
-from panstream.core.shardable import DivisibleTables, Touches
-from panstream.errors import InvalidParameter, MergeRefused
+from panstream.algorithms.heavy_hitters.estimates import ItemEstimates, LazyDecodedTables
+from panstream.algorithms.heavy_hitters.released_tables import (
+    ReleasedTables,
+    crowded_listing_threshold,
+    listing_threshold,
+    local_levels,
+)
+from panstream.core.algorithm import consume_release
+from panstream.core.shardable import ShardableTables, Touches
+from panstream.errors import InvalidParameter, MergeError
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.hashing import check_key
 from panstream.primitives.hashing.keys import key_words
-from panstream.primitives.inputs import Items, items
+from panstream.primitives.inputs import ItemBatch, items
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.heavy_hitter_loss import Law, names_laws, names_tail
 from panstream.privacy.rounding import rounded_up
@@ -40,7 +45,7 @@ class FrequentState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrequentItems(DivisibleTables[FrequentState]):
+class FrequentItems(ShardableTables[FrequentState]):
     """The most frequent names, whatever they are, and the count of any name afterwards.
 
     Every prefix of a name has one signed cell in the table of its length, and the whole name one in each of a few rows;
@@ -105,14 +110,14 @@ class FrequentItems(DivisibleTables[FrequentState]):
     key: int = 0
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
+        checks.require_positive(epsilon=self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
-        checks.within(1, 1024, max_item_bytes=self.max_item_bytes)
-        checks.within(1, 16, rows=self.rows)
-        checks.at_least(1, releases=self.releases)
+        checks.require_integer_in_range(1, 1024, max_item_bytes=self.max_item_bytes)
+        checks.require_integer_in_range(1, 16, rows=self.rows)
+        checks.require_at_least(1, releases=self.releases)
         if self.contributions is not None:
-            checks.at_least(1, contributions=self.contributions)
+            checks.require_at_least(1, contributions=self.contributions)
         if self.step not in (4, 8):
             raise InvalidParameter(f"step must be 4 or 8, got step={self.step}")
         min_widths = {"width": 1 << self.step, "row_width": 1}
@@ -144,9 +149,9 @@ class FrequentItems(DivisibleTables[FrequentState]):
         level, row = (math.sqrt(2 * law.variance) for law in self.laws)
         return listing_threshold(level, row, self.rows)
 
-    def listed_among(self, events: float) -> float:
+    def listing_threshold_among(self, events: float) -> float:
         """Return how many events a name needs to be listed with 95% if there are so many in all."""
-        return crowded(self.listing_threshold, events, self.width)
+        return crowded_listing_threshold(self.listing_threshold, events, self.width)
 
     def loss_exceeds(self, times: float = 1.0) -> float:
         """Return the probability that one unit loses more than ``times`` epsilon; 0 where delta is 0."""
@@ -180,14 +185,14 @@ class FrequentItems(DivisibleTables[FrequentState]):
             "released": FieldLayout("int", at_least=0),
         }
 
-    def begin(self, source: Source) -> FrequentState:
+    def initial_state(self, source: NoiseSource) -> FrequentState:
         """Return tables of noise."""
-        state = self.blank(np.arange(self.tables))
+        state = self.zero_tables(np.arange(self.tables))
         self._add_noise(state.levels, state.rows, source)
         state.draws = 1
         return state
 
-    def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: Source) -> None:
+    def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: NoiseSource) -> None:
         for cells, law in zip((levels, rows), self.laws, strict=True):
             flat = cells.reshape(-1)
             if isinstance(law, DiscreteGaussian):
@@ -195,24 +200,24 @@ class FrequentItems(DivisibleTables[FrequentState]):
             else:
                 source.add_discrete_laplace(flat, law)
 
-    def batch(self, names: Any) -> Items:
+    def batch(self, names: Any) -> ItemBatch:
         """Check names, one per row: strings, bytes or integers, in a list, NumPy, Arrow, pandas or polars column."""
         return items(names, name="names")
 
-    def update(self, state: FrequentState, batch: Items, source: Source) -> None:
+    def update(self, state: FrequentState, batch: ItemBatch, source: NoiseSource) -> None:
         """Count equal names, then move the cells of each by its count."""
-        self.add_up(state, batch, source.scratch)
+        self.accumulate(state, batch, source.scratch)
 
-    def add_up(self, state: FrequentState, batch: Items, scratch: Scratch) -> None:
+    def accumulate(self, state: FrequentState, batch: ItemBatch, scratch: Scratch) -> None:
         """Move the cells of all names of a batch in all tables."""
         everything, buffers = np.arange(self.tables), self._room(scratch)
         for names in distinct_names(batch, scratch):
             self._move(state, everything, names, buffers)
 
     def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
-        from panstream.primitives.kernels.algorithms.prefix_tables import room_for
+        from panstream.primitives.kernels.algorithms.prefix_tables import scratch_for_update
 
-        return room_for(self.max_item_bytes, scratch.array)
+        return scratch_for_update(self.max_item_bytes, scratch.array)
 
     def _move(
         self,
@@ -221,11 +226,11 @@ class FrequentItems(DivisibleTables[FrequentState]):
         names: tuple[NDArray[Any], ...],
         buffers: tuple[NDArray[Any], ...],
     ) -> None:
-        from panstream.primitives.kernels.algorithms.prefix_tables import move_cells
+        from panstream.primitives.kernels.algorithms.prefix_tables import update_cells
 
-        here = kept_here(local_tables, self.max_item_bytes, self.step)
+        here = local_levels(local_tables, self.max_item_bytes, self.step)
         arguments: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *buffers)
-        move_cells(*arguments)
+        update_cells(*arguments)
 
     # How the tables are dealt out: those of one byte of a name together, then the rows.
 
@@ -234,7 +239,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
         """Return how many bytes a name has at most, and rows beside them."""
         return self.max_item_bytes + self.rows
 
-    def places(self, local_tables: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    def table_offsets(self, local_tables: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """Return which levels and rows belong to some bytes and rows."""
         per = 8 // self.step
         levels = local_tables[local_tables < self.max_item_bytes, None] * per + np.arange(per)
@@ -243,19 +248,19 @@ class FrequentItems(DivisibleTables[FrequentState]):
             "rows": local_tables[local_tables >= self.max_item_bytes] - self.max_item_bytes,
         }
 
-    def blank(self, local_tables: NDArray[np.int64]) -> FrequentState:
+    def zero_tables(self, local_tables: NDArray[np.int64]) -> FrequentState:
         """Return tables of zeros."""
-        indices = self.places(local_tables)
+        indices = self.table_offsets(local_tables)
         levels = np.zeros((indices["levels"].size, self.width), np.int32)
         rows = np.zeros((indices["rows"].size, self.row_width), np.int32)
         return FrequentState(levels=levels, rows=rows, draws=0, released=0)
 
     @property
-    def columns(self) -> tuple[np.dtype[Any], ...]:
+    def update_columns(self) -> tuple[np.dtype[Any], ...]:
         """Return the types of a count, a size, and a name's bytes and one more, which shows whether it was cut."""
         return np.dtype(np.int32), np.dtype(np.uint16), np.dtype((np.uint8, (self.max_item_bytes + 1,)))
 
-    def listed(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
+    def to_update_columns(self, batch: ItemBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the different names of a batch with their counts."""
         from panstream.primitives.kernels.algorithms.name_counts import pad_names
 
@@ -265,7 +270,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
             pad_names(offsets, data, firsts, sizes, text)
             yield counts.copy(), sizes, text
 
-    def move(
+    def apply_update_columns(
         self,
         state: FrequentState,
         local_tables: NDArray[np.int64],
@@ -284,7 +289,7 @@ class FrequentItems(DivisibleTables[FrequentState]):
         weights[:] = counts[chosen]
         self._move(state, local_tables, (offsets, text.reshape(-1), firsts, weights), self._room(scratch))
 
-    def answer(self, state: FrequentState) -> ItemEstimates:
+    def estimate(self, state: FrequentState) -> ItemEstimates:
         """Return the answer that tables with their release noise give."""
         return self.read(state.levels, state.rows, draws=state.draws)
 
@@ -292,19 +297,19 @@ class FrequentItems(DivisibleTables[FrequentState]):
     def _seed(self) -> np.uint64:
         return key_words(self.key, "names")[0]
 
-    def release(self, state: FrequentState, source: Source) -> ItemEstimates:
+    def release(self, state: FrequentState, source: NoiseSource) -> ItemEstimates:
         """Publish the tables with fresh noise and start again; the answer spells what was published when asked."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         self._add_noise(state.levels, state.rows, source)
         shown, draws = (state.levels, state.rows), state.draws + 1
-        fresh = self.begin(source)
+        fresh = self.initial_state(source)
         state.levels, state.rows, state.draws = fresh.levels, fresh.rows, fresh.draws
         return self.read(*shown, draws=draws)
 
     def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> ItemEstimates:
         """Return the answer that published tables give; ``draws`` of noise are in every cell."""
         level, row = (math.sqrt(draws * law.variance) for law in self.laws)
-        tables = Tables(
+        tables = ReleasedTables(
             levels=levels,
             rows=rows,
             bits=self.step,
@@ -322,12 +327,12 @@ class FrequentItems(DivisibleTables[FrequentState]):
             claim=self.claim(),
             name="events with a name",
             support=(0.0, math.inf),
-            rule=lambda confidence: (
+            interval_rule=lambda confidence: (
                 total - error * self._wide(1 - confidence, cells),
                 total + error * self._wide(1 - confidence, cells),
             ),
             listing_threshold=tables.listing_threshold,
-            held=Released(tables),
+            held=LazyDecodedTables(tables),
         )
 
     def _wide(self, tail: float, draws: int) -> float:
@@ -335,17 +340,17 @@ class FrequentItems(DivisibleTables[FrequentState]):
         z = NormalDist().inv_cdf(1 - tail / 2)
         return z if isinstance(self.laws[0], DiscreteGaussian) else z + max(z**3 - 3 * z, 0.0) * 3 / (24 * draws)
 
-    def refresh(self, state: FrequentState, source: Source) -> None:
+    def refresh(self, state: FrequentState, source: NoiseSource) -> None:
         """Add fresh noise to every cell after an announced intrusion; any number of them is covered."""
         self._add_noise(state.levels, state.rows, source)
         state.draws += 1
 
     def merge(
-        self, mine: FrequentState, other: Any, theirs: FrequentState, source: Source
+        self, mine: FrequentState, other: Any, theirs: FrequentState, source: NoiseSource
     ) -> tuple[FrequentItems, FrequentState]:
         """Return the sum of two sites' tables; both inputs are wiped."""
         if other != self:
-            raise MergeRefused("sites must be built with the same parameters")
+            raise MergeError("sites must be built with the same parameters")
         state = FrequentState(
             levels=mine.levels + theirs.levels,
             rows=mine.rows + theirs.rows,
@@ -358,12 +363,12 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     def count_error(self, *, beta: float) -> float:
         """Return what the count of one name is off by with probability at most ``beta``, if rows are wide enough."""
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         draws = 2 * self.rows
         return math.sqrt(2 * self.laws[1].variance / self.rows) * self._wide(beta, draws)
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return what the total number of events is off by with probability at most ``beta``."""
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         cells = 2 << self.step
         return math.sqrt(cells * self.laws[0].variance) * self._wide(beta, cells)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidBytes, MergeRefused
+from panstream.errors import InvalidBytes, MergeError
 
 CELLS_PER_NAME = 16  # of a level, for every name that can be listed
 MOST_NAMES = 4_000  # for which cells are provided
@@ -26,19 +26,19 @@ def listing_threshold(level_sd: float, row_sd: float, rows: int) -> float:
     return max(_SURE * level_sd, _TESTED * row_sd / math.sqrt(rows), 1.0)
 
 
-def crowded(threshold: float, events: float, width: int) -> float:
+def crowded_listing_threshold(threshold: float, events: float, width: int) -> float:
     """Return how many events a name needs among so many: more than ``threshold`` where levels are short of cells."""
     return threshold * max(1.0, CELLS_PER_NAME * min(events / threshold, MOST_NAMES) / width)
 
 
-def kept_here(
+def local_levels(
     local_tables: NDArray[np.int64], max_item_bytes: int, bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return at which level every byte's begin, -1 for those that are elsewhere, and which rows are here.
 
     Bytes are numbered from 0, and rows go on behind them.
 
-    >>> [each.tolist() for each in kept_here(np.array([0, 2, 4]), 3, 4)]
+    >>> [each.tolist() for each in local_levels(np.array([0, 2, 4]), 3, 4)]
     [[0, -1, 2], [1]]
     """
     starts, some = np.full(max_item_bytes, -1), local_tables[local_tables < max_item_bytes]
@@ -47,7 +47,7 @@ def kept_here(
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Tables:
+class ReleasedTables:
     """What was released, and the public numbers it takes to read it; standard deviations are those of its noise."""
 
     levels: NDArray[np.int32]
@@ -77,19 +77,19 @@ class Tables:
     def listing_threshold(self) -> float:
         """Return how many events a name needs to be listed with 95%."""
         least = listing_threshold(self.level_sd, self.row_sd, len(self.rows))
-        return crowded(least, max(self.events, 0.0), self.levels.shape[1])
+        return crowded_listing_threshold(least, max(self.events, 0.0), self.levels.shape[1])
 
     @classmethod
-    def added(cls, tables: Sequence[Tables]) -> Tables:
+    def added(cls, tables: Sequence[ReleasedTables]) -> ReleasedTables:
         """Return the sum of tables that sites, or windows, have released; the noise of all of them is in it."""
         first = tables[0]
         for other in tables[1:]:
             if (other.levels.shape, other.rows.shape) != (first.levels.shape, first.rows.shape):
-                raise MergeRefused(
+                raise MergeError(
                     "tables of names must have the same size: the same max_item_bytes, expected and memory"
                 )
             if (other.bits, other.seed) != (first.bits, first.seed):
-                raise MergeRefused("tables of names must have the same key, and all have a delta or none")
+                raise MergeError("tables of names must have the same key, and all have a delta or none")
         return cls(
             levels=np.sum([table.levels for table in tables], 0, np.int32),
             rows=np.sum([table.rows for table in tables], 0, np.int32),

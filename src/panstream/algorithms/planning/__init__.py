@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from panstream.algorithms.planning.distinct import bitmap_error as bitmap_error
     from panstream.algorithms.planning.distinct import break_even_density as break_even_density
     from panstream.algorithms.planning.moments import moments_plan as moments_plan
-    from panstream.algorithms.planning.tables import Plan as Plan
+    from panstream.algorithms.planning.tables import PlanTable as PlanTable
     from panstream.algorithms.planning.turnstile import counter_epsilon as counter_epsilon
     from panstream.algorithms.planning.turnstile import counter_error as counter_error
     from panstream.algorithms.planning.turnstile import turnstile_plan as turnstile_plan
 
 _MODULES = {
-    "Plan": "panstream.algorithms.planning.tables",
+    "PlanTable": "panstream.algorithms.planning.tables",
     "accuracy": "panstream.algorithms.planning.density",
     "average_bound": "panstream.algorithms.planning.continual",
     "binary_bound": "panstream.algorithms.planning.continual",

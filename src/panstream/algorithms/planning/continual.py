@@ -21,7 +21,7 @@ from typing import Any
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.privacy.continual_loss import binary_levels, segment_levels
-from panstream.privacy.numeric_search import least_positive
+from panstream.privacy.numeric_search import smallest_positive
 
 
 def concentration(scale: float, draws: int, beta: float) -> float:
@@ -121,22 +121,22 @@ def epsilon_for(bound: Callable[..., float], error: float, /, **parameters: Any)
 
     ``average_bound`` and ``variance_bound`` are not, and are inverted by bisection.
     """
-    checks.positive(error=error)
+    checks.require_positive(error=error)
     if bound not in (average_bound, variance_bound):
         return bound(1.0, **parameters) / error
     high = 1.0
     while bound(high, **parameters) > error:
         high *= 2.0
-    return least_positive(lambda epsilon: bound(epsilon, **parameters) <= error, 1e-12, high, 1e-15)
+    return smallest_positive(lambda epsilon: bound(epsilon, **parameters) <= error, 1e-12, high, 1e-15)
 
 
 def _log(beta: float) -> float:
-    checks.probability(beta=beta)
+    checks.require_probability(beta=beta)
     return math.log(2.0 / beta)
 
 
 def _positive(epsilon: float) -> float:
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     return epsilon
 
 

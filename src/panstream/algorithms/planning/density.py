@@ -28,7 +28,7 @@ from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.privacy.budget_split import density_split
 from panstream.privacy.joint_loss import present_probability
-from panstream.privacy.numeric_search import bisected, least_integer
+from panstream.privacy.numeric_search import bisect, smallest_integer
 
 __all__ = ["accuracy", "epsilon_needed", "failure_probability", "sample_size"]
 
@@ -53,7 +53,7 @@ def failure_probability(epsilon: float, alpha: float, m: int, universe: int, den
     """
     _check(universe, epsilon=epsilon, alpha=alpha, m=m)
     if density is not None:
-        checks.fraction(density=density)
+        checks.require_fraction(density=density)
         return _Deviation.at(epsilon, m, universe, round(density * universe), alpha).failure(alpha)
     return max(deviation.bound(alpha) for deviation in _scan(epsilon, m, universe, alpha))
 
@@ -84,7 +84,7 @@ def sample_size(epsilon: float, alpha: float, beta: float, universe: int) -> int
         )
     if universe <= SCAN_ALL:
         return enough
-    near = least_integer(lambda m: _approximate_accuracy(epsilon, beta, m, universe) <= alpha, 0, universe)
+    near = smallest_integer(lambda m: _approximate_accuracy(epsilon, beta, m, universe) <= alpha, 0, universe)
     seed = _smallest(half_suffices, near, enough)
     enough = _smallest(suffices, seed, enough)
     while better := [m for m in _step_starts(steps, enough) if suffices(m)]:
@@ -110,7 +110,7 @@ def accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
     low = high
     while low > _FLOOR and not fails(low):
         high, low = low, low * 0.9
-    _, high = bisected(fails, low, high, 40)  # a tenth of it apart, then 1e-13
+    _, high = bisect(fails, low, high, 40)  # a tenth of it apart, then 1e-13
     return min(high, 1.0)  # the released estimate lies in [0, 1]
 
 
@@ -234,7 +234,7 @@ def _smallest(suffices: Callable[[int], bool], seed: int, enough: int) -> int:
     low, width = high - 1, 1
     while low > 0 and suffices(low):
         high, low, width = low, max(0, low - width), 2 * width
-    return least_integer(suffices, low, high)
+    return smallest_integer(suffices, low, high)
 
 
 def _smallest_real(suffices: Callable[[float], bool], seed: float, ratio: float, enough: float) -> float:
@@ -278,8 +278,8 @@ def _gap(epsilon: float, m: int) -> float:
 
 
 def _check(universe: int, *, epsilon: float = MAX_EPSILON, m: int = 1, **shares: float) -> None:
-    checks.at_least(1, universe=universe)
+    checks.require_at_least(1, universe=universe)
     if not 0 < epsilon <= MAX_EPSILON:
         raise InvalidParameter(f"epsilon must be in (0, {MAX_EPSILON:g}], got epsilon={epsilon}")
-    checks.probability(**shares)
-    checks.within(1, universe, m=m)
+    checks.require_probability(**shares)
+    checks.require_integer_in_range(1, universe, m=m)

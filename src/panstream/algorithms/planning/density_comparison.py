@@ -16,7 +16,7 @@ from panstream.algorithms.planning.density_published import (
     ppds_level,
     roth_sample_size,
 )
-from panstream.algorithms.planning.tables import Plan, column, count
+from panstream.algorithms.planning.tables import PlanTable, column, format_count
 from panstream.errors import InvalidParameter
 
 TOO_FEW = "needs more users than exist"
@@ -33,16 +33,16 @@ class _Row:
     """What one estimator needs. Figures are ``None`` where no number of users suffices."""
 
     name: str = column("estimator")
-    users: int | None = column("users", count, right=True, default=None)
+    users: int | None = column("users", format_count, right=True, default=None)
     share: float | None = column("of universe", _share, right=True, default=None)
     feasible: bool = False
-    state_bytes: int | None = column("state bytes", count, right=True, default=None)
-    id_bytes: int | None = column("id bytes", count, right=True, default=None)
+    state_bytes: int | None = column("state bytes", format_count, right=True, default=None)
+    id_bytes: int | None = column("id bytes", format_count, right=True, default=None)
     true_loss: float = column("true loss", lambda loss: f"{loss:.3f}", right=True)
     note: str = column("note")
 
 
-def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Plan:
+def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> PlanTable:
     """Compare what panstream needs with what the published estimators need for the same promise.
 
     ``epsilon`` is the total loss that is promised. The papers claim twice their parameter, so they are run at
@@ -55,8 +55,8 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Pl
     (2525, 316)
     """
     failure_probability(epsilon, alpha, 1, universe)  # checks the parameters
-    rows = [_ours(epsilon, alpha, beta, universe), *_published(epsilon, alpha, beta, universe)]
-    return Plan(
+    rows = [_take_ownership(epsilon, alpha, beta, universe), *_published(epsilon, alpha, beta, universe)]
+    return PlanTable(
         title=f"density within {alpha:g} except with probability {beta:g}, epsilon {epsilon:g} in total, "
         f"{universe:,} users exist",
         asked={"epsilon": epsilon, "alpha": alpha, "beta": beta, "universe": universe},
@@ -65,7 +65,7 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Pl
     )
 
 
-def _ours(epsilon: float, alpha: float, beta: float, universe: int) -> _Row:
+def _take_ownership(epsilon: float, alpha: float, beta: float, universe: int) -> _Row:
     best = accuracy(epsilon, beta, universe, universe)
     try:
         users = sample_size(epsilon, alpha, beta, universe)

@@ -30,7 +30,7 @@ from panstream.algorithms.planning.stored_values import (
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.privacy.joint_loss import pair_loss
-from panstream.privacy.numeric_search import least_integer
+from panstream.privacy.numeric_search import smallest_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class PublishedEstimator:
         0.083
         """
         self._check(epsilon, alpha)
-        checks.positive(m=m)
+        checks.require_positive(m=m)
         return _tight_beta(epsilon, alpha, m, self.contrast(epsilon))
 
     def sample_size(self, epsilon: float, alpha: float, beta: float) -> int:
@@ -90,17 +90,17 @@ class PublishedEstimator:
         (16597, 5679)
         """
         self._check(epsilon, alpha)
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         contrast, high = self.contrast(epsilon), 1
         while _tight_beta(epsilon, alpha, high, contrast) > beta:
             high *= 2
-        return least_integer(lambda m: _tight_beta(epsilon, alpha, m, contrast) <= beta, high // 2, high)
+        return smallest_integer(lambda m: _tight_beta(epsilon, alpha, m, contrast) <= beta, high // 2, high)
 
     def _check(self, epsilon: float, alpha: float) -> None:
         if not 0 < epsilon < self.largest_epsilon or not math.isfinite(epsilon):
             limit = "positive" if math.isinf(self.largest_epsilon) else f"in (0, {self.largest_epsilon:g})"
             raise InvalidParameter(f"epsilon must be {limit} for {self.name}, got epsilon={epsilon}")
-        checks.probability(alpha=alpha)
+        checks.require_probability(alpha=alpha)
 
 
 def _tight_beta(epsilon: float, alpha: float, m: float, contrast: float) -> float:
@@ -149,7 +149,7 @@ def roth_sample_size(epsilon: float, alpha: float, beta: float, *, factor: float
     constant.
     """
     OPTBERN._check(epsilon, alpha)
-    checks.probability(beta=beta)
+    checks.require_probability(beta=beta)
     return math.ceil(factor * math.log(1.0 / beta) / (epsilon * alpha) ** 2)
 
 
@@ -166,7 +166,7 @@ def ppds_level(epsilon: float, capacity: int, universe: int, density: float = 1.
 
 def ppds_failure(epsilon: float, alpha: float, capacity: int, universe: int, density: float = 1.0) -> float:
     """Return OptBern's bound with m = universe/2^level users     [Digalakis et al. 2018, Theorem 5.2, m = |U|/2^ℓ]."""
-    checks.within(1, universe, capacity=capacity)
+    checks.require_integer_in_range(1, universe, capacity=capacity)
     level = ppds_level(epsilon, capacity, universe, density)
     return OPTBERN.failure_bound(epsilon, alpha, math.ldexp(universe, -level))
 
@@ -186,7 +186,7 @@ def ppds_capacity(epsilon: float, alpha: float, beta: float, universe: int, dens
 
 
 def _stored_share(epsilon: float, density: float) -> float:
-    checks.fraction(density=density)
+    checks.require_fraction(density=density)
     gap = math.tanh(epsilon / 2)
     return 0.5 * (1 - gap) + gap * density
 

@@ -20,7 +20,7 @@ from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
-from panstream.privacy.numeric_search import least_integer, least_positive, minimise
+from panstream.privacy.numeric_search import minimise, smallest_integer, smallest_positive
 
 _LEVELS = 24
 _MOST_BUCKETS = 1 << 26
@@ -35,7 +35,7 @@ def bitmap_error(
     >>> round(bitmap_error(1_000_000, 1.0), 4)
     0.0317
     """
-    checks.finite(users=users, epsilon=epsilon)
+    checks.require_finite(users=users, epsilon=epsilon)
     bitmap = Bitmap(
         epsilon=epsilon, buckets=buckets, levels=levels, expected=users, releases=releases, announced=announced
     )
@@ -50,7 +50,7 @@ def bitmap_buckets(users: float, error: float, epsilon: float, *, levels: int = 
     >>> bitmap_buckets(1_000_000, 0.0318, 1.0)
     4084
     """
-    checks.finite(users=users, epsilon=epsilon, error=error)
+    checks.require_finite(users=users, epsilon=epsilon, error=error)
 
     def at(buckets: int) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
@@ -60,7 +60,7 @@ def bitmap_buckets(users: float, error: float, epsilon: float, *, levels: int = 
         raise InvalidParameter(
             f"error must be at least {at(best):.4g} for {users:g} users at epsilon={epsilon}, got error={error}"
         )
-    return least_integer(lambda buckets: at(buckets) <= error, 0, best)
+    return smallest_integer(lambda buckets: at(buckets) <= error, 0, best)
 
 
 def bitmap_epsilon(
@@ -71,7 +71,7 @@ def bitmap_epsilon(
     >>> round(bitmap_epsilon(1_000_000, 0.0318), 2)
     1.0
     """
-    checks.finite(users=users, error=error)
+    checks.require_finite(users=users, error=error)
 
     def at(epsilon: float) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
@@ -81,7 +81,7 @@ def bitmap_epsilon(
             f"error must be at least {at(_MAX_EPSILON):.4g} with buckets={buckets} at {users:g} users, got "
             f"error={error}"
         )
-    return least_positive(lambda epsilon: at(epsilon) <= error, 1e-4, _MAX_EPSILON, 1e-9)
+    return smallest_positive(lambda epsilon: at(epsilon) <= error, 1e-4, _MAX_EPSILON, 1e-9)
 
 
 def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) -> float:
@@ -90,7 +90,7 @@ def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) 
     >>> round(break_even_density(1.0, 1_000_000), 2)
     0.13
     """
-    checks.finite(epsilon=epsilon)
+    checks.require_finite(epsilon=epsilon)
     bits = OptBern(universe=universe, epsilon=epsilon)
 
     def bits_win(users: float) -> bool:
@@ -102,4 +102,4 @@ def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) 
         )
         return bits.standard_error(users) <= users * bitmap_error(users, epsilon, round(2.0**power), levels=levels)
 
-    return least_integer(bits_win, 0, universe) / universe
+    return smallest_integer(bits_win, 0, universe) / universe

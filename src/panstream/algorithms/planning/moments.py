@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from panstream.algorithms.planning.tables import Plan, column, count
+from panstream.algorithms.planning.tables import PlanTable, column, format_count
 from panstream.algorithms.turnstile.inner_product import InnerProduct
 from panstream.algorithms.turnstile.second_moment import SecondMoment
-from panstream.errors import Drowned
+from panstream.errors import SignalBelowNoise
 
 _USERS = (2, 5, 10, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class MomentsPlanRow:
     """One question at one unit; without figures where it is refused."""
 
     name: str = column("question")
     protects: str = column("protects")
     error: float | None = column("error", lambda part: "-" if part is None else f"{part:.2%}", right=True, default=None)
-    buckets: int | None = column("buckets", count, right=True, default=None)
-    state_bytes: int | None = column("state bytes", count, right=True, default=None)
+    buckets: int | None = column("buckets", format_count, right=True, default=None)
+    state_bytes: int | None = column("state bytes", format_count, right=True, default=None)
     note: str = column("note", default="")
 
 
@@ -33,7 +33,7 @@ def moments_plan(
     contributions: Sequence[int] = _USERS,
     releases: int = 1,
     beta: float = 0.05,
-) -> Plan:
+) -> PlanTable:
     """Compare what one event, and users with at most this many rows, cost at an L2 norm of ``expected``.
 
     The error is that of the last release, in parts of the squared norm; of the norm itself it is half as large.
@@ -43,27 +43,27 @@ def moments_plan(
     ('one event', 0.024, 'refused: drowns in noise')
     """
 
-    def row(kind: type[SecondMoment] | type[InnerProduct], max_rows: int | None) -> _Row:
+    def row(kind: type[SecondMoment] | type[InnerProduct], max_rows: int | None) -> MomentsPlanRow:
         protects = "one event" if max_rows is None else f"a user of at most {max_rows} rows"
         try:
             sketch = kind(
                 epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=max_rows, releases=releases
             )
-        except Drowned:
-            return _Row(name=kind.__name__, protects=protects, note="refused: drowns in noise")
-        return _Row(
+        except SignalBelowNoise:
+            return MomentsPlanRow(name=kind.__name__, protects=protects, note="refused: drowns in noise")
+        return MomentsPlanRow(
             name=kind.__name__,
             protects=protects,
-            error=sketch.error(beta=beta) / expected**2,
+            error=sketch.error_bound(beta=beta) / expected**2,
             buckets=sketch.buckets,
             state_bytes=16 * sketch.streams * sketch.width,
         )
 
     rows = [row(kind, max_rows) for kind in (SecondMoment, InnerProduct) for max_rows in (None, *contributions)]
-    return Plan(
+    return PlanTable(
         title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
         f"norm, exceeded with probability at most {beta:g}",
         asked={"epsilon": epsilon, "beta": beta, "expected": expected, "releases": releases},
         rows=tuple(rows),
-        kind=_Row,
+        kind=MomentsPlanRow,
     )

@@ -77,7 +77,7 @@ def lloyd_max(epsilon: float, levels: int) -> tuple[tuple[float, ...], tuple[flo
     For the even mixture of Laplace(-ε/2, 1) and Laplace(ε/2, 1), by Lloyd's iteration; for two levels this is the
     printed pair ±(ε/2 + e^(-ε/2)) with the boundary 0.
     """
-    checks.at_least(2, levels=levels)
+    checks.require_at_least(2, levels=levels)
     ranks = (np.arange(1, levels) / levels - 0.5) * 2
     boundaries = -np.sign(ranks) * np.log1p(-np.abs(ranks)) * (1 + epsilon / 2)
     for _ in range(100_000):

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanTable:
     """What every method can do about one question: ``asked`` is the question, ``rows`` are dataclasses, one a method.
 
     The fields of their ``kind`` that are a `column` are printed.
@@ -25,7 +25,7 @@ class Plan:
         columns = {row_field.name: row_field.metadata for row_field in fields(self.kind) if row_field.metadata}
         body = [[metadata["say"](getattr(row, name)) for name, metadata in columns.items()] for row in self.rows]
         right = [index for index, metadata in enumerate(columns.values()) if metadata["right"]]
-        return aligned(self.title, [metadata["heading"] for metadata in columns.values()], body, right)
+        return format_table(self.title, [metadata["heading"] for metadata in columns.values()], body, right)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; infinite figures are the string "inf"."""
@@ -41,19 +41,19 @@ def column(heading: str, say: Callable[[Any], str] = str, *, right: bool = False
     return field(metadata={"heading": heading, "say": say, "right": right}, **options)
 
 
-def count(number: int | None) -> str:
+def format_count(number: int | None) -> str:
     """Return a number of something as it stands in a table; a dash for none.
 
-    >>> count(12_345), count(None)
+    >>> format_count(12_345), format_count(None)
     ('12,345', '-')
     """
     return "-" if number is None else f"{number:,}"
 
 
-def aligned(title: str, head: Sequence[str], body: Sequence[Sequence[str]], right: Collection[int]) -> str:
+def format_table(title: str, head: Sequence[str], body: Sequence[Sequence[str]], right: Collection[int]) -> str:
     """Return a titled table; the columns numbered in ``right`` are flush right.
 
-    >>> print(aligned("sizes", ("what", "bytes"), [("bits", "8"), ("ids", "1,024")], right={1}))
+    >>> print(format_table("sizes", ("what", "bytes"), [("bits", "8"), ("ids", "1,024")], right={1}))
     sizes
     <BLANKLINE>
     what  bytes

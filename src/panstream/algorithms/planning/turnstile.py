@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from panstream.algorithms.planning.tables import Plan, column, count
+from panstream.algorithms.planning.tables import PlanTable, column, format_count
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
@@ -26,7 +26,7 @@ from panstream.algorithms.turnstile.statistic import DISTINCT, Statistic
 from panstream.core.estimate import format_number
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Adjacency
-from panstream.privacy.numeric_search import least_positive
+from panstream.privacy.numeric_search import smallest_positive
 
 Question = Literal["distinct", "cropped sum", "heavy hitters"]
 MAX_EPSILON = 50.0
@@ -37,14 +37,14 @@ _three_digits = functools.partial(format_number, digits=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class TurnstilePlanRow:
     """What one counter promises: its error at ``beta``, its expected bias from collisions, and its memory."""
 
     name: str = column("counter")
     setting: str = column("setting")
     error: float = column("error", _three_digits, right=True)
     bias: float = column("bias", _three_digits, right=True)
-    state_bytes: int = column("state bytes", count, right=True)
+    state_bytes: int = column("state bytes", format_count, right=True)
     useful: bool = column("useful", lambda useful: "yes" if useful else "no", default=True)
     note: str = column("note")
 
@@ -58,7 +58,7 @@ def counter_error(counter: ModularCounter, beta: float = 0.05, *, users: int | N
     """
     if users is not None and isinstance(counter, LegendreCounter) and counter.placement.open:
         return counter.error_at(users, beta=beta)
-    return counter.error(beta=beta)
+    return counter.error_bound(beta=beta)
 
 
 def counter_epsilon(counter: ModularCounter, error: float, beta: float = 0.05, *, users: int | None = None) -> float:
@@ -74,7 +74,7 @@ def counter_epsilon(counter: ModularCounter, error: float, beta: float = 0.05, *
 
     if not suffices(MAX_EPSILON):
         raise InvalidParameter(f"error={error:g} is not reached at any epsilon up to {MAX_EPSILON:g}")
-    return least_positive(suffices, 1e-5, MAX_EPSILON, 1e-10)
+    return smallest_positive(suffices, 1e-5, MAX_EPSILON, 1e-10)
 
 
 def turnstile_plan(
@@ -91,7 +91,7 @@ def turnstile_plan(
     releases: int = 1,
     adjacency: Adjacency = "add-remove",
     beta: float = 0.05,
-) -> Plan:
+) -> PlanTable:
     """Compare every counter that can answer ``question`` about ``users`` users, the smallest error and bias first.
 
     ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop``
@@ -125,16 +125,18 @@ def turnstile_plan(
     else:
         raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
     ordered = sorted(rows, key=lambda row: row.error + row.bias)
-    return Plan(
+    return PlanTable(
         title=f"{question}, {users:,} users, epsilon {epsilon:g} in total, error exceeded with probability at most "
         f"{beta:g}; the answer can be at most {_three_digits(answer)}",
         asked={"question": question, "epsilon": epsilon, "beta": beta, "users": users, "largest_answer": answer},
         rows=tuple(replace(row, useful=row.error + row.bias < answer) for row in ordered),
-        kind=_Row,
+        kind=TurnstilePlanRow,
     )
 
 
-def _distinct(common: dict[str, Any], users: int, universe: int | None, largest: int, beta: float) -> Iterator[_Row]:
+def _distinct(
+    common: dict[str, Any], users: int, universe: int | None, largest: int, beta: float
+) -> Iterator[TurnstilePlanRow]:
     if universe is not None:
         yield _row(LegendreCounter(universe=universe, **common), f"universe={universe}", beta)
         if largest <= _PROFILE_LARGEST:
@@ -142,7 +144,7 @@ def _distinct(common: dict[str, Any], users: int, universe: int | None, largest:
     yield min((_hashed(common, users, 1 << power, beta) for power in range(6, 17)), key=lambda row: row.error)
 
 
-def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> _Row:
+def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> TurnstilePlanRow:
     levels = max(1, math.ceil(math.log2(users / buckets)) + 1) if users > buckets else 1
     counter = LegendreCounter(buckets=buckets, levels=levels, **common)
     note = "ids of any kind; small bias of maximum likelihood"
@@ -151,7 +153,7 @@ def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> _R
 
 def _cropped(
     common: dict[str, Any], users: int, universe: int | None, largest: int, crop: int, beta: float
-) -> Iterator[_Row]:
+) -> Iterator[TurnstilePlanRow]:
     if universe is not None:
         counter = BlockCounter(universe=universe, crop=crop, largest=largest, **common)
         yield _row(counter, f"universe={universe}, prime={counter.prime}", beta)
@@ -161,7 +163,7 @@ def _cropped(
     yield min(spread, key=lambda row: row.error + row.bias)
 
 
-def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> _Row:
+def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> TurnstilePlanRow:
     counter = BlockCounter(buckets=buckets, crop=crop, largest=largest, **common)
     read = buckets * crop * -math.expm1(-users / buckets)  # with everybody at the crop, where collisions hide most
     note = "ids of any kind, weights of one sign"
@@ -176,10 +178,10 @@ def _heavy(
     total_weight: int | None,
     answer: float,
     beta: float,
-) -> Iterator[_Row]:
+) -> Iterator[TurnstilePlanRow]:
     drowned = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
 
-    def note(row: _Row, otherwise: str) -> _Row:
+    def note(row: TurnstilePlanRow, otherwise: str) -> TurnstilePlanRow:
         return replace(row, note=otherwise if row.error + row.bias < answer else drowned)
 
     min_net_weight, largest = between
@@ -213,13 +215,15 @@ def _reach(counter: HeavyHitterCount) -> str:
 
 def _bucketed(
     common: dict[str, Any], buckets: int, largest: int, threshold: int, total_weight: int, beta: float
-) -> _Row:
+) -> TurnstilePlanRow:
     top = min(largest, total_weight)
     counter = HeavyHitterCount(buckets=buckets, threshold=threshold, largest=top, total_weight=total_weight, **common)
     return _row(counter, f"buckets={buckets}, prime={counter.prime}", beta, bias=counter.collision_bias())
 
 
-def _profile(common: dict[str, Any], universe: int, largest: int, statistic: Statistic, beta: float) -> _Row:
+def _profile(
+    common: dict[str, Any], universe: int, largest: int, statistic: Statistic, beta: float
+) -> TurnstilePlanRow:
     sketch = ProfileSketch(universe=universe, largest=largest, **common)
     row = _row(sketch, f"universe={universe}, prime={sketch.prime}", beta, note="answers every other question too")
     return replace(row, error=sketch.error_of(statistic, beta=beta))
@@ -227,8 +231,8 @@ def _profile(common: dict[str, Any], universe: int, largest: int, statistic: Sta
 
 def _row(
     counter: ModularCounter, setting: str, beta: float, *, users: int | None = None, bias: float = 0.0, note: str = ""
-) -> _Row:
-    return _Row(
+) -> TurnstilePlanRow:
+    return TurnstilePlanRow(
         name=type(counter).__name__,
         setting=setting,
         error=counter_error(counter, beta, users=users),

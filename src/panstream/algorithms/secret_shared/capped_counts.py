@@ -13,7 +13,7 @@ from panstream.algorithms.continual.laplace_sum_tails import half_width
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members
-from panstream.algorithms.secret_shared.share_rules import Dealt, Moved
+from panstream.algorithms.secret_shared.share_rules import Dealt, SaturatingCounters
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch
@@ -21,7 +21,7 @@ from panstream.primitives import validation as checks
 from panstream.primitives.inputs import integers
 from panstream.primitives.kernels.algorithms.secret_shares import add_capped
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 from panstream.privacy.secret_shared_loss import shared_claim, shared_law
 
@@ -29,7 +29,7 @@ _MOST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedCropped(SharedStatistic):
+class SharedCroppedSum(SharedStatistic):
     """The sum over a known population of min(appearances, crop).
 
     Privacy:
@@ -59,8 +59,8 @@ class SharedCropped(SharedStatistic):
     plain: OptBern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.within(1, _MOST, crop=self.crop)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_integer_in_range(1, _MOST, crop=self.crop)
         plain = OptBern(universe=self.universe, epsilon=math.inf, releases=self.releases, key=self.key)
         object.__setattr__(self, "universe", plain.universe)
         object.__setattr__(self, "plain", plain)
@@ -75,9 +75,9 @@ class SharedCropped(SharedStatistic):
         return shared_claim(self.epsilon, "user", self.releases, "the universe")
 
     @property
-    def rule(self) -> Moved:
+    def rule(self) -> SaturatingCounters:
         """Return ``crop`` bits a user, all of them counted."""
-        return Moved(cells=self.plain.cells, tau=self.crop, noise=self.law, releases=self.releases)
+        return SaturatingCounters(cells=self.plain.cells, tau=self.crop, noise=self.law, releases=self.releases)
 
     @property
     def most(self) -> float:
@@ -102,16 +102,16 @@ class SharedCropped(SharedStatistic):
             raise
         return PresenceBatch(batch.cells, weights, (*batch.owned, weights) if copied else batch.owned)
 
-    def blank(self) -> Dealt:
+    def empty_buffer(self) -> Dealt:
         """Return how often every user came in the step."""
         return (np.zeros(self.plain.cells, np.uint8),)
 
-    def gather(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
+    def accumulate(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
         """Count the rows of every user, up to the cap."""
-        for cells, *weights in self.plain.touches(batch, scratch):
+        for cells, *weights in self.plain.cell_updates(batch, scratch):
             add_capped(change[0], cells, weights[0] if weights else np.ones(cells.size, np.int64), self.crop)
 
-    def dense(self, change: Dealt, source: Source, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return it as it is."""
         return change
 
@@ -119,7 +119,7 @@ class SharedCropped(SharedStatistic):
         """Return the sum."""
         return self._read(float(opened[0]), tuple(opened))
 
-    def foreseen(self, total: float) -> Estimate:
+    def expected_estimate(self, total: float) -> Estimate:
         """Return what an answer gives at a sum of ``total``, where no noise moved it."""
         return self._read(min(total, self.most), ())
 
@@ -137,16 +137,16 @@ class SharedCropped(SharedStatistic):
             claim=self.claim(),
             name=self._name,
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedHeavy(SharedCropped):
+class SharedHeavyCount(SharedCroppedSum):
     """How many of a known population appeared at least ``crop`` times.
 
     Privacy:
-        As `SharedCropped`; one user moves the number by one.
+        As `SharedCroppedSum`; one user moves the number by one.
 
     Error:
         Two draws of scale 1/epsilon, whatever the population and the threshold are.
@@ -161,9 +161,11 @@ class SharedHeavy(SharedCropped):
         return shared_law(self.epsilon, self.releases)
 
     @property
-    def rule(self) -> Moved:
+    def rule(self) -> SaturatingCounters:
         """Return ``crop`` bits a user, the last of which is counted."""
-        return Moved(cells=self.plain.cells, tau=self.crop, low=self.crop - 1, noise=self.law, releases=self.releases)
+        return SaturatingCounters(
+            cells=self.plain.cells, tau=self.crop, low=self.crop - 1, noise=self.law, releases=self.releases
+        )
 
     @property
     def most(self) -> float:

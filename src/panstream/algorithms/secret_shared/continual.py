@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.continual.tree_base import Tree, TreeBatch
-from panstream.algorithms.secret_shared.running_sums import Summed
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate, Estimates
-from panstream.core.registry import find
+from panstream.core.registry import find_algorithm
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 from panstream.privacy.secret_shared_loss import ASSUMPTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedTicks(SharedStatistic):
+class SharedContinual(SharedStatistic):
     """A statistic of the default tree (count, sum, mean, variance, quantile), with exact totals on shares.
 
     Privacy:
@@ -53,7 +53,7 @@ class SharedTicks(SharedStatistic):
     reader: Tree = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        reader = find(self.statistic)(**self.options)
+        reader = find_algorithm(self.statistic)(**self.options)
         if not isinstance(reader, Tree) or reader.horizon is None or reader.one_step_ticks or reader.counts_events:
             raise InvalidParameter(
                 f"{self.statistic} is no statistic of a tree with a horizon and add-remove adjacency"
@@ -64,7 +64,7 @@ class SharedTicks(SharedStatistic):
         _ = self.rule
 
     @classmethod
-    def of(cls, algorithm: Tree) -> SharedTicks:
+    def of(cls, algorithm: Tree) -> SharedContinual:
         """Return the statistic that answers what a one-machine algorithm answers."""
         options = {
             name: value
@@ -96,23 +96,23 @@ class SharedTicks(SharedStatistic):
         )
 
     @property
-    def rule(self) -> Summed:
+    def rule(self) -> NoisyRunningSums:
         """Return totals and a tree of noise."""
-        return Summed(width=self.reader.width, radices=self.radices, noise=self.law, releases=self.horizon)
+        return NoisyRunningSums(width=self.reader.width, radices=self.radices, noise=self.law, releases=self.horizon)
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
         """Check events of the open slot, as on one machine."""
         return self.reader.batch(values, users=users)
 
-    def blank(self) -> Dealt:
+    def empty_buffer(self) -> Dealt:
         """Return what is added to every total."""
         return (np.zeros(self.reader.width, np.int64),)
 
-    def gather(self, change: Dealt, batch: TreeBatch, scratch: Scratch) -> None:
+    def accumulate(self, change: Dealt, batch: TreeBatch, scratch: Scratch) -> None:
         """Add the batch's total."""
         change[0][:] += batch.total
 
-    def dense(self, change: Dealt, source: Source, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return it as it is."""
         return change
 
@@ -148,18 +148,18 @@ class SharedTicks(SharedStatistic):
         estimate = reader.describe(float(value[0]), float(error[0]), self.law, released, slots)
         return replace(estimate, claim=self.claim())
 
-    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+    def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots where ``rows`` values lie evenly and no noise moved it."""
-        return self._own(self.foreseen_totals(ticks, rows), (), ticks)
+        return self._own(self.expected_totals(ticks, rows), (), ticks)
 
-    def foreseen_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
+    def expected_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
         """Return the totals in that case, and their variance last."""
-        return np.append(rows * self.reader.evenly(), self.variance_at(ticks))
+        return np.append(rows * self.reader.uniform_totals(), self.variance_at(ticks))
 
     def tick(self, state: Any, source: Any) -> Estimate:
         """Refuse: the machines close a slot."""
         return self.start()  # type: ignore[no-any-return]
 
-    def ticks(self, state: Any, values: Any, source: Any) -> Estimates:
+    def tick_many(self, state: Any, values: Any, source: Any) -> Estimates:
         """Refuse: the machines close a slot."""
         return self.start()  # type: ignore[no-any-return]

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.ring import Bits, Expander, Numbers
+from panstream.algorithms.secret_shared.ring import Bits, Numbers, SeedExpander
 from panstream.algorithms.secret_shared.running_sums import Rule
 from panstream.algorithms.secret_shared.share_rules import Dealt
-from panstream.errors import BudgetExhausted, MachineError
+from panstream.errors import BudgetExhausted, TwoPartyError
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 Kind = Literal["rows", "answers", "idle"]
 Change = Mapping[str, Dealt]
@@ -27,7 +27,7 @@ Change = Mapping[str, Dealt]
 
 
 @dataclass(slots=True)
-class Share:
+class StateShare:
     """One machine's share of a state, and how many answers were prepared of it, which is public.
 
     ``answers`` are its shares of the noised answers that the last step prepared, by number. They are committed with
@@ -39,10 +39,10 @@ class Share:
     released: int = 0
     answers: dict[int, Numbers] = field(default_factory=dict)
 
-    def copy(self) -> Share:
+    def copy(self) -> StateShare:
         """Return a share of its own."""
         answers = {number: part.copy() for number, part in self.answers.items()}
-        return Share(self.rule, self.cells.copy(), self.released, answers)
+        return StateShare(self.rule, self.cells.copy(), self.released, answers)
 
     def wipe(self) -> None:
         """Overwrite cells and answers."""
@@ -57,7 +57,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class StepTask:
     """What a step does, all of it public: states that start, states that are over, and those that are answered."""
 
     kind: Kind
@@ -67,10 +67,10 @@ class Task:
 
 
 @dataclass(slots=True)
-class After:
+class StepResult:
     """What a step leaves: the shares of the next epoch, and which of their answers the step prepared."""
 
-    shares: dict[str, Share]
+    shares: dict[str, StateShare]
     answers: dict[str, Numbers]
 
     def wipe(self) -> None:
@@ -80,11 +80,11 @@ class After:
 
 
 @dataclass(slots=True)
-class _Open:
+class _PendingStep:
     """A step that waits for the other machine."""
 
-    task: Task
-    shares: dict[str, Share]
+    task: StepTask
+    shares: dict[str, StateShare]
     held: dict[str, Any]
     sent: dict[str, Bits]
 
@@ -94,20 +94,22 @@ class Party:
 
     def __init__(self, *, first: bool) -> None:
         self.first = first
-        self.shares: dict[str, Share] = {}
-        self._open: _Open | None = None
+        self.shares: dict[str, StateShare] = {}
+        self._open: _PendingStep | None = None
 
-    def open(self, task: Task, expander: Expander, dealt: Mapping[str, Dealt] | None, source: Source) -> list[Bits]:
+    def open(
+        self, task: StepTask, expander: SeedExpander, dealt: Mapping[str, Dealt] | None, source: NoiseSource
+    ) -> list[Bits]:
         """Begin a step; return what goes to the other machine. ``dealt`` is for the second machine only."""
         shares = {name: share.copy() for name, share in self.shares.items() if name not in task.dropped}
-        shares |= {name: Share(rule, rule.start(source)) for name, rule in task.started.items()}
+        shares |= {name: StateShare(rule, rule.start(source)) for name, rule in task.started.items()}
         names = sorted(shares) if task.kind == "rows" else sorted(task.answered)
-        step = _Open(task, shares, {}, {})
+        step = _PendingStep(task, shares, {}, {})
         for name in names:
             share, dealt_share = shares[name], None if dealt is None else dealt[name]
             if task.kind == "rows":
-                step.held[name] = share.rule.hold(expander, dealt_share)
-                step.sent[name] = share.rule.send(share.cells, step.held[name])
+                step.held[name] = share.rule.begin_update(expander, dealt_share)
+                step.sent[name] = share.rule.outgoing_message(share.cells, step.held[name])
             else:
                 if share.released >= share.rule.releases:
                     raise BudgetExhausted(f"no declared release is left (releases={share.rule.releases})")
@@ -116,11 +118,11 @@ class Party:
         self._open = step
         return list(step.sent.values())
 
-    def close(self, received: Bits, common: Expander) -> After:
+    def close(self, received: Bits, common: SeedExpander) -> StepResult:
         """End the step with what the other machine sent and with what both drew together; nothing is replaced yet."""
         step = self._open
         if step is None or received.nbytes != sum(sent.nbytes for sent in step.sent.values()):
-            raise MachineError("the other machine sent something that does not belong to this step")
+            raise TwoPartyError("the other machine sent something that does not belong to this step")
         self._open = None
         answers: dict[str, Numbers] = {}
         pos = 0
@@ -128,17 +130,17 @@ class Party:
             share, part = step.shares[name], received[pos : pos + sent.nbytes]
             pos += sent.nbytes
             if step.task.kind == "rows":
-                share.rule.take(share.cells, sent, part, step.held[name])
+                share.rule.finish_update(share.cells, sent, part, step.held[name])
             else:
                 answer = share.rule.answer(share.cells, sent, part, step.held[name], first=self.first)
                 share.released += 1
                 share.answers[share.released] = answers[name] = answer
         for name in sorted(step.shares):
-            step.shares[name].rule.blind(step.shares[name].cells, common, first=self.first)
+            step.shares[name].rule.rerandomize(step.shares[name].cells, common, first=self.first)
         for name, answer in answers.items():
             ring = step.shares[name].rule.ring
             (ring.add if self.first else ring.subtract)(answer, common.words(len(answer), ring))
-        return After(step.shares, answers)
+        return StepResult(step.shares, answers)
 
     def abandon(self) -> None:
         """Give up a step that will not be closed, and overwrite what it holds."""
@@ -147,14 +149,16 @@ class Party:
             for share in step.shares.values():
                 share.wipe()
 
-    def settle(self, outcome: After) -> None:
+    def install_shares(self, outcome: StepResult) -> None:
         """Let the new shares count, and overwrite the old ones."""
         previous_shares, self.shares = self.shares, outcome.shares
         for share in previous_shares.values():
             share.wipe()
 
 
-def deal(task: Task, rules: Mapping[str, Rule], change: Change, first: Expander, second: Expander) -> dict[str, Dealt]:
+def deal(
+    task: StepTask, rules: Mapping[str, Rule], change: Change, first: SeedExpander, second: SeedExpander
+) -> dict[str, Dealt]:
     """Do the front end's part of a step; return what the second machine gets besides its seed.
 
     ``rules`` are those of all states that there are in the step.

@@ -19,20 +19,20 @@ from panstream.algorithms.density.presence import Presence, PresenceBatch
 from panstream.algorithms.density.universe import Members
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.likelihood import Likelihood
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.algorithms.secret_shared.ring import Bits
-from panstream.algorithms.secret_shared.share_rules import Dealt, Overwritten
+from panstream.algorithms.secret_shared.share_rules import Dealt, OverwrittenBits
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.hashing import StringHash
-from panstream.primitives.inputs import Items
+from panstream.primitives.inputs import ItemBatch
 from panstream.primitives.kernels.algorithms.packed_bits import pack
 from panstream.primitives.kernels.algorithms.secret_shares import mark_last
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import DiscreteLaplace, Source
-from panstream.primitives.packed_bits import toss
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
+from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.bitmap_loss import Decoder, LevelMoments
 from panstream.privacy.claim import Claim
 from panstream.privacy.secret_shared_loss import noisy_claim, shared_claim, shared_law
@@ -79,7 +79,7 @@ class SharedDistinct(SharedStatistic):
     table: Bitmap = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
+        checks.require_positive(epsilon=self.epsilon)
         epsilon = self.epsilon if self.noisy else math.inf
         plain = Bitmap(
             epsilon=epsilon,
@@ -130,9 +130,9 @@ class SharedDistinct(SharedStatistic):
         return shared_claim(self.epsilon, "user", self.releases, "the hash function and its key")
 
     @property
-    def rule(self) -> Overwritten:
+    def rule(self) -> OverwrittenBits:
         """Return bits, counted level by level."""
-        return Overwritten(cells=self.table.cells, rows=self.levels, noise=self.law, releases=self.releases)
+        return OverwrittenBits(cells=self.table.cells, rows=self.levels, noise=self.law, releases=self.releases)
 
     @property
     def moments(self) -> LevelMoments:
@@ -143,19 +143,19 @@ class SharedDistinct(SharedStatistic):
         """Return the standard error of the count at ``users``, divided by ``users``."""
         return self.moments.relative_error(users)
 
-    def batch(self, ids: Any) -> Items:
+    def batch(self, ids: Any) -> ItemBatch:
         """Check ids of any kind."""
         return self.table.batch(ids)
 
-    def blank(self) -> Dealt:
+    def empty_buffer(self) -> Dealt:
         """Return marks of all cells."""
         return (np.zeros(self.table.cells, np.uint8),)
 
-    def gather(self, change: Dealt, batch: Items, scratch: Scratch) -> None:
+    def accumulate(self, change: Dealt, batch: ItemBatch, scratch: Scratch) -> None:
         """Mark the cells of a batch."""
-        self.table.mark(batch, change[0], scratch)
+        self.table.mark_cells(batch, change[0], scratch)
 
-    def dense(self, change: Dealt, source: Source, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return which cells are touched; all of them become 1, or are drawn."""
         touched = _packed(change[0])
         if self.noisy:
@@ -167,7 +167,7 @@ class SharedDistinct(SharedStatistic):
         ones, decoder = np.array(opened, np.float64), self.table.law.decoder
         return self._read(decoder.zero * (self.buckets - ones) + decoder.one * ones, tuple(opened))
 
-    def foreseen(self, users: float) -> Estimate:
+    def expected_estimate(self, users: float) -> Estimate:
         """Return what an answer gives where every level is as full as expected when ``users`` came."""
         return self._read(self.moments.at(users)[0], ())
 
@@ -181,7 +181,7 @@ class SharedDistinct(SharedStatistic):
             claim=self.claim(),
             name="distinct users",
             released=released,
-            rule=lambda level: likelihood.interval(fit, level),
+            interval_rule=lambda level: likelihood.interval(fit, level),
         )
 
 
@@ -224,7 +224,7 @@ class SharedDensity(SharedStatistic):
 
     def _keep(self, kind: type[Presence], **options: Any) -> None:
         """Build the algorithm of one machine, whose cells are exact unless they are noisy here too."""
-        checks.positive(epsilon=self.epsilon)
+        checks.require_positive(epsilon=self.epsilon)
         epsilon = self.epsilon if self.noisy else math.inf
         plain = kind(epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key, **options)
         object.__setattr__(self, "universe", plain.universe)
@@ -242,9 +242,9 @@ class SharedDensity(SharedStatistic):
         return shared_claim(self.epsilon, "user", self.releases, "the universe")
 
     @property
-    def rule(self) -> Overwritten:
+    def rule(self) -> OverwrittenBits:
         """Return one bit a user, counted together."""
-        return Overwritten(cells=self.plain.cells, noise=self.law, releases=self.releases)
+        return OverwrittenBits(cells=self.plain.cells, noise=self.law, releases=self.releases)
 
     def standard_error(self, users: float) -> float:
         """Return the standard error in users, however many came."""
@@ -260,17 +260,17 @@ class SharedDensity(SharedStatistic):
         """Check ids, weights of +1 and -1, inserts and deletes, as on one machine."""
         return self.plain.batch(ids, weight, insert=insert, delete=delete)
 
-    def blank(self) -> Dealt:
+    def empty_buffer(self) -> Dealt:
         """Return which users are touched, and what becomes of them."""
         cells = self.plain.cells
         return np.zeros(cells, np.uint8), np.zeros(cells, np.uint8)
 
-    def gather(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
+    def accumulate(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
         """Let every row overwrite its user, in order."""
-        for cells, *weights in self.plain.touches(batch, scratch):
+        for cells, *weights in self.plain.cell_updates(batch, scratch):
             mark_last(change[0], change[1], cells, weights[0] if weights else np.ones(cells.size, np.int8))
 
-    def dense(self, change: Dealt, source: Source, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return both, packed, or what is drawn."""
         touched, there = _packed(change[0]), _packed(change[1])
         if self.noisy:
@@ -284,7 +284,7 @@ class SharedDensity(SharedStatistic):
         baseline = self.plain.law.p0 * self.plain.cells if self.noisy else 0.0
         return self._read((opened[0] - baseline) / self._gap, tuple(opened))
 
-    def foreseen(self, users: float) -> Estimate:
+    def expected_estimate(self, users: float) -> Estimate:
         """Return what an answer gives when ``users`` are present and no noise moved it."""
         return self._read(min(users, float(self.plain.cells)), ())
 
@@ -305,7 +305,7 @@ class SharedDensity(SharedStatistic):
             claim=self.claim(),
             name=self._name,
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
     @property
@@ -314,7 +314,7 @@ class SharedDensity(SharedStatistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedEdges(SharedDensity):
+class SharedGraphDensity(SharedDensity):
     """The fraction of a graph's possible edges that are present, from one exact bit an edge.
 
     Privacy:
@@ -366,7 +366,7 @@ def _moments(buckets: int, levels: int, noise: float, decoder: Decoder = _EXACT)
 
 
 def draw_cells(
-    touched: Bits, there: Bits, cells: int, law: BitLaw, source: Source, *, fresh: bool
+    touched: Bits, there: Bits, cells: int, law: CoinPair, source: NoiseSource, *, fresh: bool
 ) -> tuple[Bits, Bits]:
     """Return which cells are touched and what they become, packed: a toss of ``law.present`` where somebody is
     ``there``, of ``law.absent`` elsewhere. In the step that starts a state (``fresh``) all cells are touched.
@@ -374,7 +374,7 @@ def draw_cells(
     So cells are noisy under their shares too (``cells = "noisy"``): whoever sees both machines in one epoch, once, sees
     what one look at one machine shows. docs/proofs/two-machines.md.
     """
-    present, values = toss(law.present, cells, source), toss(law.absent, cells, source)
+    present, values = draw_packed_bits(law.present, cells, source), draw_packed_bits(law.absent, cells, source)
     present ^= values
     present &= there
     values ^= present

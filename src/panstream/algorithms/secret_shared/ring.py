@@ -9,7 +9,7 @@ does. Four verbs, all on whole arrays, whatever a batch touches:
 - *combine*: from both masked shares and what was dealt each machine computes its new share;
 - *convert*: masked bits become shares of integers, which can be added up.
 
-Seeds are expanded by an `Expander`, integers live in a `Ring`: the exact enumeration of all views drives
+Seeds are expanded by an `SeedExpander`, integers live in a `Ring`: the exact enumeration of all views drives
 the rules with one bit a cell and a modulus of three. Arrays that an expander returns are the caller's to change.
 docs/proofs/two-machines.md.
 """
@@ -99,7 +99,7 @@ COUNTS: Final = Ring(1 << 32)  # numbers of cells
 SUMS: Final = Ring(1 << 128, wide=True)  # sums, and noise in fine fractions
 
 
-class Expander(Protocol):
+class SeedExpander(Protocol):
     """Uniform numbers out of one seed, which is used once: the same for everybody who holds it."""
 
     def bits(self, size: int) -> Bits:

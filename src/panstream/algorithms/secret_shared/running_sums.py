@@ -11,13 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.tree_shape import node_draws
-from panstream.algorithms.secret_shared.ring import SUMS, Bits, Expander, Numbers, Ring
-from panstream.algorithms.secret_shared.share_rules import Dealt, Moved, Opening, Overwritten, draw_noise
+from panstream.algorithms.secret_shared.ring import SUMS, Bits, Numbers, Ring, SeedExpander
+from panstream.algorithms.secret_shared.share_rules import (
+    Dealt,
+    OverwrittenBits,
+    PendingReveal,
+    SaturatingCounters,
+    draw_noise,
+)
 from panstream.errors import InvalidParameter
 from panstream.primitives.kernels.algorithms.least_squares_tree import draws_needed
 from panstream.primitives.kernels.algorithms.secret_shared_tree import FRACTION, answer_wide, close_slot, open_nodes
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 
 _NOTHING = np.empty(0, np.uint8)
 _MOST_BITS = 127
@@ -26,7 +32,7 @@ _MAX_SHARE_BYTES = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summed:
+class NoisyRunningSums:
     """Running totals of ``width`` numbers and the noise of a least-squares tree over time, answered at every tick.
 
     Each machine adds its own draw to its own share of a node's noise when the node opens; the step's blinding hides it.
@@ -69,7 +75,7 @@ class Summed:
             offset += math.prod(shape)
         return views
 
-    def start(self, source: Source) -> Bits:
+    def start(self, source: NoiseSource) -> Bits:
         """Return zeros, and this machine's draws for the first nodes."""
         share = np.zeros(self.size, np.uint8)
         top = len(self.radices) - 1
@@ -83,16 +89,16 @@ class Summed:
         open_nodes(level, siblings, np.array(self.radices), numbers)
         wipe(numbers)
 
-    def blind(self, share: Bits, common: Expander, *, first: bool) -> None:
+    def rerandomize(self, share: Bits, common: SeedExpander, *, first: bool) -> None:
         """Add the same numbers to one share and take them from the other."""
         numbers = share.view(np.uint64).reshape(-1, 2)
         (self.ring.add if first else self.ring.subtract)(numbers, common.words(len(numbers), self.ring))
 
-    def nothing(self) -> Dealt:
+    def empty_update(self) -> Dealt:
         """Return that nothing is added."""
         return (np.zeros(self.width, np.int64),)
 
-    def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
+    def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal numbers to be added: the first machine's part comes from its seed."""
         added = self.ring.of(change[0])
         self.ring.subtract(added, first.words(len(added), self.ring))
@@ -106,19 +112,19 @@ class Summed:
         """Return the bytes of what is added; an answer needs nothing."""
         return 0 if answers else 16 * self.width
 
-    def hold(self, expander: Expander, dealt: Dealt | None) -> Dealt:
+    def begin_update(self, expander: SeedExpander, dealt: Dealt | None) -> Dealt:
         """Return what is added to this machine's share."""
         return (expander.words(self.width, self.ring),) if dealt is None else dealt
 
-    def send(self, share: Bits, held: Dealt) -> Bits:
+    def outgoing_message(self, share: Bits, held: Dealt) -> Bits:
         """Return nothing: addition needs no exchange."""
         return _NOTHING
 
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
+    def finish_update(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
         """Add to the totals."""
         self.ring.add(self._views(share)[0], held[0])
 
-    def deal_answer(self, first: Expander, second: Expander) -> Dealt:
+    def deal_answer(self, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Return nothing."""
         return ()
 
@@ -126,17 +132,19 @@ class Summed:
         """Return nothing."""
         return ()
 
-    def hold_answer(self, expander: Expander, dealt: Dealt | None, released: int, source: Source) -> Opening:
+    def hold_answer(
+        self, expander: SeedExpander, dealt: Dealt | None, released: int, source: NoiseSource
+    ) -> PendingReveal:
         """Draw the noise of the nodes that open when this slot closes; none do after the last."""
         last = released + 1 == self.releases
         count = 0 if last else int(draws_needed(self.digits(released), np.array(self.radices), 1)) * self.width
-        return Opening((), draw_noise(count, self.noise, source), released)
+        return PendingReveal((), draw_noise(count, self.noise, source), released)
 
-    def send_answer(self, share: Bits, held: Opening) -> Bits:
+    def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
         """Return nothing."""
         return _NOTHING
 
-    def answer(self, share: Bits, sent: Bits, received: Bits, held: Opening, *, first: bool) -> Numbers:
+    def answer(self, share: Bits, sent: Bits, received: Bits, held: PendingReveal, *, first: bool) -> Numbers:
         """Close the slot, open the nodes that follow, and return a share of the totals with their noise."""
         total, siblings, complete = self._views(share)
         digits, radices = self.digits(held.before), np.array(self.radices)
@@ -192,12 +200,16 @@ def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
     return folds
 
 
-Rule: TypeAlias = Overwritten | Summed
+Rule: TypeAlias = OverwrittenBits | NoisyRunningSums
 """How a state is kept; a thermometer is a kind of bits that are overwritten."""
-_RULES: dict[str, type[Rule]] = {"overwritten": Overwritten, "moved": Moved, "summed": Summed}
+_RULES: dict[str, type[Rule]] = {
+    "overwritten": OverwrittenBits,
+    "moved": SaturatingCounters,
+    "summed": NoisyRunningSums,
+}
 
 
-def find_rule(kind: str, parameters: dict[str, Any]) -> Rule:
+def rule_from_parameters(kind: str, parameters: dict[str, Any]) -> Rule:
     """Return the rule that public parameters from outside describe.
 
     Raises:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.ring import COUNTS, Bits, Expander, Numbers, Ring
+from panstream.algorithms.secret_shared.ring import COUNTS, Bits, Numbers, Ring, SeedExpander
 from panstream.errors import InvalidParameter
 from panstream.primitives.kernels.algorithms.secret_shares import (
     complete_words,
@@ -32,25 +32,25 @@ from panstream.primitives.kernels.algorithms.secret_shares import (
     pack_columns,
 )
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 
 Dealt = tuple[NDArray[Any], ...]
 """What the front end sends the second machine besides its seed."""
 
 
 @dataclass(slots=True)
-class Opening:
+class PendingReveal:
     """What a machine holds while an answer is opened: its mask or words, its own noise, and the number of answers
     before.
     """
 
-    hand: Dealt
+    masks: Dealt
     noise: NDArray[np.int64]
     before: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overwritten:
+class OverwrittenBits:
     """Bits that rows overwrite; an answer opens the number of ones in each of ``rows`` equal rows of cells.
 
     ``change`` is which cells are touched and what they become, packed.
@@ -76,20 +76,20 @@ class Overwritten:
         """Return cells, rows, noise and releases."""
         return {"cells": self.cells, "rows": self.rows, "noise": self.noise.numerator, "releases": self.releases}
 
-    def start(self, source: Source) -> Bits:
+    def start(self, source: NoiseSource) -> Bits:
         """Return zeros."""
         return np.zeros(self.size, np.uint8)
 
-    def blind(self, share: Bits, common: Expander, *, first: bool) -> None:
+    def rerandomize(self, share: Bits, common: SeedExpander, *, first: bool) -> None:
         """Flip the same bits of both shares."""
         # A share of one step is then independent of that of the next: copies of both add nothing to one of them.
         share ^= common.bits(share.size)
 
-    def nothing(self) -> Dealt:
+    def empty_update(self) -> Dealt:
         """Return that no cell is touched."""
         return np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
 
-    def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
+    def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal "x becomes v where h is 1": h_B = h ⊕ h_A and w_B = h ∧ (u_A ⊕ u_B ⊕ v) ⊕ w_A."""
         # All cells are dealt, touched or not, so that neither sizes nor places tell which rows there were.
         touched, values = change
@@ -109,23 +109,23 @@ class Overwritten:
         """Return the bytes of factor and term, or of a word for every cell that is counted."""
         return 4 * self.counted if answers else 2 * self.size
 
-    def hold(self, expander: Expander, dealt: Dealt | None) -> Dealt:
+    def begin_update(self, expander: SeedExpander, dealt: Dealt | None) -> Dealt:
         """Return a mask of the share, and shares of a factor and of a term, which the second machine was dealt."""
         mask = expander.bits(self.size)
         return mask, *((expander.bits(self.size), expander.bits(self.size)) if dealt is None else dealt)
 
-    def send(self, share: Bits, held: Dealt) -> Bits:
+    def outgoing_message(self, share: Bits, held: Dealt) -> Bits:
         """Return the masked share, in the place of the mask."""
         return np.bitwise_xor(held[0], share, out=held[0])
 
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
+    def finish_update(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
         """Compute a' = a ⊕ (e ∧ h_A) ⊕ w_A in place, e being both masked shares together; likewise for b."""
         opened = np.bitwise_xor(sent, received, out=sent)
         opened &= held[1]
         share ^= opened
         share ^= held[2]
 
-    def deal_answer(self, first: Expander, second: Expander) -> Dealt:
+    def deal_answer(self, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal a random bit rho for every cell that is counted: s_A + s_B = rho_A ⊕ rho_B in the ring."""
         rho = first.bits((self.counted + 7) // 8)
         rho ^= second.bits(rho.size)
@@ -138,20 +138,22 @@ class Overwritten:
         """Return the second machine's shares of the random bits."""
         return (data.view(np.uint32 if self.ring == COUNTS else np.uint64),)
 
-    def hold_answer(self, expander: Expander, dealt: Dealt | None, released: int, source: Source) -> Opening:
+    def hold_answer(
+        self, expander: SeedExpander, dealt: Dealt | None, released: int, source: NoiseSource
+    ) -> PendingReveal:
         """Return the random bits, as bits and as integers, and draw the noise."""
         # Each machine adds the whole noise: whoever has looked at one of them knows what that one drew.
         rho = expander.bits((self.counted + 7) // 8)
         words = expander.words(self.counted, self.ring) if dealt is None else dealt[0]
-        return Opening((rho, words), draw_noise(self.rows, self.noise, source), released)
+        return PendingReveal((rho, words), draw_noise(self.rows, self.noise, source), released)
 
-    def send_answer(self, share: Bits, held: Opening) -> Bits:
+    def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
         """Return the share masked by the random bits, in their place."""
-        return np.bitwise_xor(held.hand[0], share, out=held.hand[0])
+        return np.bitwise_xor(held.masks[0], share, out=held.masks[0])
 
-    def answer(self, share: Bits, sent: Bits, received: Bits, held: Opening, *, first: bool) -> Numbers:
+    def answer(self, share: Bits, sent: Bits, received: Bits, held: PendingReveal, *, first: bool) -> Numbers:
         """Return a share of the number of ones in each row, from both shares masked by rho."""
-        opened, words = np.bitwise_xor(sent, received, out=sent), held.hand[1]
+        opened, words = np.bitwise_xor(sent, received, out=sent), held.masks[1]
         counts = np.zeros(self.rows, np.uint64)
         count_masked(opened, words, words.size // self.rows, first, np.uint64(self.ring.modulus), counts)
         noise = self.ring.of(held.noise)
@@ -161,7 +163,7 @@ class Overwritten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved(Overwritten):
+class SaturatingCounters(OverwrittenBits):
     """A thermometer for every user: of ``tau`` bits the first min(rows so far, tau) are 1.
 
     ``change`` is the number of rows of every user, at most tau. An answer opens the number of ones among the bits from
@@ -193,13 +195,13 @@ class Moved(Overwritten):
 
     def parameters(self) -> dict[str, Any]:
         """Return those of all bits, and the thermometer's."""
-        return {**Overwritten.parameters(self), "tau": self.tau, "low": self.low}
+        return {**OverwrittenBits.parameters(self), "tau": self.tau, "low": self.low}
 
-    def nothing(self) -> Dealt:
+    def empty_update(self) -> Dealt:
         """Return that no user came."""
         return (np.zeros(self.cells, np.uint8),)
 
-    def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
+    def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal "k more of the tau bits become 1" for every user.
 
         The factor has one bit of tau, the k-th; the term is what the mask adds. One exchange, whatever tau is: both
@@ -216,22 +218,22 @@ class Moved(Overwritten):
         moved.fill(0)
         return factor, term
 
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
+    def finish_update(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
         """Move every user's bits up, in place."""
         opened = np.bitwise_xor(sent, received, out=sent)
         move_up(share.view(self.word), opened.view(self.word), held[1].view(self.word), self.tau)
         share ^= held[2]
 
-    def send_answer(self, share: Bits, held: Opening) -> Bits:
+    def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
         """Return the share of the bits that are counted, packed and masked."""
         counted = np.empty((self.counted + 7) // 8, np.uint8)
         pack_columns(share.view(self.word), self.low, self.tau, counted)
-        sent = Overwritten.send_answer(self, counted, held)
+        sent = OverwrittenBits.send_answer(self, counted, held)
         wipe(counted)
         return sent
 
 
-def draw_noise(count: int, law: DiscreteLaplace, source: Source) -> NDArray[np.int64]:
+def draw_noise(count: int, law: DiscreteLaplace, source: NoiseSource) -> NDArray[np.int64]:
     """Return so many draws of a law."""
     noise: NDArray[np.int64] = source.scratch.array(count, np.int64)
     noise.fill(0)

@@ -17,7 +17,7 @@ from panstream.core.estimate import Estimate
 from panstream.errors import NotSupported
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
 
 
@@ -42,15 +42,15 @@ class SharedStatistic(Protocol):
         """Return checked input, or raise InvalidBatch by row, as on one machine."""
 
     @abstractmethod
-    def blank(self) -> Dealt:
+    def empty_buffer(self) -> Dealt:
         """Return the change of a step in which nothing happened."""
 
     @abstractmethod
-    def gather(self, change: Dealt, batch: Any, scratch: Scratch) -> None:
+    def accumulate(self, change: Dealt, batch: Any, scratch: Scratch) -> None:
         """Take a checked batch into the change of a step."""
 
     @abstractmethod
-    def dense(self, change: Dealt, source: Source, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return a change as the rule deals it, in the step that starts the state (``fresh``) or in a later one."""
 
     @abstractmethod

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from panstream.core.estimate import Estimate, normal_laplace_quantile
 from panstream.primitives import validation as checks
 from panstream.privacy.claim import Claim
-from panstream.privacy.numeric_search import bisected
+from panstream.privacy.numeric_search import bisect
 
 _GRID = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
+class LinearEstimator:
     """The law of ``truth + Normal(0, variance(truth)) + Laplace(1/kappa)`` on a support, ``step`` apart."""
 
     support: tuple[float, float]
@@ -36,7 +36,7 @@ class Linear:
             claim=claim,
             name=name,
             released=released,
-            rule=lambda level: self.interval(unbiased, level),
+            interval_rule=lambda level: self.interval(unbiased, level),
         )
 
     def reach(self, truth: float, tail: float) -> float:
@@ -53,11 +53,11 @@ class Linear:
         if beyond or abs(unbiased - outer) <= self.reach(outer, tail):
             return outer
         inner = min(max(unbiased, self.support[0]), self.support[1])
-        return bisected(lambda truth: abs(unbiased - truth) <= self.reach(truth, tail), inner, outer, 36)[1]
+        return bisect(lambda truth: abs(unbiased - truth) <= self.reach(truth, tail), inner, outer, 36)[1]
 
     def error(self, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``, whatever the truth."""
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         low, high = self.support
         return max(self.reach(low + (high - low) * i / _GRID, beta / 2) for i in range(_GRID + 1))
 

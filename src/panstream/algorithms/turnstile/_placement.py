@@ -30,7 +30,7 @@ from panstream.primitives.hashing import (
     hash_strings,
     permute,
 )
-from panstream.primitives.inputs import Dictionary, Integers, Items, Part, integers, items
+from panstream.primitives.inputs import Dictionary, Integers, ItemBatch, Part, integers, items
 from panstream.primitives.memory.scratch import Scratch
 
 CHUNK = 1 << 14
@@ -57,18 +57,18 @@ class Placement:
         if (self.universe is None) == (self.buckets is None):
             raise InvalidParameter("give either universe= (its size) or buckets= (for ids of any kind)")
         if self.universe is not None:
-            checks.integer(1, 1 << 62, universe=self.universe)
+            checks.require_int(1, 1 << 62, universe=self.universe)
             if self.sample is not None:
-                checks.integer(1, self.universe, sample=self.sample)
+                checks.require_int(1, self.universe, sample=self.sample)
             if self.levels != 1 or self.independence is not None:
                 raise InvalidParameter("levels= and independence= belong to buckets=, not to a known universe")
         if self.buckets is not None:
             if self.sample is not None:
                 raise InvalidParameter("sample= belongs to universe=, not to buckets")
-            checks.integer(1, (1 << 31) - 1, buckets=self.buckets)
-            checks.integer(1, MAX_LEVELS if self.independence is None else _WISE_LEVELS, levels=self.levels)
+            checks.require_int(1, (1 << 31) - 1, buckets=self.buckets)
+            checks.require_int(1, MAX_LEVELS if self.independence is None else _WISE_LEVELS, levels=self.levels)
             if self.independence is not None:
-                checks.integer(2, 1024, independence=self.independence)
+                checks.require_int(2, 1024, independence=self.independence)
         if self.cells >= _MAX_CELLS:
             raise InvalidParameter(f"there must be fewer than 2**32 counters, got {self.cells}; use sample=")
         check_key(self.key)
@@ -101,7 +101,7 @@ class Placement:
         assert self.universe is not None
         return self.universe
 
-    def read(self, ids: Any) -> tuple[Items | NDArray[np.int64], tuple[NDArray[Any], ...]]:
+    def read(self, ids: Any) -> tuple[ItemBatch | NDArray[np.int64], tuple[NDArray[Any], ...]]:
         """Return checked ids and the copies that must be wiped, or raise InvalidBatch by row."""
         if self.open:
             batch = items(ids)
@@ -109,13 +109,13 @@ class Placement:
         numbers, copied = integers(ids, name="ids", lower=0, upper=self.population - 1)
         return numbers, (numbers,) if copied else ()
 
-    def pieces(self, ids: Items | NDArray[np.int64], scratch: Scratch, *, multipliers: int = 0) -> Iterator[Piece]:
+    def pieces(self, ids: ItemBatch | NDArray[np.int64], scratch: Scratch, *, multipliers: int = 0) -> Iterator[Piece]:
         """Yield rows, their cells and, in an open universe, their multipliers in 1..``multipliers`` - 1, piece by
         piece.
 
         A cell of a known universe may lie beyond the sample. Arrays are reused: take each piece in before the next.
         """
-        if isinstance(ids, Items):
+        if isinstance(ids, ItemBatch):
             yield from self._hashed(ids, scratch, multipliers)
             return
         moved = scratch.array(min(CHUNK, ids.size) if self.cells < self.population else 0, np.int64)
@@ -126,7 +126,7 @@ class Placement:
                 piece = moved[: piece.size]
             yield slice(start, start + piece.size), piece, None
 
-    def _hashed(self, ids: Items, scratch: Scratch, multipliers: int) -> Iterator[Piece]:
+    def _hashed(self, ids: ItemBatch, scratch: Scratch, multipliers: int) -> Iterator[Piece]:
         from panstream.primitives.kernels.algorithms.modular_counters import multipliers_of
 
         assert self.buckets is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.turnstile._linear_estimate import Linear, sampling_factor
+from panstream.algorithms.turnstile._linear_estimate import LinearEstimator, sampling_factor
 from panstream.algorithms.turnstile._residues import MAX_MODULUS, prime_at_least
 from panstream.algorithms.turnstile.modular_counter import ModularCounter
 from panstream.core.estimate import Estimate
@@ -69,7 +69,7 @@ class BlockCounter(ModularCounter):
     largest: int = 1 << 40
 
     def _check(self) -> None:
-        checks.at_least(1, crop=self.crop)
+        checks.require_at_least(1, crop=self.crop)
         if not 1 <= self.largest <= MAX_MODULUS // 4 or self.crop > MAX_MODULUS // 4:
             raise InvalidParameter(f"largest and crop must be in 1..2**60, got largest={self.largest}")
         self.placement.check_inverted()
@@ -122,10 +122,10 @@ class BlockCounter(ModularCounter):
             claim=estimate.claim,
             name=name,
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
-    def foreseen(self, total: float) -> Estimate:
+    def expected_estimate(self, total: float) -> Estimate:
         """Return what a release gives where the counts are as expected at a sum of ``total``, from users at the
         crop.
         """
@@ -155,7 +155,7 @@ class BlockCounter(ModularCounter):
         weights = np.where(np.arange(self.levels) >= first, self._shares**2, 0.0)
         return np.asarray(weights / weights.sum())
 
-    def _linear(self) -> Linear:
+    def _linear(self) -> LinearEstimator:
         law, sampled, users = self.law, self.cells, self.placement.population
         scale = self._unit * users / sampled / law.gap
         missing = users**2 * sampling_factor(sampled, users)
@@ -166,11 +166,11 @@ class BlockCounter(ModularCounter):
             bits = 0.0 if law.start is None else sampled * chance * (1 - chance) * scale**2
             return bits + missing * mean * (self.crop - mean)
 
-        return Linear(
+        return LinearEstimator(
             support=(0.0, float(users * self.crop)), variance=variance, kappa=law.noise.kappa / scale, step=scale
         )
 
-    def _level_law(self, first: int | None) -> Linear:
+    def _level_law(self, first: int | None) -> LinearEstimator:
         """Return the law of the sum read from level ``first`` on, or from the level that the sum itself calls for."""
         law, row, shares = self.law, self.cells // self.levels, self._shares
 
@@ -186,8 +186,8 @@ class BlockCounter(ModularCounter):
             return float((weights / shares) ** 2 @ noise) + sampling
 
         top = row * self.crop / float(shares[-1])
-        return Linear(support=(0.0, top), variance=variance, kappa=math.inf, step=self._unit / law.gap)
+        return LinearEstimator(support=(0.0, top), variance=variance, kappa=math.inf, step=self._unit / law.gap)
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``, collisions in buckets apart."""
         return (self._level_law(None) if self.placement.open else self._linear()).error(beta)

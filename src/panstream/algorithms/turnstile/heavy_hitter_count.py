@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.turnstile._linear_estimate import Linear, sampling_factor
+from panstream.algorithms.turnstile._linear_estimate import LinearEstimator, sampling_factor
 from panstream.algorithms.turnstile._residues import MAX_MODULUS, prime_at_least
 from panstream.algorithms.turnstile.modular_counter import ModularCounter
 from panstream.core.estimate import Estimate
@@ -37,7 +37,7 @@ class HeavyHitterCount(ModularCounter):
         At most ``epsilon`` = epsilon_state + releases·sensitivity·kappa for one copy of the state at any time and all
         releases, and exactly that wherever the field has as many neighbouring squares as are read. The sensitivity is
         the number of readings, and one more for a bracket. Twice that where one user takes another's place. Two
-        unannounced copies: no bound. With ``of_share`` the total weight is public, as the paper assumes, and the
+        unannounced copies: no bound. With ``for_total_share`` the total weight is public, as the paper assumes, and the
         adjacency is replace.
 
     Error:
@@ -92,7 +92,7 @@ class HeavyHitterCount(ModularCounter):
     total_weight: int | None = None
 
     @classmethod
-    def of_share(cls, *, k: int, total_weight: int, **rest: Any) -> Self:
+    def for_total_share(cls, *, k: int, total_weight: int, **rest: Any) -> Self:
         """Count users with at least a 1/k share of the public ``total_weight`` (HH(k) of the paper).
 
         The total being public, neighbouring streams have the same one: the adjacency is replace.
@@ -103,13 +103,13 @@ class HeavyHitterCount(ModularCounter):
         return cls(threshold=-(-total_weight // k), total_weight=total_weight, **options)
 
     def _check(self) -> None:
-        checks.within(1, MAX_MODULUS // 8, threshold=self.threshold)
+        checks.require_integer_in_range(1, MAX_MODULUS // 8, threshold=self.threshold)
         if self.steps is None:
             chosen = self.threshold if self.threshold <= _EXACT_UP_TO else _BRACKET_STEPS
             object.__setattr__(self, "steps", chosen)
         if not 1 <= self._steps <= min(64, self.threshold):
             raise InvalidParameter(f"steps must be in 1..{min(64, self.threshold)}, got steps={self.steps}")
-        checks.within(1, MAX_MODULUS // 8, largest=self.largest)
+        checks.require_integer_in_range(1, MAX_MODULUS // 8, largest=self.largest)
         if self.min_net_weight is not None and self.min_net_weight > 0:
             raise InvalidParameter(f"min_net_weight must be 0 or below, got min_net_weight={self.min_net_weight}")
         if self.readings > _MAX_READINGS:
@@ -118,7 +118,7 @@ class HeavyHitterCount(ModularCounter):
                 f"{_MAX_READINGS} are the most: give fewer steps, or use ProfileSketch"
             )
         if self.total_weight is not None:
-            checks.at_least(1, total_weight=self.total_weight)
+            checks.require_at_least(1, total_weight=self.total_weight)
         if self.levels != 1:
             raise InvalidParameter(f"levels must be 1: hashing to levels would thin out the heavy, got {self.levels}")
 
@@ -195,10 +195,10 @@ class HeavyHitterCount(ModularCounter):
             name=name,
             support=linear.support,
             released=released,
-            rule=lambda level: (below.interval(lower, level)[0], linear.interval(upper, level)[1]),
+            interval_rule=lambda level: (below.interval(lower, level)[0], linear.interval(upper, level)[1]),
         )
 
-    def foreseen(self, heavy: float) -> Estimate:
+    def expected_estimate(self, heavy: float) -> Estimate:
         """Return what a release gives where the counts are as expected with ``heavy`` users far above, and nobody
         near.
         """
@@ -214,7 +214,7 @@ class HeavyHitterCount(ModularCounter):
         scale = 1.0 if self.placement.open else self.placement.population / cells
         return scale * (cells - (self._unit * read - cells * readings * law.elsewhere) / law.gap)
 
-    def _linear(self, both: bool = False) -> Linear:
+    def _linear(self, both: bool = False) -> LinearEstimator:
         """Return the law of the count that is full at the threshold, or from ``both`` outputs of the one that rises
         there.
         """
@@ -231,7 +231,9 @@ class HeavyHitterCount(ModularCounter):
             share = heavy / users
             return noise + missing * share * (1 - share)
 
-        return Linear(support=(0.0, self._most_heavy), variance=variance, kappa=law.noise.kappa / scale, step=scale)
+        return LinearEstimator(
+            support=(0.0, self._most_heavy), variance=variance, kappa=law.noise.kappa / scale, step=scale
+        )
 
     @property
     def _most_heavy(self) -> float:
@@ -254,7 +256,7 @@ class HeavyHitterCount(ModularCounter):
         spread = self.light * min(self.width, self.light) if self.light else self.width**2
         return total**2 / (2.0 * self.cells * spread)
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``, collisions in buckets apart.
 
         Of a bracket: how far either end lies beyond the count that it bounds.

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
-from panstream.algorithms.turnstile.signed_sketch import Noise, SignedSketch, SketchState, Spread
+from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, SketchState, Spread
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 Stream = Literal["left", "right"]
 _USUAL = 0.95  # level of the spread that a standard error is told for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _SidedBatch(CounterBatch):
+class _TwoStreamBatch(CounterBatch):
     """Rows of one of the two streams."""
 
     right: bool = False
@@ -56,30 +56,30 @@ class InnerProduct(SignedSketch):
 
     streams: ClassVar[int] = 2
 
-    def _best(self, noise: Noise) -> float:
+    def _best(self, noise: CounterNoise) -> float:
         return math.inf if noise.variance == 0.0 else self.expected**2 * math.sqrt(2.0) / noise.variance
 
     def _planned_variance(self) -> float:
         square = self.expected**2
         return self._variance(2.0 * square**2, 2.0 * square, self.planned)
 
-    def _variance(self, charged: float, both: float, noise: Noise) -> float:
+    def _variance(self, charged: float, both: float, noise: CounterNoise) -> float:
         """Return the variance where collisions are ``charged`` with FG + P² or less, and F + G is ``both``."""
         return charged / self.width + noise.variance * both + self.width * noise.variance**2
 
-    def batch(self, ids: Any, weight: Any = 1, *, stream: Stream) -> _SidedBatch:
+    def batch(self, ids: Any, weight: Any = 1, *, stream: Stream) -> _TwoStreamBatch:
         """Check ids and weights as of one stream, "left" or "right"."""
         if stream not in ("left", "right"):
             raise InvalidBatch("stream must be left or right")
-        rows = _SidedBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
+        rows = _TwoStreamBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
         return replace(rows, right=stream == "right")
 
-    def update(self, state: SketchState, batch: _SidedBatch, source: Source) -> None:
+    def update(self, state: SketchState, batch: _TwoStreamBatch, source: NoiseSource) -> None:
         """Add every row to its stream's counter with its sign."""
         side = slice(self.width, None) if batch.right else slice(self.width)
         self._add(state.counters[side], batch, source)
 
-    def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
+    def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         value = float(sums[0] @ sums[1])
 
         def rule(level: float) -> tuple[float, float]:
@@ -94,11 +94,11 @@ class InnerProduct(SignedSketch):
             claim=self.claim(),
             name="inner product",
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
     def _error_law(
-        self, value: float, sums: NDArray[np.float64], noise: Noise, level: float
+        self, value: float, sums: NDArray[np.float64], noise: CounterNoise, level: float
     ) -> tuple[float, float, Spread]:
         """Return variance and excess kurtosis of the error, and how ids are spread."""
         left, right = (max(float(row @ row) - self.width * noise.variance, 0.0) for row in sums)

@@ -10,13 +10,13 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from panstream.algorithms.turnstile._linear_estimate import Linear, sampling_factor
+from panstream.algorithms.turnstile._linear_estimate import LinearEstimator, sampling_factor
 from panstream.algorithms.turnstile._residues import MERSENNE, check_prime
 from panstream.algorithms.turnstile.modular_counter import ModularCounter
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.privacy.bitmap_loss import level_rates
-from panstream.privacy.numeric_search import bisected
+from panstream.privacy.numeric_search import bisect
 
 Floats = NDArray[np.float64]
 _GRID = 400
@@ -98,7 +98,7 @@ class LegendreCounter(ModularCounter):
         unbiased = (sampled - zero) * users / sampled
         return self._linear().estimate(unbiased, claim=self.claim(), name="distinct users", released=released)
 
-    def foreseen(self, users: float) -> Estimate:
+    def expected_estimate(self, users: float) -> Estimate:
         """Return what a release gives where the counts are as expected when ``users`` have a net weight."""
         law, sampled = self.law, self.cells
         if self.placement.open:
@@ -106,7 +106,7 @@ class LegendreCounter(ModularCounter):
         zero = 1 - min(users / self.placement.population, 1.0)
         return self._decode((round(sampled * (law.elsewhere + law.gap * zero)),))
 
-    def _linear(self) -> Linear:
+    def _linear(self) -> LinearEstimator:
         law, sampled, users = self.law, self.cells, self.placement.population
         scale = users / sampled / law.gap
         missing = users**2 * sampling_factor(sampled, users)
@@ -116,7 +116,9 @@ class LegendreCounter(ModularCounter):
             spread = d * law.elsewhere * (1 - law.elsewhere) + (1 - d) * law.at_zero * (1 - law.at_zero)
             return sampled * spread * scale**2 + missing * d * (1 - d)
 
-        return Linear(support=(0.0, float(users)), variance=variance, kappa=law.noise.kappa / scale, step=scale)
+        return LinearEstimator(
+            support=(0.0, float(users)), variance=variance, kappa=law.noise.kappa / scale, step=scale
+        )
 
     @property
     def occupancy(self) -> _Occupancy:
@@ -142,10 +144,10 @@ class LegendreCounter(ModularCounter):
             claim=self.claim(),
             name="distinct users",
             released=released,
-            rule=lambda level: occupancy.interval(released, level),
+            interval_rule=lambda level: occupancy.interval(released, level),
         )
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``; in buckets, at their full capacity."""
         if not self.placement.open:
             return self._linear().error(beta)
@@ -154,7 +156,7 @@ class LegendreCounter(ModularCounter):
     def error_at(self, users: float, *, beta: float) -> float:
         """Return the error at ``users`` users of an open universe that is exceeded with probability about ``beta``."""
         spread = self.occupancy.standard_error(users)
-        flat = Linear(support=(0.0, 0.0), variance=lambda _: spread**2, kappa=math.inf, step=0.0)
+        flat = LinearEstimator(support=(0.0, 0.0), variance=lambda _: spread**2, kappa=math.inf, step=0.0)
         return flat.error(beta)
 
 
@@ -235,4 +237,4 @@ class _Occupancy:
 
     def _cross(self, counts: Sequence[int], floor: float, outer: float, inner: float) -> float:
         """Return where the likelihood falls below ``floor`` between ``inner`` and ``outer``."""
-        return bisected(lambda users: float(self.log_likelihood(counts, users)) >= floor, inner, outer, 50)[1]
+        return bisect(lambda users: float(self.log_likelihood(counts, users)) >= floor, inner, outer, 50)[1]

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile._placement import Placement
 from panstream.algorithms.turnstile._residues import ResidueLaw
-from panstream.core.algorithm import spend_release
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
-from panstream.core.shardable import Divisible, Touches
+from panstream.core.shardable import Shardable, Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
-from panstream.primitives.inputs import Items, integers
+from panstream.primitives.inputs import ItemBatch, integers
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Adjacency, Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.privacy.turnstile_loss import counter_split, refresh_factor
@@ -82,7 +82,7 @@ def _law(prime: int, epsilon_state: float, kappa: float) -> _CounterLaw:
 class CounterBatch:
     """Ids of one batch with a weight each; one weight alone stands for all rows."""
 
-    ids: Items | NDArray[np.int64]
+    ids: ItemBatch | NDArray[np.int64]
     weights: NDArray[np.int64]
     owned: tuple[NDArray[Any], ...]
 
@@ -113,7 +113,7 @@ class CounterBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModularCounter(Divisible[_CounterState]):
+class ModularCounter(Shardable[_CounterState]):
     """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
 
     state_type: ClassVar[type[Any]] = _CounterState
@@ -131,9 +131,9 @@ class ModularCounter(Divisible[_CounterState]):
     key: int = 0
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.within(1, _MAX_WEIGHT, max_weight=self.max_weight)
-        checks.at_least(1, releases=self.releases)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_integer_in_range(1, _MAX_WEIGHT, max_weight=self.max_weight)
+        checks.require_at_least(1, releases=self.releases)
         if self.adjacency not in ("add-remove", "replace"):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
         self.placement.check()
@@ -233,18 +233,18 @@ class ModularCounter(Divisible[_CounterState]):
         }
 
     @property
-    def carried(self) -> tuple[type[np.generic], ...]:
+    def update_columns(self) -> tuple[type[np.generic], ...]:
         """Return the weight and, in an open universe, the public factor."""
         weight = np.int32 if self.max_weight < 1 << 31 else np.int64
         return (weight, np.uint64) if self._factored else (weight,)
 
-    def fresh(self, count: int, source: Source) -> _CounterState:
+    def initial_cells(self, count: int, source: NoiseSource) -> _CounterState:
         """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
         counters = np.zeros(count, np.int64)
         self._draw_start(counters, source)
         return _CounterState(counters=counters, released=0)
 
-    def _draw_start(self, counters: NDArray[np.int64], source: Source) -> None:
+    def _draw_start(self, counters: NDArray[np.int64], source: NoiseSource) -> None:
         """Set counters to start values, where there are any."""
         start = self.law.start
         if start is not None:
@@ -262,14 +262,14 @@ class ModularCounter(Divisible[_CounterState]):
         """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
         return CounterBatch.read(self.placement, ids, weight, self.min_weight, self.max_weight)
 
-    def touches(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Touches]:
+    def cell_updates(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the counter, the weight and, in an open universe, the public factor of every row."""
         pieces = self.placement.pieces(batch.ids, scratch, multipliers=self.prime if self._factored else 0)
         for rows, cells, factors in pieces:
             weights = batch.weights if batch.weights.size == 1 else batch.weights[rows]
             yield (cells, weights) if factors is None else (cells, weights, factors)
 
-    def touch(self, state: _CounterState, touches: Touches, source: Source) -> None:
+    def apply_updates(self, state: _CounterState, touches: Touches, source: NoiseSource) -> None:
         """Add every weight, times its factor, to its counter, modulo the modulus."""
         from panstream.primitives.kernels.algorithms.modular_counters import add, add_multiples
 
@@ -291,9 +291,9 @@ class ModularCounter(Divisible[_CounterState]):
         """Return whether only zero matters, so that each id's weights may carry a public factor of its own."""
         return False
 
-    def release(self, state: _CounterState, source: Source) -> Estimate:
+    def release(self, state: _CounterState, source: NoiseSource) -> Estimate:
         """Publish the counted integers with noise, decoded."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         counts: NDArray[np.int64] = source.scratch.array(self._outputs, np.int64)
         self._count(state.counters, counts)
         source.add_discrete_laplace(counts, self.law.noise)
@@ -321,7 +321,7 @@ class ModularCounter(Divisible[_CounterState]):
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         """Turn published integers into an estimate."""
 
-    def refresh(self, state: _CounterState, source: Source) -> None:
+    def refresh(self, state: _CounterState, source: NoiseSource) -> None:
         """Refuse: a second start value would be sound, but what is published cannot be decoded then."""
         factor = 1.0 if self.law.start is None else refresh_factor(self.law.epsilon_state, self.prime)
         raise NotSupported(

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.turnstile._linear_estimate import Linear, sampling_factor
+from panstream.algorithms.turnstile._linear_estimate import LinearEstimator, sampling_factor
 from panstream.algorithms.turnstile._residues import prime_at_least
 from panstream.algorithms.turnstile.modular_counter import ModularCounter, _CounterState
 from panstream.algorithms.turnstile.statistic import DISTINCT, Statistic
-from panstream.core.algorithm import spend_release
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.turnstile_loss import profile_split
 
 _MAX_LARGEST = 1 << 20
@@ -85,13 +85,13 @@ class ProfileSketch(ModularCounter):
     announced: int = 0
 
     def _check(self) -> None:
-        checks.within(1, _MAX_LARGEST, largest=self.largest)
-        checks.within(0, _MOST_ANNOUNCED, announced=self.announced)
+        checks.require_integer_in_range(1, _MAX_LARGEST, largest=self.largest)
+        checks.require_integer_in_range(0, _MOST_ANNOUNCED, announced=self.announced)
         if self.crop is not None and self.threshold is not None:
             raise InvalidParameter("give crop or threshold, not both: a release answers one question, read any other")
         for name, value in (("crop", self.crop), ("threshold", self.threshold)):
             if value is not None:
-                checks.within(1, self.largest, **{name: value})
+                checks.require_integer_in_range(1, self.largest, **{name: value})
         if self.levels != 1:
             raise InvalidParameter(f"levels must be 1, got levels={self.levels}")
 
@@ -114,7 +114,7 @@ class ProfileSketch(ModularCounter):
         return self.announced + 1
 
     @property
-    def asked(self) -> Statistic:
+    def statistics(self) -> Statistic:
         """Return the question that a release itself answers."""
         if self.crop is not None:
             return Statistic.cropped_moment(1, self.crop)
@@ -143,28 +143,28 @@ class ProfileSketch(ModularCounter):
 
         histogram(counters, counts)
 
-    def release(self, state: _CounterState, source: Source) -> Estimate:
+    def release(self, state: _CounterState, source: NoiseSource) -> Estimate:
         """Publish the histogram with noise and answer a question from it; with ``announced``, after it the number of
         refreshes.
         """
         refreshed, released = divmod(state.released, self.releases + 1)
-        state.released += spend_release(released, self.releases) - released
+        state.released += consume_release(released, self.releases) - released
         counts: NDArray[np.int64] = source.scratch.array(self.prime, np.int64)
         self._count(state.counters, counts)
         source.add_discrete_laplace(counts, self.law.noise)
         return self._decode((*counts.tolist(), *([refreshed] if self.announced else [])))
 
-    def refresh(self, state: _CounterState, source: Source) -> None:
+    def refresh(self, state: _CounterState, source: NoiseSource) -> None:
         """Add a second start value to every counter; at most as often as the claim has paid for."""
         if state.released // (self.releases + 1) >= self.announced:
             raise NotSupported(
                 f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
                 f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
             )
-        self.refresh_part(state, self.cells, source)
+        self.refresh_shard(state, self.cells, source)
         state.released += self.releases + 1
 
-    def refresh_part(self, state: _CounterState, count: int, source: Source) -> None:
+    def refresh_shard(self, state: _CounterState, count: int, source: NoiseSource) -> None:
         """Add start values to ``count`` counters; the whole state counts how often."""
         starts: NDArray[np.int64] = source.scratch.array(count, np.int64)
         starts.fill(0)
@@ -173,7 +173,7 @@ class ProfileSketch(ModularCounter):
         np.remainder(state.counters, self.modulus, out=state.counters)
 
     def _decode(self, released: tuple[int, ...]) -> Estimate:
-        return self._answer(released, self.asked)
+        return self._answer(released, self.statistics)
 
     def read(self, release: Estimate, statistic: Statistic) -> Estimate:
         """Answer a question from a release of this sketch; costs nothing further.
@@ -197,12 +197,12 @@ class ProfileSketch(ModularCounter):
         law = self._linear(statistic, refreshed)
         return law.estimate(unbiased, claim=claim, name=statistic.name, released=released)
 
-    def foreseen(self, users: float) -> Estimate:
+    def expected_estimate(self, users: float) -> Estimate:
         """Return what a release gives after all refreshes if ``users`` came, up to the crop or threshold, and no noise
         moved it.
         """
-        law = self._linear(self.asked, self.announced)
-        return law.estimate(users * (self.crop or 1), claim=self.claim(), name=self.asked.name, released=())
+        law = self._linear(self.statistics, self.announced)
+        return law.estimate(users * (self.crop or 1), claim=self.claim(), name=self.statistics.name, released=())
 
     def decoder(self, statistic: Statistic, refreshed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return s with sum_u N(u)·s(a + u) = f(a), N the law of all start values together, and the variance of s(c)
@@ -219,7 +219,7 @@ class ProfileSketch(ModularCounter):
         second = np.fft.irfft(np.fft.rfft(decoder**2) * spectrum, self.prime)
         return decoder, np.maximum(second - wanted**2, 0.0)
 
-    def _linear(self, statistic: Statistic, refreshed: int = 0) -> Linear:
+    def _linear(self, statistic: Statistic, refreshed: int = 0) -> LinearEstimator:
         decoder, spread = self.decoder(statistic, refreshed)
         wanted, cells = statistic.at(self.weights), self.cells
         users = cells if self.placement.open else self.placement.population
@@ -231,7 +231,7 @@ class ProfileSketch(ModularCounter):
             mean = total / users
             return noise * (users / cells) ** 2 + missing * max((high - mean) * (mean - low), 0.0)
 
-        return Linear(support=(users * low, users * high), variance=variance, kappa=math.inf, step=0.0)
+        return LinearEstimator(support=(users * low, users * high), variance=variance, kappa=math.inf, step=0.0)
 
     def collision_bias(self, users: int, bound: float) -> float:
         """Return a bound on the expected error from users who share a bucket, for |f| at most ``bound`` and f(0) = 0.
@@ -240,9 +240,9 @@ class ProfileSketch(ModularCounter):
         """
         return 1.5 * bound * users * (users - 1) / self.cells if self.placement.open else 0.0
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error of a release's answer, after all refreshes, exceeded with probability at most ``beta``."""
-        return self.error_of(self.asked, beta=beta)
+        return self.error_of(self.statistics, beta=beta)
 
     def error_of(self, statistic: Statistic, *, beta: float) -> float:
         """Return the error of a statistic that is exceeded with probability at most ``beta``, collisions apart."""

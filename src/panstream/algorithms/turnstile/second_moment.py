@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
-from panstream.algorithms.turnstile.signed_sketch import Noise, SignedSketch, SketchState, Spread
+from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, SketchState, Spread
 from panstream.core.estimate import Estimate
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 _USUAL = 0.95  # level of the spread that a standard error is told for
 
@@ -46,25 +46,25 @@ class SecondMoment(SignedSketch):
     Reference: Charikar, Chen, Farach-Colton 2002 (CountSketch); Thorup, Zhang 2004 (its second moment).
     """
 
-    def _best(self, noise: Noise) -> float:
+    def _best(self, noise: CounterNoise) -> float:
         spread = noise.of_square
         return math.inf if spread == 0.0 else self.expected**2 * math.sqrt(2.0 / spread)
 
     def _planned_variance(self) -> float:
         return self._variance(self.expected**2, self.planned)
 
-    def _variance(self, truth: float, noise: Noise, charged: float = 1.0) -> float:
+    def _variance(self, truth: float, noise: CounterNoise, charged: float = 1.0) -> float:
         return 2.0 * charged * truth**2 / self.width + 4.0 * noise.variance * truth + self.width * noise.of_square
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids and their weights, integers from -max_weight to max_weight; one integer is for all rows."""
         return CounterBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
 
-    def update(self, state: SketchState, batch: CounterBatch, source: Source) -> None:
+    def update(self, state: SketchState, batch: CounterBatch, source: NoiseSource) -> None:
         """Add every row to its counter with its sign."""
         self._add(state.counters, batch, source)
 
-    def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
+    def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         unbiased = float(np.sum(sums[0] ** 2)) - self.width * noise.variance
         spread = partial(self._spread, sums, noise)
         return Estimate.clipped(
@@ -74,10 +74,10 @@ class SecondMoment(SignedSketch):
             claim=self.claim(),
             name="second moment",
             released=released,
-            rule=lambda level: self._interval(unbiased, noise, spread(level)),
+            interval_rule=lambda level: self._interval(unbiased, noise, spread(level)),
         )
 
-    def _interval(self, unbiased: float, noise: Noise, spread: Spread) -> tuple[float, float]:
+    def _interval(self, unbiased: float, noise: CounterNoise, spread: Spread) -> tuple[float, float]:
         """Return the truths F with |estimate - F| within z·sd(F): between the roots of a quadratic."""
         charged = _charged(spread)
         variance = self._variance(max(unbiased, 0.0), noise, charged)

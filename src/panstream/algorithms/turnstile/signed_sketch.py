@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile._placement import Placement
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
-from panstream.core.algorithm import Algorithm, spend_release
+from panstream.core.algorithm import Algorithm, consume_release
 from panstream.core.estimate import Estimate, format_number
-from panstream.errors import Drowned, InvalidParameter
+from panstream.errors import InvalidParameter, SignalBelowNoise
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public, published
-from panstream.primitives.inputs import Items
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.inputs import ItemBatch
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 
@@ -46,7 +46,7 @@ class SketchState:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class CounterNoise:
     """Moments of the noise on one released counter, a sum of so many equal draws."""
 
     law: DiscreteLaplace
@@ -128,21 +128,21 @@ class SignedSketch(Algorithm[SketchState]):
     key: int = 0
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon, expected=self.expected)
-        checks.within(1, (1 << 31) - 1, max_weight=self.max_weight)
-        checks.at_least(1, releases=self.releases)
+        checks.require_positive(epsilon=self.epsilon, expected=self.expected)
+        checks.require_integer_in_range(1, (1 << 31) - 1, max_weight=self.max_weight)
+        checks.require_at_least(1, releases=self.releases)
         if self.contributions is not None:
-            checks.at_least(1, contributions=self.contributions)
+            checks.require_at_least(1, contributions=self.contributions)
         if not math.isfinite(self.expected):
             raise InvalidParameter("expected must be finite, got expected=inf")
         if self.buckets is None:
             best = min(max(self._best(self.planned), _FEWEST), _MOST)
             object.__setattr__(self, "buckets", 1 << round(math.log2(best)))
-        checks.integer(1, _MOST_BUCKETS, buckets=self.buckets)
+        checks.require_int(1, _MOST_BUCKETS, buckets=self.buckets)
         self._placement.check()
         relative = math.sqrt(self._planned_variance()) / self.expected**2
         if relative > _DROWNED and math.isfinite(self.epsilon):
-            raise Drowned(
+            raise SignalBelowNoise(
                 f"expected must be larger, got expected={self.expected:g}: the answer would drown in noise, with a "
                 f"standard error of {format_number(100 * relative)}% of the squared norm; one "
                 f"{'event' if self.contributions is None else 'user'} may move it by "
@@ -155,9 +155,9 @@ class SignedSketch(Algorithm[SketchState]):
         return DiscreteLaplace.at_most(tree_kappa(self.epsilon, 1, self.max_weight, self.contributions or 1))
 
     @property
-    def planned(self) -> Noise:
+    def planned(self) -> CounterNoise:
         """Return the noise of the last release, where nothing was refreshed."""
-        return Noise(self.law, 2 * self.releases)
+        return CounterNoise(self.law, 2 * self.releases)
 
     @property
     def width(self) -> int:
@@ -171,7 +171,7 @@ class SignedSketch(Algorithm[SketchState]):
         return Placement(universe=None, sample=None, buckets=2 * self.width, levels=1, independence=4, key=self.key)
 
     @abstractmethod
-    def _best(self, noise: Noise) -> float:
+    def _best(self, noise: CounterNoise) -> float:
         """Return the number of counters with the smallest variance at the expected norm."""
 
     @abstractmethod
@@ -179,10 +179,10 @@ class SignedSketch(Algorithm[SketchState]):
         """Return the variance of the last release at the expected norm."""
 
     @abstractmethod
-    def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
+    def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         """Turn released counters, one row for each stream, into an estimate."""
 
-    def _spread(self, sums: NDArray[np.float64], noise: Noise, level: float) -> Spread:
+    def _spread(self, sums: NDArray[np.float64], noise: CounterNoise, level: float) -> Spread:
         """Return how unevenly ids are spread over the released counters.         [turnstile.md, Lemma 8]"""
         budget = (1 - level) / _COLLISIONS
         largest = max(1, math.floor((1 + math.sqrt(1 + 8 * self.width * budget)) / 2))
@@ -200,9 +200,9 @@ class SignedSketch(Algorithm[SketchState]):
         shares = np.minimum(max_rest / (1 - chosen.size / (2 * self.width)) / totals[:, 0], 1.0)
         return Spread(z, tuple(map(float, shares)), float((squares**2).sum()))
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the error of any release that is exceeded with probability at most ``beta``, up to ``expected``."""
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         return NormalDist().inv_cdf(1 - beta / 2) * math.sqrt(self._planned_variance())
 
     def claim(self) -> Claim:
@@ -226,37 +226,37 @@ class SignedSketch(Algorithm[SketchState]):
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
-    def begin(self, source: Source) -> SketchState:
+    def initial_state(self, source: NoiseSource) -> SketchState:
         """Return counters that are noise."""
         cells = self.streams * self.width
         state = SketchState(counters=np.zeros(cells, np.int64), sums=np.zeros(cells, np.int64), draws=0, released=0)
         self._draw(state, source)
         return state
 
-    def _add(self, counters: NDArray[np.int64], batch: CounterBatch, source: Source) -> None:
+    def _add(self, counters: NDArray[np.int64], batch: CounterBatch, source: NoiseSource) -> None:
         """Add every row to its counter with its sign."""
         from panstream.primitives.kernels.algorithms.signed_counters import add_signed
 
-        assert isinstance(batch.ids, Items)
+        assert isinstance(batch.ids, ItemBatch)
         for rows, cells, _ in self._placement.pieces(batch.ids, source.scratch):
             add_signed(counters, cells, batch.weights if batch.weights.size == 1 else batch.weights[rows])
 
-    def release(self, state: SketchState, source: Source) -> Estimate:
+    def release(self, state: SketchState, source: NoiseSource) -> Estimate:
         """Publish all counters with fresh noise, and start them again as noise."""
-        state.released = spend_release(state.released, self.releases)
+        state.released = consume_release(state.released, self.releases)
         self._draw(state, source)
         state.sums += state.counters
         released = tuple(state.counters.tolist())
-        noise = Noise(self.law, state.draws)
+        noise = CounterNoise(self.law, state.draws)
         state.counters.fill(0)
         self._draw(state, source)
         return self._decode(state.sums.astype(np.float64).reshape(self.streams, -1), noise, released)
 
-    def refresh(self, state: SketchState, source: Source) -> None:
+    def refresh(self, state: SketchState, source: NoiseSource) -> None:
         """Add fresh noise to every counter after an announced intrusion; any number of them is covered."""
         self._draw(state, source)
 
-    def _draw(self, state: SketchState, source: Source) -> None:
+    def _draw(self, state: SketchState, source: NoiseSource) -> None:
         """Add one draw of noise to every counter."""
         source.add_discrete_laplace(state.counters, self.law)
         state.draws += 1

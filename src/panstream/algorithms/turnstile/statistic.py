@@ -45,7 +45,7 @@ class Statistic:
     @classmethod
     def heavy_hitters(cls, threshold: int) -> Self:
         """Return the number of users with a net weight of at least ``threshold``, exactly (no grey zone)."""
-        checks.at_least(1, threshold=threshold)
+        checks.require_at_least(1, threshold=threshold)
         return cls(f"users with net >= {threshold}", lambda a: a >= threshold)
 
     @classmethod

@@ -34,7 +34,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class ExactLoss:
     """The exact loss, the streams and the view that show it, and the same view as a trial."""
 
     loss: float
@@ -55,16 +55,16 @@ class Case:
     name: str
     kind: Kind
     claimed: float
-    exact: Callable[[], Measured] | None = None
+    exact: Callable[[], ExactLoss] | None = None
     trial: Trial | None = None
     algorithm: Any = None
-    stands_for: str = ""
+    represents: str = ""
     sampled: bool = False
     runs: int = 4_000
     quick_runs: int = 2_000
 
     def __post_init__(self) -> None:
-        checks.at_least(0, claimed=self.claimed)
+        checks.require_at_least(0, claimed=self.claimed)
         if self.exact is None and self.trial is None:
             raise InvalidParameter(f"case {self.name!r} has nothing to measure")
         if self.kind not in ("production", "control"):
@@ -99,7 +99,7 @@ class Finding:
         return "caught" if shown else "missed"
 
     @property
-    def expected(self) -> bool:
+    def is_expected(self) -> bool:
         """Return whether sound code was found sound, or a known mistake was found."""
         return self.verdict in ("holds", "caught")
 

@@ -16,12 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.audit.claims.case import Case, Measured, Trial, scipy_function
+from panstream.audit.claims.case import Case, ExactLoss, Trial, scipy_function
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
 from panstream.errors import NotSupported
 from panstream.primitives import codec
-from panstream.testing.enumeration import Enumerator, JointLoss, Step, World, refresh, release, snapshot, worlds
+from panstream.testing.enumeration import (
+    Enumerator,
+    JointLoss,
+    Step,
+    World,
+    enumerate_streams,
+    refresh,
+    release,
+    snapshot,
+)
 from panstream.testing.linear_views import LinearView, Published, linear_views, private_numbers, published_numbers
 from panstream.testing.sources import ScriptedSource
 
@@ -47,7 +56,7 @@ class Enumeration:
     window: tuple[int, int]
     scenarios: Sequence[Scenario]
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> ExactLoss:
         """Return the largest loss over the scenarios, with its witness."""
         enumerator = Enumerator(self.algorithm, window=self.window)
         worst = JointLoss(ratio=Fraction(1))
@@ -56,9 +65,9 @@ class Enumeration:
                 loss = enumerator.joint_loss(streams, scenario.looks)
                 worst = loss if worst < loss else worst
         if worst.worlds is None:
-            return Measured(loss=worst.epsilon)
-        witness = f"{_told(worst.worlds, worst.look)}; {_told_view(worst.view)}"
-        return Measured(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.worlds))
+            return ExactLoss(loss=worst.epsilon)
+        witness = f"{_format_streams(worst.worlds, worst.look)}; {_format_view(worst.view)}"
+        return ExactLoss(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.worlds))
 
     def _trial(self, enumerator: Enumerator, worst: JointLoss, likely: World, unlikely: World) -> Trial:
         """Return the test for the worst pair: whether the view is one of those whose ratio is the largest."""
@@ -76,7 +85,7 @@ class Enumeration:
             ]
             return self._comparable(view) in wanted
 
-        return Trial(event=f"one of {len(wanted)} views, such as {_told_view(worst.view)}", happens=happens)
+        return Trial(event=f"one of {len(wanted)} views, such as {_format_view(worst.view)}", happens=happens)
 
     def _comparable(self, view: Sequence[Any]) -> tuple[Any, ...]:
         """Return a view that can be compared: of releases only the integers; those beyond the window count as its
@@ -100,7 +109,7 @@ class LinearProgram:
     published: Published = published_numbers
     amplitude: int = 1
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> ExactLoss:
         """Return the largest loss over neighbours and looks, with its witness."""
         worst: tuple[float, Numbers, Numbers, int, int | None] | None = None
         for view in linear_views(
@@ -118,13 +127,13 @@ class LinearProgram:
                     if worst is None or loss > worst[0]:
                         worst = loss, test, shift, int(number), view.look
         if worst is None:
-            return Measured(loss=0.0)
+            return ExactLoss(loss=0.0)
         loss, test, shift, number, look = worst
         streams = (tuple(self.neighbours[number]), tuple(self.world))
         reach = float(test @ shift)
         # Where no noise hides the difference the sum is one number or the other; else split in the middle.
         trial = self._trial(test, reach / 2 if math.isinf(loss) else reach, streams, look)
-        return Measured(loss=loss, witness=_told(streams, look), trial=trial)
+        return ExactLoss(loss=loss, witness=_format_streams(streams, look), trial=trial)
 
     def _trial(self, weights: Numbers, beyond: float, streams: tuple[World, World], look: int | None) -> Trial:
         """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a
@@ -143,12 +152,12 @@ class LinearProgram:
     def _seen(self, monitor: Monitor[Any], world: World, look: int | None) -> Numbers:
         """Return all numbers seen, outputs first and the state last, as `linear_views` does."""
         shown: list[Numbers] = []
-        state: list[Numbers] = [private_numbers(stolen(monitor))] if look == 0 else []
+        state: list[Numbers] = [private_numbers(restore_snapshot(monitor))] if look == 0 else []
         for position, step in enumerate(world, start=1):
             for what, item in _run(monitor, (step,), None):
                 shown.append(private_numbers(item) if what == "state" else self.published(monitor.state, item))
             if position == look:
-                state.append(private_numbers(stolen(monitor)))
+                state.append(private_numbers(restore_snapshot(monitor)))
         return np.concatenate([*shown, *state]) if shown or state else np.zeros(0)
 
 
@@ -241,7 +250,7 @@ def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, o
     return Case(name=name or type(algorithm).__name__, claimed=claimed, exact=exact, **case_options)
 
 
-def stolen(monitor: Monitor[Any]) -> Any:
+def restore_snapshot(monitor: Monitor[Any]) -> Any:
     """Return the state as it is read back from the bytes of a stolen snapshot."""
     algorithm = monitor.algorithm
     try:
@@ -255,28 +264,28 @@ def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list
     """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are
     seen.
     """
-    seen: list[tuple[str, Any]] = [("state", stolen(monitor))] if look == 0 else []
+    seen: list[tuple[str, Any]] = [("state", restore_snapshot(monitor))] if look == 0 else []
     for position, step in enumerate(world, start=1):
         if step.verb == "update":
             step.call(monitor.update)
         elif step.verb in ("refresh", "copied", "late_refresh"):
             if step.verb != "late_refresh":
-                seen.append(("state", stolen(monitor)))
+                seen.append(("state", restore_snapshot(monitor)))
             if step.verb != "copied":
                 monitor.refresh(rows_since_copy=False)
-        elif step.verb in ("release", "tick", "ticks"):
-            seen.append(("output", getattr(monitor, step.verb)(*step.given().values())))
+        elif step.verb in ("release", "tick", "tick_many"):
+            seen.append(("output", getattr(monitor, step.verb)(*step.describe().values())))
         else:  # a step of the algorithm's own, such as a merge
             with monitor._step() as source:
-                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.given().values(), source)
+                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.describe().values(), source)
             if isinstance(result, Estimate):
                 seen.append(("output", result))
         if position == look:
-            seen.append(("state", stolen(monitor)))
+            seen.append(("state", restore_snapshot(monitor)))
     return seen
 
 
-def _told(streams: tuple[World, World], look: int | None) -> str:
+def _format_streams(streams: tuple[World, World], look: int | None) -> str:
     """Return two neighbouring streams, the one under which the view is likelier first, and when the state was
     copied.
     """
@@ -284,13 +293,13 @@ def _told(streams: tuple[World, World], look: int | None) -> str:
     return f"{both}; " + ("outputs only" if look is None else f"state copied after step {look}")
 
 
-def _told_view(view: tuple[Any, ...]) -> str:
+def _format_view(view: tuple[Any, ...]) -> str:
     """Return what is seen, shortened."""
     return _short(", ".join(_seen(part) for part in view), _LONGEST)
 
 
 def _step(step: Step) -> str:
-    arguments = list(step.given().values())
+    arguments = list(step.describe().values())
     if step.verb == "update":
         return "+".join("·" if value == [] else _value(value) for value in arguments)
     return step.verb if not arguments else f"{step.verb}{_value(arguments[0])}"
@@ -329,6 +338,6 @@ def presence_scenarios(
     published = [release()] * releases
     last: list[Step | None] = [*prefix, *([None, refresh()] * announced), None, None, *published]
     if announced:
-        return [Scenario(worlds(last, actions), (None, *range(2 * announced, len(last) + 1)))]
+        return [Scenario(enumerate_streams(last, actions), (None, *range(2 * announced, len(last) + 1)))]
     between: list[Step | None] = [*prefix, None, published[0], None, *published[1:]]
-    return [Scenario(worlds(last, actions)), Scenario(worlds(between, actions))]
+    return [Scenario(enumerate_streams(last, actions)), Scenario(enumerate_streams(between, actions))]

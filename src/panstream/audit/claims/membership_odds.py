@@ -13,11 +13,11 @@ from panstream.errors import NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.inputs import items
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.packed_bits import bit_at
+from panstream.primitives.packed_bits import get_bit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Odds:
+class MembershipOdds:
     """The factor by which the file changes the odds that the id was in the stream, and where it comes from."""
 
     factor: float
@@ -32,14 +32,14 @@ class _Odds:
         return 1.0 if math.isinf(odds) else odds / (1 + odds)
 
 
-def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> _Odds:
+def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> MembershipOdds:
     """Return what the bytes of a state, or one that is loaded already, say about ``member``, to someone who knows
     everything else about the stream.
 
     Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the
     factor is that for an id whose cell nobody else fell into, the most that it can be.
     """
-    checks.probability(prior=prior)
+    checks.require_probability(prior=prior)
     monitor = data if isinstance(data, Monitor) else Monitor[Any].from_bytes(data)
     algorithm, state = monitor.algorithm, monitor.state
     name = type(algorithm).__name__
@@ -50,14 +50,14 @@ def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) 
     limit = math.exp(law.epsilon_state * (1 + len(state.frozen)))
     if cell is None:
         reason = "the id is not in the sample: the file says nothing about it"
-        return _Odds(factor=1.0, prior=prior, limit=limit, reason=reason)
+        return MembershipOdds(factor=1.0, prior=prior, limit=limit, reason=reason)
     p0, p1 = float(law.absent), float(law.present)
     factor = 1.0
-    shown = [bit_at(row, cell) for row in (*state.frozen, state.bits)]
+    shown = [get_bit(row, cell) for row in (*state.frozen, state.bits)]
     for bit in shown:
         high, low = (p1, p0) if bit else (1 - p1, 1 - p0)
         factor *= high / low if low else math.inf
-    return _Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {''.join(map(str, shown))}")
+    return MembershipOdds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {''.join(map(str, shown))}")
 
 
 def _cell(algorithm: Any, member: Any) -> int | None:

@@ -36,7 +36,7 @@ def _clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, f
     """
     if not 0 <= happened <= runs or runs < 1:
         raise InvalidParameter(f"happened must be in 0..{runs}, got happened={happened}")
-    checks.probability(failure=failure)
+    checks.require_probability(failure=failure)
     quantile = scipy_function("special", "betaincinv", "the audit of claims")
     low = 0.0 if happened == 0 else float(quantile(happened, runs - happened + 1, failure / 2))
     high = 1.0 if happened == runs else float(quantile(happened + 1, runs - happened, 1 - failure / 2))

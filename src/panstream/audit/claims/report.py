@@ -46,7 +46,7 @@ def to_html(findings: Sequence[Finding]) -> str:
     attacks = [one for one in findings if one.advantage is not None]
     if attacks:
         parts.append(f"<h2>Attacks</h2><p>{_ATTACKS}</p>{_attacks(attacks)}")
-    wrong = [one.name for one in findings if not one.expected]
+    wrong = [one.name for one in findings if not one.is_expected]
     verdict = "Every claim held and every known mistake was caught." if not wrong else "Wrong: " + ", ".join(wrong)
     return _PAGE.format(count=len(findings), verdict=html.escape(verdict), body="".join(parts))
 
@@ -91,7 +91,7 @@ def _table(findings: Sequence[Finding]) -> str:
         f"<th>{name}</th>" for name in ("case", "claimed", "exact", "lower bound", "verdict", "witness", "stands for")
     )
     body = "".join(
-        f'<tr class="{"good" if one.expected else "bad"}"><td>{html.escape(one.name)}</td>'
+        f'<tr class="{"good" if one.is_expected else "bad"}"><td>{html.escape(one.name)}</td>'
         f"<td>{format_loss(one.claimed)}</td><td>{format_loss(one.exact)}</td><td>{format_loss(one.lower_bound)}</td><td>{one.verdict}</td>"
         f"<td>{html.escape(one.witness)}</td><td>{html.escape(one.stands_for)}</td></tr>"
         for one in findings

@@ -23,11 +23,11 @@ _OWN: dict[str, Case] = {}
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Case]:
     """Return what comes with panstream, by name: production first, then the controls."""
-    from panstream.audit.claims.cases import ROOMS, cases_of
+    from panstream.audit.claims.cases import GROUPS, cases_in
 
     cases_by_name: dict[str, Case] = {}
     for case in sorted(
-        (case for module_name in ROOMS for case in cases_of(module_name)), key=lambda case: case.kind, reverse=True
+        (case for module_name in GROUPS for case in cases_in(module_name)), key=lambda case: case.kind, reverse=True
     ):
         if case.name in cases_by_name:
             raise InvalidParameter(f"two cases are named {case.name!r}")
@@ -48,7 +48,7 @@ def register_case(case: Case) -> Case:
     return case
 
 
-def forget_case(name: str) -> None:
+def unregister_case(name: str) -> None:
     """Remove a case of your own."""
     _OWN.pop(name, None)
 
@@ -71,7 +71,7 @@ def select(names: Iterable[str]) -> list[Case]:
     return list(selected.values())
 
 
-def examine(case: Case, *, full: bool = False, failure: float = FAILURE) -> Finding:
+def audit_case(case: Case, *, full: bool = False, failure: float = FAILURE) -> Finding:
     """Return what the exact layer and, if asked for, the trial say about one case."""
     measured = None if case.exact is None else case.exact()
     trial = case.trial if case.trial is not None else measured.trial if measured is not None else None
@@ -88,33 +88,33 @@ def examine(case: Case, *, full: bool = False, failure: float = FAILURE) -> Find
         event=trial.event if trial is not None and bound is not None else "",
         advantage=bound.advantage if bound is not None and trial is not None and trial.attack else None,
         runs=0 if bound is None else sum(bound.runs),
-        stands_for=case.stands_for,
+        stands_for=case.represents,
     )
 
 
 def audit(
-    chosen: Sequence[Case],
+    cases: Sequence[Case],
     *,
     full: bool = False,
     jobs: int = 1,
     failure: float = FAILURE,
-    done: Callable[[Finding], None] | None = None,
+    on_case_done: Callable[[Finding], None] | None = None,
 ) -> list[Finding]:
-    """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``done`` is called as they come
-    in.
+    """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``on_case_done`` is called as
+    they come in.
 
     With ``jobs`` above 1 shipped cases are run by so many fresh processes; your own stay in this one.
     """
-    failure_per_case = failure / max(1, len(chosen))
+    failure_per_case = failure / max(1, len(cases))
     findings: dict[str, Finding] = {}
 
     def keep(finding: Finding) -> None:
         findings[finding.name] = finding
-        if done is not None:
-            done(finding)
+        if on_case_done is not None:
+            on_case_done(finding)
 
-    outside = [case for case in chosen if jobs > 1 and _shipped().get(case.name) is case]
-    inside = [case for case in chosen if case not in outside]
+    outside = [case for case in cases if jobs > 1 and _shipped().get(case.name) is case]
+    inside = [case for case in cases if case not in outside]
     outside.sort(key=lambda case: (not case.sampled, -case.runs))  # so that no core ends with the longest
     with contextlib.ExitStack() as stack:
         waiting = []
@@ -122,11 +122,11 @@ def audit(
             pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")))
             waiting = [pool.submit(_by_name, case.name, full, failure_per_case) for case in outside]
         for case in inside:
-            keep(examine(case, full=full, failure=failure_per_case))
+            keep(audit_case(case, full=full, failure=failure_per_case))
         for future in as_completed(waiting):
             keep(future.result())
-    return [findings[case.name] for case in chosen]
+    return [findings[case.name] for case in cases]
 
 
 def _by_name(name: str, full: bool, failure: float) -> Finding:
-    return examine(_shipped()[name], full=full, failure=failure)
+    return audit_case(_shipped()[name], full=full, failure=failure)

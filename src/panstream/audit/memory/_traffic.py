@@ -25,7 +25,7 @@ ACCEPTED = (*(f"{kind}, {packing}" for kind in _TYPES for packing in ("plain", "
 
 
 @dataclass(slots=True)
-class Peer:
+class DrillClient:
     """The server as its clients see it. Connections stay open, so that what they hold stays too."""
 
     host: str
@@ -34,12 +34,12 @@ class Peer:
     token: str
     context: ssl.SSLContext
     limit: int  # bytes of a body
-    kept: list[Any]
+    open_connections: list[Any]
 
     def connect(self) -> http.client.HTTPSConnection:
         """Return a connection that is kept open until the end."""
         connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=60)
-        self.kept.append(connection)
+        self.open_connections.append(connection)
         return connection
 
     def post(
@@ -71,16 +71,16 @@ class Peer:
     def raw(self, data: bytes) -> None:
         """Send bytes that need not be HTTP."""
         wrapped = self.dial()
-        self.kept.append(wrapped)
+        self.open_connections.append(wrapped)
         with contextlib.suppress(OSError):
             wrapped.sendall(data)
             wrapped.recv(4096)
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self.kept:
+        for connection in self.open_connections:
             connection.close()
-        self.kept.clear()
+        self.open_connections.clear()
 
 
 def body(kind: str, ids: Sequence[str]) -> bytes:
@@ -103,20 +103,20 @@ def _packed(data: bytes, packing: str) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True)) if packing == "zstd" else data
 
 
-_Send = Callable[[Peer, Sequence[str]], None]
+_Send = Callable[[DrillClient, Sequence[str]], None]
 
 
-def ways() -> dict[str, _Send]:
+def send_paths() -> dict[str, _Send]:
     """Return every way to send ids; each raises AssertionError if the server does not do as expected."""
     senders: dict[str, _Send] = {}
     for way in ACCEPTED:
         kind, packing = way.split(", ")
-        senders[way] = _crowd if way == _TOGETHER else _accepted(kind, packing)
+        senders[way] = _send_concurrently if way == _TOGETHER else _accepted(kind, packing)
     return senders | _refused()
 
 
 def _accepted(kind: str, packing: str) -> _Send:
-    def send(peer: Peer, ids: Sequence[str]) -> None:
+    def send(peer: DrillClient, ids: Sequence[str]) -> None:
         more = {} if packing == "plain" else {"Content_Encoding": packing}
         for start in range(0, len(ids), _BATCH):
             status = peer.post(_packed(body(kind, ids[start : start + _BATCH]), packing), _TYPES[kind], **more)
@@ -125,7 +125,7 @@ def _accepted(kind: str, packing: str) -> _Send:
     return send
 
 
-def _crowd(peer: Peer, ids: Sequence[str]) -> None:
+def _send_concurrently(peer: DrillClient, ids: Sequence[str]) -> None:
     """Send bodies at the same moment, so that the server takes several in one step."""
     size = -(-len(ids) // _CROWD)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
@@ -144,41 +144,41 @@ def _crowd(peer: Peer, ids: Sequence[str]) -> None:
 def _refused() -> dict[str, _Send]:
     csv, lines, arrow = _TYPES["csv"], _TYPES["json"], _TYPES["arrow"]
 
-    def post(peer: Peer, data: bytes, kind: str, *statuses: int, **more: str) -> None:
+    def post(peer: DrillClient, data: bytes, kind: str, *statuses: int, **more: str) -> None:
         status = peer.post(data, kind, **more)
         assert status in statuses, f"status {status} instead of {statuses}"
 
-    def wrong_format(peer: Peer, ids: Sequence[str]) -> None:
+    def wrong_format(peer: DrillClient, ids: Sequence[str]) -> None:
         post(peer, body("json", ids), arrow, 400)
         post(peer, body("arrow", ids), csv, 400)
         post(peer, body("csv", ids), csv, 400, Content_Encoding="zstd")
 
-    def column(peer: Peer, ids: Sequence[str]) -> None:
+    def column(peer: DrillClient, ids: Sequence[str]) -> None:
         post(peer, body("csv", ids).replace(b"id,kind", b"user,kind"), csv, 400)
         post(peer, body("arrow", ids).replace(b"kind", b"type"), arrow, 400)
 
-    def bad_rows(peer: Peer, ids: Sequence[str]) -> None:
+    def bad_rows(peer: DrillClient, ids: Sequence[str]) -> None:
         half = len(ids) // 2
         post(peer, ("id,kind,page\n" + "".join(f"{one},a,b,c\n" for one in ids[:half])).encode(), csv, 200)
         post(peer, "".join(f'{{"id": "{one}", "kind": [1\n' for one in ids[half:]).encode(), lines, 200)
 
-    def too_large_unpacked(peer: Peer, ids: Sequence[str]) -> None:
+    def too_large_unpacked(peer: DrillClient, ids: Sequence[str]) -> None:
         data = body("csv", ids) + b"\n" * (8 * peer.limit)
         post(peer, _packed(data, "gzip"), csv, 413, Content_Encoding="gzip")
 
-    def not_http(peer: Peer, ids: Sequence[str]) -> None:
+    def not_http(peer: DrillClient, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 100):
             peer.raw(" ".join(ids[start : start + 100]).encode() + b"\r\n\r\n")
 
-    def query_string(peer: Peer, ids: Sequence[str]) -> None:
+    def query_string(peer: DrillClient, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 50):
             post(peer, b"", csv, 404, path=f"/v1/{ids[start]}/?q=" + "&".join(ids[start + 1 : start + 50]))
 
-    def headers(peer: Peer, ids: Sequence[str]) -> None:
+    def headers(peer: DrillClient, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 50):
             post(peer, b"", csv, 400, Panstream_Producer=" ".join(ids[start : start + 50]))
 
-    def goes_away(peer: Peer, ids: Sequence[str]) -> None:
+    def goes_away(peer: DrillClient, ids: Sequence[str]) -> None:
         data = body("json", ids)
         head = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
         head += f"Content-Type: {lines}\r\nContent-Length: {len(data) + 10}\r\n\r\n"

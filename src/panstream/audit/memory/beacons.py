@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from panstream.audit.memory._traffic import Peer
-from panstream.audit.memory.drill import DrillReport, drilled, standing_still
-from panstream.engine.presets.website import Site, propose, to_toml
+from panstream.audit.memory._traffic import DrillClient
+from panstream.audit.memory.drill import DrillReport, paused, server_under_test
+from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
 from panstream.errors import PanstreamError
 from panstream.server.website.beacon_buffer import LONGEST, PATH, PIXEL
 from panstream.testing.memory import make_needles, scan
@@ -68,9 +68,9 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
     control = make_needles(1)[0]
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
         directory = Path(folder)
-        site = Site(site=_SITE, visitors=50_000, trusted_proxies=("127.0.0.1", "::1"))
-        config = to_toml(propose(site)) + _MORE.format(control=control, step=_STEP)
-        with drilled(directory, config, "web", hardened=hardened) as (process, peer):
+        site = WebsiteSpec(site=_SITE, visitors=50_000, trusted_proxies=("127.0.0.1", "::1"))
+        config = to_toml(propose_queries(site)) + _MORE.format(control=control, step=_STEP)
+        with server_under_test(directory, config, "web", hardened=hardened) as (process, peer):
             ways, sent, all_visitors = _ways(), {}, []
             share = visitors // len(ways)
             for way, send in ways.items():
@@ -83,7 +83,7 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
             late = _visitors(waiting)
             _kept(peer, late)
             options: dict[str, Any] = {"decoys": make_needles(1_000), "control": control.encode(), "files": where}
-            with standing_still(process):  # so that their step does not end before the scan begins
+            with paused(process):  # so that their step does not end before the scan begins
                 during = scan(process, [visitor.token for visitor in late], encodings=["raw"], **options)
             peer.close()
             time.sleep(2.5 * _STEP)
@@ -106,7 +106,7 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
             *((f"{what} of visitors, afterwards", len(all_visitors), count) for what, count in found_counts.items()),
             (WAITING, waiting, during.found_needles),
         ),
-        meant=frozenset({WAITING}),
+        expected_hits=frozenset({WAITING}),
         scans=(during, *after, packed, ids),
         before=(f"visitors by way: {', '.join(f'{way} {count:,}' for way, count in sent.items())}",),
         after=(f"scanned {ids.scanned_bytes / 1e6:,.0f} MB of memory and {ids.files} files",),
@@ -131,13 +131,13 @@ def _ids(visitors: Sequence[_Visitor]) -> list[bytes]:
     return [one.tobytes() for one in out]
 
 
-_Send = Callable[[Peer, Sequence[_Visitor]], None]
+_Send = Callable[[DrillClient, Sequence[_Visitor]], None]
 _FIRST = "kept connection"
 
 
 def _ways() -> dict[str, _Send]:
     def one_by_one(build: Callable[[_Visitor], bytes], *statuses: int) -> _Send:
-        def send(peer: Peer, visitors: Sequence[_Visitor]) -> None:
+        def send(peer: DrillClient, visitors: Sequence[_Visitor]) -> None:
             for visitor in visitors:
                 _expect(peer, [build(visitor)], *statuses)
 
@@ -155,21 +155,21 @@ def _ways() -> dict[str, _Send]:
     }
 
 
-def _kept(peer: Peer, visitors: Sequence[_Visitor]) -> None:
+def _kept(peer: DrillClient, visitors: Sequence[_Visitor]) -> None:
     """Send many on one connection that is kept, some in one packet."""
     for start in range(0, len(visitors), _TOGETHER):
         _expect(peer, [visitor.request() for visitor in visitors[start : start + _TOGETHER]], 204)
 
 
-def _in_pieces(peer: Peer, visitors: Sequence[_Visitor]) -> None:
+def _in_pieces(peer: DrillClient, visitors: Sequence[_Visitor]) -> None:
     for visitor in visitors:
         data = visitor.request()
         _expect(peer, [data], 204, pieces=[data[:100], data[100:-20], data[-20:]])
 
 
-def _expect(peer: Peer, requests: list[bytes], *statuses: int, pieces: list[bytes] | None = None) -> None:
+def _expect(peer: DrillClient, requests: list[bytes], *statuses: int, pieces: list[bytes] | None = None) -> None:
     """Send requests on the last connection that is kept, or on another if that is closed; check the answers."""
-    connection = peer.kept[-1] if peer.kept else None
+    connection = peer.open_connections[-1] if peer.open_connections else None
     for _ in range(2):
         if connection is None:
             connection = peer.connect()

@@ -33,14 +33,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.audit.memory._traffic import ACCEPTED, Peer, body, ways
+from panstream.audit.memory._traffic import ACCEPTED, DrillClient, body, send_paths
 from panstream.errors import PanstreamError
 from panstream.primitives.certificates import Authority
 from panstream.primitives.hashing import cells_of_strings, hash_strings
 from panstream.primitives.hashing.keys import key_words
 from panstream.primitives.memory.secret_memory import VARIABLE
 from panstream.server.auth import create_token
-from panstream.testing.memory import Report, make_needles, scan
+from panstream.testing.memory import ScanReport, make_needles, scan
 
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
@@ -88,26 +88,26 @@ directory = "state"
 class DrillReport:
     """What was looked for and how much of it was found, as ``rows`` of (what, handled, found).
 
-    What is ``meant`` to be found is in flight, or there to see that the search can find something.
+    What is ``expected_hits`` to be found is in flight, or there to see that the search can find something.
     """
 
     head: tuple[str, str]  # of the table
     rows: tuple[tuple[str, int, int], ...]
-    meant: frozenset[str]
-    scans: tuple[Report, ...]
-    sees: bool = True  # whether the search found what was there
+    expected_hits: frozenset[str]
+    scans: tuple[ScanReport, ...]
+    can_read: bool = True  # whether the search found what was there
     before: tuple[str, ...] = ()  # lines before the table, and after it
     after: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
         """Return whether every scan can be believed."""
-        return self.sees and all(report.valid for report in self.scans)
+        return self.can_read and all(report.valid for report in self.scans)
 
     @property
     def ok(self) -> bool:
         """Return whether nothing was found that should not be there."""
-        return self.valid and not any(count for what, _, count in self.rows if what not in self.meant)
+        return self.valid and not any(count for what, _, count in self.rows if what not in self.expected_hits)
 
     def found(self, *rows: str) -> int:
         """Return how much was found of some rows."""
@@ -130,9 +130,12 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
     control = make_needles(1, "string")[0]
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
         directory = Path(folder)
-        with drilled(directory, _configuration(control), "drill", hardened=hardened, secret=secret) as (process, peer):
+        with server_under_test(directory, _configuration(control), "drill", hardened=hardened, secret=secret) as (
+            process,
+            peer,
+        ):
             memory = peer.memory()
-            plan = ways()
+            plan = send_paths()
             share = max(_RUN, ids // len(plan))
             parts = {way: make_needles(share) for way in plan}
             for way, send in plan.items():
@@ -143,7 +146,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             options: dict[str, Any] = {"control": control.encode(), "files": [directory / "state", directory / "out"]}
             options["decoys"] = make_needles(1_000)
             time.sleep(_SETTLE)
-            with half_sent(peer, parts[_GIVEN_UP]), standing_still(process):
+            with half_sent(peer, parts[_GIVEN_UP]), paused(process):
                 during = scan(process, needles, encodings=["raw"], **options)
             peer.close()
             time.sleep(_SETTLE)
@@ -169,7 +172,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             ("answered, while others are in flight", total, flying.total() - flying[_GIVEN_UP]),
             (IN_FLIGHT, in_flight, flying[_GIVEN_UP]),
         ),
-        meant=frozenset({IN_FLIGHT}),
+        expected_hits=frozenset({IN_FLIGHT}),
         scans=(during, after, derived),
         after=(
             f"scanned {derived.scanned_bytes / 1e6:,.0f} MB of memory and {derived.files} files, 3 times",
@@ -183,9 +186,9 @@ def _configuration(control: str) -> str:
 
 
 @contextlib.contextmanager
-def drilled(
+def server_under_test(
     directory: Path, config: str, stream: str, *, hardened: bool, secret: bool = False
-) -> Iterator[tuple[int, Peer]]:
+) -> Iterator[tuple[int, DrillClient]]:
     """Start a server with TLS and a token, before any id is made."""
     (directory / "panstream.toml").write_text(config)
     token = create_token(directory / "tokens", "drill", ["ingest"])
@@ -193,10 +196,10 @@ def drilled(
     command = ["serve", "panstream.toml", "--port", "0", "--tokens", "tokens", "--max-body", str(_LIMIT)]
     command += ["--certificate", identity.certificate.name, "--private-key", identity.key.name]
     command += [] if hardened else ["--no-hardening"]
-    with started(directory, "out", command, {VARIABLE: str(int(secret))}) as process:
+    with running_process(directory, "out", command, {VARIABLE: str(int(secret))}) as process:
         port = find_port(process, directory / "out", "serving ")
         context = ssl.create_default_context(cafile=str(identity.authority))
-        peer = Peer("localhost", port, stream, token, context, _LIMIT, [])
+        peer = DrillClient("localhost", port, stream, token, context, _LIMIT, [])
         try:
             yield process.pid, peer
         finally:
@@ -204,7 +207,7 @@ def drilled(
 
 
 @contextlib.contextmanager
-def started(
+def running_process(
     directory: Path, out: str, command: Sequence[str], more: Mapping[str, str], pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command that a scan may read, and stop it when the block ends; ``more`` is added to its environment."""
@@ -243,7 +246,7 @@ def find_port(process: subprocess.Popen[bytes], out: Path, first: str) -> int:
 
 
 @contextlib.contextmanager
-def half_sent(peer: Peer, ids: Sequence[str]) -> Iterator[None]:
+def half_sent(peer: DrillClient, ids: Sequence[str]) -> Iterator[None]:
     """Hold a request open whose body has arrived but for its last bytes."""
     data = body("json", ids)
     connection = peer.connect()
@@ -259,7 +262,7 @@ def half_sent(peer: Peer, ids: Sequence[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def standing_still(process: int) -> Iterator[None]:
+def paused(process: int) -> Iterator[None]:
     """Stop a process meanwhile: a sender who is slow is given up, and a scan may take longer than that."""
     os.kill(process, signal.SIGSTOP)
     try:

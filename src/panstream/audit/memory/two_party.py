@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.audit.memory._traffic import Peer, ways
+from panstream.audit.memory._traffic import DrillClient, send_paths
 from panstream.audit.memory.drill import (
     HASHES,
     IN_FLIGHT,
@@ -35,14 +35,14 @@ from panstream.audit.memory.drill import (
     find_port,
     half_sent,
     hashes_of,
-    standing_still,
-    started,
+    paused,
+    running_process,
 )
 from panstream.errors import PanstreamError
 from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.secret_memory import VARIABLE
 from panstream.server.auth import create_token
-from panstream.testing.memory import Needle, Report, make_needles, scan
+from panstream.testing.memory import Needle, ScanReport, make_needles, scan
 
 FRONT_END = "front end"
 PARTIES = ("a", "b", FRONT_END)
@@ -89,7 +89,7 @@ class Party:
     process: subprocess.Popen[bytes]
     files: tuple[Path, ...]  # what it writes
 
-    def scan(self, needles: Sequence[Needle], options: Mapping[str, Any]) -> Report:
+    def scan(self, needles: Sequence[Needle], options: Mapping[str, Any]) -> ScanReport:
         """Search its memory and files."""
         return scan(self.process.pid, needles, **options, files=self.files)
 
@@ -116,7 +116,7 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> DrillReport:
         needles = send_traffic(peer, ids)
         in_flight = make_needles(_ROWS_IN_FLIGHT)
         front_end = parties[FRONT_END]
-        with half_sent(peer, in_flight), standing_still(front_end.process.pid):
+        with half_sent(peer, in_flight), paused(front_end.process.pid):
             during = front_end.scan(in_flight, options)
         needles += in_flight
         ask(peer, "people", "visits")
@@ -137,8 +137,8 @@ def summarize(
     handled: Counter[str],
     found_counts: Counter[tuple[str, str]],
     controls: Sequence[tuple[str, int, int]],
-    during: Sequence[Report],
-    after: Mapping[str, Report],
+    during: Sequence[ScanReport],
+    after: Mapping[str, ScanReport],
     lines: Sequence[str] = (),
 ) -> DrillReport:
     """Return the report of scans during and after traffic; ``controls`` are rows of things that had to be found."""
@@ -149,9 +149,9 @@ def summarize(
             *((kind, count, sum(found_counts[kind, who] for who in PARTIES)) for kind, count in handled.items()),
             *controls,
         ),
-        meant=frozenset(what for what, _, _ in controls),
+        expected_hits=frozenset(what for what, _, _ in controls),
         scans=(*during, *after.values()),
-        sees=all(count for _, _, count in controls),
+        can_read=all(count for _, _, count in controls),
         after=(
             *(f"  {what} at {who}: {count:,}" for (what, who), count in found_counts.items() if count),
             f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes",
@@ -165,18 +165,18 @@ def scan_options(control: str) -> dict[str, Any]:
     return {"control": control.encode(), "encodings": ["raw"], "decoys": make_needles(1_000)}
 
 
-def send_traffic(peer: Peer, ids: int) -> list[str]:
+def send_traffic(peer: DrillClient, ids: int) -> list[str]:
     """Send ids in several ways, with idle blindings in between, ask for answers, and return the ids."""
     share = max(16, ids // len(_WAYS))
     needles = make_needles(share * len(_WAYS))
     for index, way in enumerate(_WAYS):
-        ways()[way](peer, needles[index * share : (index + 1) * share])
+        send_paths()[way](peer, needles[index * share : (index + 1) * share])
         time.sleep(2 * _BLIND)  # shares are blinded, with nobody's rows
     ask(peer, "people", "visits", "people")
     return needles
 
 
-def ask(peer: Peer, *queries: str) -> None:
+def ask(peer: DrillClient, *queries: str) -> None:
     """Have answers released."""
     for query in queries:
         status = peer.post(b"", "application/json", path=f"/v1/queries/{query}/release")
@@ -197,7 +197,7 @@ def start_parties(
     *,
     hardened: bool,
     instrument_for: InstrumentFor = lambda who: contextlib.nullcontext(Instrument()),
-) -> tuple[dict[str, Party], Peer]:
+) -> tuple[dict[str, Party], DrillClient]:
     """Start b, a and the front end, before any id is made."""
     ports = {name: _free_port() for name in "ab"}
     (directory / "panstream.toml").write_text(_CONFIG.format(stream=control, **ports))
@@ -217,7 +217,7 @@ def start_parties(
         port = find_port(parties[who].process, directory / f"{who}.out", "serving " if who == FRONT_END else "machine ")
     context = ssl.create_default_context(cafile=str(identity.authority))
     context.keylog_filename = str(directory / TLS_LOG)
-    peer = Peer("localhost", port, control, token, context, 1 << 24, [])
+    peer = DrillClient("localhost", port, control, token, context, 1 << 24, [])
     stack.callback(peer.close)
     return {who: parties[who] for who in PARTIES}, peer
 
@@ -238,7 +238,7 @@ def _process(directory: Path, who: str, command: Sequence[str], instrument_for: 
     with instrument_for(who) as instrument:
         environment = {VARIABLE: "0", **instrument.environment}  # a scan is blind to secret memory
         words = [*instrument.arguments, *command]
-        with started(directory, out, words, environment, instrument.descriptors) as process:
+        with running_process(directory, out, words, environment, instrument.descriptors) as process:
             yield Party(process, (directory / who.partition(" ")[0], directory / out))
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from panstream.audit.product._neighbouring_inputs import MEDIA_TYPES
 from panstream.audit.product._stored_fields import observe_releases, observe_store
-from panstream.audit.product.fork_server_client import Zygote
+from panstream.audit.product.fork_server_client import ForkServer
 from panstream.errors import PanstreamError
 from panstream.primitives.toml_config import toml_lines
 from panstream.server.auth import create_token
@@ -40,7 +40,7 @@ _UNSTABLE = ("date",)  # header of a response that holds the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Road:
+class IngestPath:
     """One way through the product: the command, the format, and how many worker processes hold the state."""
 
     command: str  # "run", "query", "serve", or "follow" for serve --follow
@@ -57,15 +57,15 @@ class Road:
 
 
 @dataclass(slots=True)
-class Product:
+class ProductDriver:
     """The shipped commands with one configuration, ready to be forked, with a clock that only we move."""
 
     directory: Path
     config: dict[str, Any]
     stream: str
     now: float
-    zygote: Zygote
-    plants: tuple[str, ...] = ()
+    zygote: ForkServer
+    injected_leaks: tuple[str, ...] = ()
     _runs: int = 0
 
     def warm(self, inputs: dict[str, bytes]) -> None:
@@ -83,7 +83,7 @@ class Product:
         self.zygote.set_clock(self.now + seconds)
 
     def observe(
-        self, road: Road, bodies: Sequence[bytes], *, after: bytes | None = None, batch_rows: int | None = None
+        self, road: IngestPath, bodies: Sequence[bytes], *, after: bytes | None = None, batch_rows: int | None = None
     ) -> Fields:
         """Send an input down a road, as one file or as several posts, and return all that can be seen.
 
@@ -100,7 +100,7 @@ class Product:
             return self._serve(directory, road, bodies, after)
         return (self._run if road.command == "run" else self._query)(directory, road, bodies[0])
 
-    def _run(self, directory: Path, road: Road, data: bytes) -> Fields:
+    def _run(self, directory: Path, road: IngestPath, data: bytes) -> Fields:
         (directory / road.file).write_bytes(data)
         argv = ["run", "audit.toml", road.file, "--no-hardening", "--out", "answers.csv"]
         pid = self._start(directory, road, argv)
@@ -114,7 +114,7 @@ class Product:
             **_observe_directory(directory / "state"),
         }
 
-    def _query(self, directory: Path, road: Road, data: bytes) -> Fields:
+    def _query(self, directory: Path, road: IngestPath, data: bytes) -> Fields:
         """Ask every question of the configuration on its own, of a file that nobody has declared."""
         file = road.file
         (directory / file).write_bytes(data)
@@ -134,7 +134,7 @@ class Product:
                 observed |= _observe_text(f"query {number}: {name}", _read(directory / name))
         return {"exit code": "0", **observed, **_observe_text("ledger", _read(directory / f"{file}.ledger"))}
 
-    def _serve(self, directory: Path, road: Road, bodies: Sequence[bytes], late_body: bytes | None) -> Fields:
+    def _serve(self, directory: Path, road: IngestPath, bodies: Sequence[bytes], late_body: bytes | None) -> Fields:
         tokens = {
             name: create_token(directory / "tokens", name, [scope])
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
@@ -189,7 +189,7 @@ class Product:
             observed["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
             self._move_clock(0.0)
         output = _read(directory / "stdout").replace(f":{port}", ":PORT")
-        stored = _beside(_observe_directory(directory / "state"), int(_read(directory / "steps") or 0))
+        stored = _relative_to_clock(_observe_directory(directory / "state"), int(_read(directory / "steps") or 0))
         if road.command == "follow":  # a followed file is known by its inode, which is another one in every run
             inode = f"-{file.stat().st_ino:x}"
             stored = {name.replace(inode, ""): value.replace(inode, "") for name, value in stored.items()}
@@ -230,14 +230,14 @@ class Product:
         """Return where counts of a name are asked for; queries that have none refuse."""
         return [f"/v1/queries/{quote(query['name'])}/counts?name=12" for query in self.config["query"]]
 
-    def _start(self, directory: Path, road: Road, argv: list[str]) -> int:
+    def _start(self, directory: Path, road: IngestPath, argv: list[str]) -> int:
         job = {
             "argv": argv + (["--workers", str(road.workers)] if road.workers else []),
             "real_clock": road.workers > 0,
             "directory": str(directory),
             "stdout": str(directory / "stdout"),
             "stderr": str(directory / "stderr"),
-            "plants": self.plants,
+            "plants": self.injected_leaks,
         }
         return int(self.zygote.ask(job)["pid"])
 
@@ -273,7 +273,7 @@ def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> 
     return {**shown, **_observe_text(name, body.decode(errors="replace"))}
 
 
-def _beside(fields: Fields, steps: int) -> Fields:
+def _relative_to_clock(fields: Fields, steps: int) -> Fields:
     """Return numbers that follow the clock as what they are beyond the steps that have passed, which depend on the
     machine.
 

@@ -39,7 +39,7 @@ def is_logged(config: Config) -> bool:
     return config.stream.columns.keys() <= COLUMNS.keys() or (config.web is not None and config.web.source == "log")
 
 
-def generated(config: Config, now: float) -> tuple[Row, ...]:
+def generate_rows(config: Config, now: float) -> tuple[Row, ...]:
     """Return rows that hit and miss every WHERE, in several windows, all of them in the past of ``now``."""
     stream = config.stream
     words = _words(config)
@@ -175,7 +175,7 @@ class Neighbour:
     name: str
     rows: tuple[Row, ...]
     length: int = 0
-    telling: bool = False  # enough to see whether a cluster's metadata depends on what was selected
+    is_informative: bool = False  # enough to see whether a cluster's metadata depends on what was selected
     line: tuple[int, str] | None = None  # row number, and what becomes of its line: a name from ``_LINES``
 
     def fits(self, format: str) -> bool:
@@ -193,7 +193,7 @@ class Neighbour:
         lines = [write(columns, row).encode() for row in self.rows]
         if self.line is not None:
             index, what = self.line
-            lines[index] = _spoilt(lines[index], what, format)
+            lines[index] = _corrupt_line(lines[index], what, format)
         head = [",".join(columns).encode()] if format == "csv" else []
         return b"\n".join([*head, *lines]) + b"\n"
 
@@ -208,9 +208,9 @@ def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Ne
     stream = config.stream
     middle = len(rows) // 2
     victim = rows[middle]
-    yield Neighbour(name="event removed", rows=rows[:middle] + rows[middle + 1 :], length=-1, telling=True)
+    yield Neighbour(name="event removed", rows=rows[:middle] + rows[middle + 1 :], length=-1, is_informative=True)
     yield Neighbour(name="event added", rows=(*rows[: middle + 1], {**victim}, *rows[middle + 1 :]), length=1)
-    stranger = {**victim, stream.user: _stranger(rows, stream.user)} if stream.user is not None else victim
+    stranger = {**victim, stream.user: _new_user(rows, stream.user)} if stream.user is not None else victim
     yield Neighbour(
         name="event of a newcomer added", rows=(*rows[: middle + 1], stranger, *rows[middle + 1 :]), length=1
     )
@@ -227,13 +227,13 @@ def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Ne
             yield Neighbour(
                 name=f"{column}: {what}",
                 rows=(*rows[:where], changed, *rows[where + 1 :]),
-                telling=what in ("unknown", "empty"),
+                is_informative=what in ("unknown", "empty"),
             )
     for what in _LINES:
         yield Neighbour(name=what, rows=rows, line=(middle, what))
 
 
-def _stranger(rows: tuple[Row, ...], user: str) -> Any:
+def _new_user(rows: tuple[Row, ...], user: str) -> Any:
     users = {row[user] for row in rows}
     sample = rows[0][user]
     if isinstance(sample, int):
@@ -270,7 +270,7 @@ def _odd(kind: str, is_time: bool, value: Any, now: float) -> Iterator[tuple[str
         yield "a number", _Raw("12345678901234567890", "12345678901234567890")
 
 
-def _spoilt(line: bytes, what: str, format: str) -> bytes:
+def _corrupt_line(line: bytes, what: str, format: str) -> bytes:
     if format == "log" and what in _LINES[:2]:
         return line + b' "surplus"' if what == "a field too many" else line.rpartition(b'" ')[0]
     if what == "a field too many":

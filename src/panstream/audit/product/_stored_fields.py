@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.core.registry import find
+from panstream.core.registry import find_algorithm
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidBytes, PanstreamError
 from panstream.primitives import codec
@@ -82,7 +82,7 @@ def _state(data: bytes) -> Iterator[tuple[str, str]]:
 
 def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
     try:
-        return {each.name: codec.role_of(each) for each in fields(find(header["algorithm"]).state_type)}
+        return {each.name: codec.field_role(each) for each in fields(find_algorithm(header["algorithm"]).state_type)}
     except (InvalidBytes, PanstreamError):
         return {}
 

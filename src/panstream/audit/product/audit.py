@@ -11,30 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from panstream.audit.product._driver import Fields, Product, Road
-from panstream.audit.product._neighbouring_inputs import Neighbour, generated, is_logged, neighbours, read_rows
-from panstream.audit.product.fork_server_client import Zygote
+from panstream.audit.product._driver import Fields, IngestPath, ProductDriver
+from panstream.audit.product._neighbouring_inputs import Neighbour, generate_rows, is_logged, neighbours, read_rows
+from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import load_config
 from panstream.errors import PanstreamError
 
-ROADS = (
-    Road(command="run", format="csv"),
-    Road(command="run", format="json"),
-    Road(command="run", format="parquet"),
-    Road(command="serve", format="csv"),
-    Road(command="serve", format="json"),
-    Road(command="serve", format="arrow"),
-    Road(command="run", format="csv", workers=2),
-    Road(command="serve", format="csv", workers=2),
-    Road(command="query", format="csv"),
-    Road(command="query", format="json"),
-    Road(command="run", format="log"),
-    Road(command="serve", format="beacon"),
-    Road(command="follow", format="csv"),
-    Road(command="follow", format="log"),
+INGEST_PATHS = (
+    IngestPath(command="run", format="csv"),
+    IngestPath(command="run", format="json"),
+    IngestPath(command="run", format="parquet"),
+    IngestPath(command="serve", format="csv"),
+    IngestPath(command="serve", format="json"),
+    IngestPath(command="serve", format="arrow"),
+    IngestPath(command="run", format="csv", workers=2),
+    IngestPath(command="serve", format="csv", workers=2),
+    IngestPath(command="query", format="csv"),
+    IngestPath(command="query", format="json"),
+    IngestPath(command="run", format="log"),
+    IngestPath(command="serve", format="beacon"),
+    IngestPath(command="follow", format="csv"),
+    IngestPath(command="follow", format="log"),
 )
 
-QUICK = (ROADS[0], ROADS[2], ROADS[8])
+QUICK_INGEST_PATHS = (INGEST_PATHS[0], INGEST_PATHS[2], INGEST_PATHS[8])
 
 _STEP = 5  # rows of a step, where files are cut into steps
 
@@ -84,26 +84,26 @@ def bundled() -> list[Path]:
 
 def audit_system(
     path: Path,
-    zygote: Zygote,
+    zygote: ForkServer,
     *,
     rows: Path | None = None,
-    roads: Sequence[Road] = ROADS,
-    plants: Sequence[str] = (),
+    roads: Sequence[IngestPath] = INGEST_PATHS,
+    injected_leaks: Sequence[str] = (),
     choose: Callable[[Neighbour], bool] = lambda neighbour: True,
-    workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.telling,
-    done: Callable[[Road, Neighbour], None] = lambda road, neighbour: None,
+    workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.is_informative,
+    done: Callable[[IngestPath, Neighbour], None] = lambda road, neighbour: None,
 ) -> SystemReport:
     """Run a configuration on neighbouring inputs and compare all that can be seen.
 
-    ``plants`` are leaks that the instrument of the fork server puts in; ``workers`` chooses the neighbours for a
-    cluster, which takes seconds to start.
+    ``injected_leaks`` are leaks that the instrument of the fork server puts in; ``workers`` chooses the neighbours for
+    a cluster, which takes seconds to start.
     """
     now = float(int(time.time()))
     config = load_config(path)
     text = tomllib.loads(path.read_text())
     for lookup in text.get("lookup", {}).values():
         lookup["file"] = str((path.parent / lookup["file"]).resolve())
-    original_rows = generated(config, now) if rows is None else read_rows(config, str(rows))
+    original_rows = generate_rows(config, now) if rows is None else read_rows(config, str(rows))
     columns = config.stream.columns
     fitting = {"log": is_logged(config), "beacon": config.web is not None and config.web.source == "beacon"}
     roads = [road for road in roads if fitting.get(road.format, True)]
@@ -111,7 +111,7 @@ def audit_system(
     tried = [neighbour for neighbour in neighbours(config, original_rows, now) if choose(neighbour)]
     report = SystemReport(neighbours=len(tried))
     with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
-        product = Product(Path(folder), text, config.stream.name, now, zygote, tuple(plants))
+        product = ProductDriver(Path(folder), text, config.stream.name, now, zygote, tuple(injected_leaks))
         product.warm({road.format: original.encode(columns, road.format) for road in roads})
         for road in roads:
             originals: dict[int | None, Fields] = {}
@@ -124,7 +124,7 @@ def audit_system(
                         after = product.observe(road, _bodies(columns, variant, road), after=arrived, batch_rows=step)
                         before = originals.setdefault(step, after)
                         ended = str(128 + signal.SIGTERM) if road.command in ("serve", "follow") else "0"
-                        if before["exit code"] != ended and not plants:
+                        if before["exit code"] != ended and not injected_leaks:
                             raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
                         report.runs += 1
                     _compare(report, road, neighbour, before, after)
@@ -138,7 +138,7 @@ def _last(fields: Fields) -> str:
     )
 
 
-def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> list[bytes]:
+def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: IngestPath) -> list[bytes]:
     """Return the rows as a file; or, for a server, as two posts or parts of a growing file, of which the second has the
     last row alone, so that it has a step of its own.
     """
@@ -151,7 +151,7 @@ def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> lis
     return [first, last]
 
 
-def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> bytes:
+def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: IngestPath) -> bytes:
     """Return the last row, or no row where the neighbour has a row less: whether one came must not show."""
     if neighbour.length >= 0:
         return _bodies(columns, replace(neighbour, line=None), road)[-1]
@@ -160,7 +160,7 @@ def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> 
     return Neighbour(name="no row", rows=()).encode(columns, "arrow") if road.format == "arrow" else b""
 
 
-def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:
+def _compare(report: SystemReport, road: IngestPath, neighbour: Neighbour, before: Fields, after: Fields) -> None:
     report.names |= {*before, *after}
     read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
     # Of two inputs that were guessed to be different, everything else may be: the guess is public.

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.primitives.fast_import import load
+from panstream.primitives.fast_import import import_without_gc
 
 _REAL = (time.time, time.time_ns)
 _COMMANDS = (
@@ -49,7 +49,7 @@ def _main() -> None:
         shown = mmap.mmap(file.fileno(), 8)
     time.time = lambda: struct.unpack("<d", shown[:8])[0]
     time.time_ns = lambda: int(time.time() * 1e9)
-    load(*_COMMANDS)  # by name: the command line is a layer above this one
+    import_without_gc(*_COMMANDS)  # by name: the command line is a layer above this one
     instrument = None if options.instrument is None else importlib.import_module(options.instrument)
     _mask_estimates()
     tree: Any = importlib.import_module("typer.main")
@@ -89,12 +89,12 @@ def _warm(directory: str) -> None:
 
 def _count_steps() -> None:
     """Write down how many steps of the clock have passed, so that commits can be compared with them."""
-    from panstream.engine.planner.public_facts import Pace
+    from panstream.engine.planner.public_facts import CommitTimer
 
     # Files are also committed every second while they are read: how many seconds that takes depends on the machine.
     run: Any = importlib.import_module("panstream.engine.runtime.ingest")
     run._PULSE = float("inf")
-    pace: Any = Pace
+    pace: Any = CommitTimer
     real, passed = pace.next, 0
 
     def counting(instance: Any) -> None:
@@ -108,9 +108,9 @@ def _count_steps() -> None:
 
 def _count_looks() -> None:
     """Write down how often a followed file was looked at in vain, so that the auditor knows when it has been read."""
-    from panstream.engine.sources import FollowFeed
+    from panstream.engine.sources import TailSource
 
-    follow: Any = FollowFeed
+    follow: Any = TailSource
     real = follow.batches
 
     def counting(instance: Any) -> Any:
@@ -127,15 +127,20 @@ def _count_looks() -> None:
 
 def _mask_estimates() -> None:
     """Take the numbers out of estimates before anything is made of them; what remains must not depend on any row."""
-    from panstream.algorithms.heavy_hitters.count_rows import CountRows, ErrorLaw
-    from panstream.algorithms.heavy_hitters.estimates import CountedName, ItemEstimates, Released, Spelled
+    from panstream.algorithms.heavy_hitters.count_rows import CountRows, ErrorQuantiles
+    from panstream.algorithms.heavy_hitters.estimates import (
+        CountedName,
+        DecodedAnswer,
+        ItemEstimates,
+        LazyDecodedTables,
+    )
     from panstream.algorithms.heavy_hitters.point_counts import PointCounts
-    from panstream.algorithms.heavy_hitters.released_tables import Tables
+    from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
     from panstream.core.estimate import Estimate
 
     engine: Any = importlib.import_module("panstream.engine.runtime.engine")
     spelling: Any = importlib.import_module("panstream.engine.runtime.name_decoder")
-    real = engine.record
+    real = engine.release_record
 
     def masked(plan: Any, drawn: Any, *rest: Any) -> Any:
         estimate = drawn.estimate()
@@ -145,19 +150,21 @@ def _mask_estimates() -> None:
             tables = estimate.held.tables
             shown = replace(tables, levels=np.zeros_like(tables.levels), rows=np.zeros_like(tables.rows))
             ours = {field.name: getattr(constant, field.name) for field in fields(constant)}
-            constant = replace(estimate, **ours, held=Released(shown), listing_threshold=shown.listing_threshold)
+            constant = replace(
+                estimate, **ours, held=LazyDecodedTables(shown), listing_threshold=shown.listing_threshold
+            )
         return real(plan, replace(drawn, estimate=lambda: constant), *rest)
 
-    def one_name(tables: Tables) -> Spelled:
+    def one_name(tables: ReleasedTables) -> DecodedAnswer:
         item = CountedName(name="12", count=12.0, standard_error=2.0, interval=(8.0, 16.0))
         rows = CountRows(tables.rows, 1.0)
         options = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
-        return Spelled((item,), PointCounts(rows=rows, law=ErrorLaw(()), **options))
+        return DecodedAnswer((item,), PointCounts(rows=rows, law=ErrorQuantiles(()), **options))
 
-    engine.record, spelling.spell, spelling.ThreadPoolExecutor = masked, one_name, _AtOnce
+    engine.release_record, spelling.decode_names, spelling.ThreadPoolExecutor = masked, one_name, _InlineExecutor
 
 
-class _AtOnce(Executor):
+class _InlineExecutor(Executor):
     """Reads names in the step that draws them: how long it takes depends on the machine."""
 
     def __init__(self, *given: Any, **options: Any) -> None:

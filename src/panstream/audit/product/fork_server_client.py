@@ -21,7 +21,7 @@ _PATIENCE = 120.0  # seconds for the process to end
 
 
 @dataclass(slots=True)
-class Zygote:
+class ForkServer:
     """The process with everything loaded that is forked for every run, and the clock that all its forks see."""
 
     _process: Any

@@ -19,8 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from panstream import __version__
 from panstream.cli.common import progress_bar
-from panstream.errors import needed
-from panstream.papers.figures import FIGURES, FigureOptions, FigurePlan, Panel, Row, evaluate_point, figure
+from panstream.errors import import_optional
+from panstream.papers.figures import (
+    FIGURES,
+    FigureOptions,
+    FigurePanel,
+    FigurePlan,
+    FigureRow,
+    evaluate_point,
+    format_number,
+)
 
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
 
@@ -63,18 +71,18 @@ def make_figures(
     created: str | None = None,
 ) -> None:
     """Compute and draw the figures named by ``only`` (all if none is), with a progress bar on stderr."""
-    plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
+    plans = [format_number(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
     if not data_only:
-        needed("matplotlib", "drawing figures", "plots")
+        import_optional("matplotlib", "drawing figures", "plots")
     stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")
-    results = [_Results(plan, options, out, stamp) for plan in plans]
+    results = [FigureResults(plan, options, out, stamp) for plan in plans]
     for result in results:
         result.open()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with progress_bar(*columns) as progress:
         bar = progress.add_task("points", total=sum(result.total for result in results))
 
-        def done(result: _Results) -> None:
+        def done(result: FigureResults) -> None:
             finished = sum(len(panel_result.points) for panel_result in results)
             progress.update(bar, completed=finished, description=f"figure {result.plan.key}")
             if not result.missing and not data_only:
@@ -89,14 +97,14 @@ def make_figures(
 
 
 @dataclass(slots=True)
-class _Results:
+class FigureResults:
     """The rows of one figure, point by point, and how many points were taken over from an earlier run."""
 
     plan: FigurePlan
     options: FigureOptions
     directory: Path
     created: str
-    points: dict[int, list[Row]] = field(default_factory=dict)
+    points: dict[int, list[FigureRow]] = field(default_factory=dict)
     reused: int = 0
 
     def path(self, suffix: str) -> Path:
@@ -114,7 +122,7 @@ class _Results:
         return [index for index in range(self.total) if index not in self.points]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[FigureRow]:
         """Return all rows in the order of the points."""
         return [row for index in sorted(self.points) for row in self.points[index]]
 
@@ -125,7 +133,7 @@ class _Results:
         self.reused = len(self.points)
         self.close()
 
-    def add(self, index: int, rows: Sequence[Row]) -> None:
+    def add(self, index: int, rows: Sequence[FigureRow]) -> None:
         """Keep one more point, on disk as well."""
         self.points[index] = list(rows)
         with self.path(".csv").open("a", newline="") as stream:
@@ -136,7 +144,7 @@ class _Results:
         self._write_data()
         self._write_manifest()
 
-    def _earlier(self) -> dict[int, list[Row]]:
+    def _earlier(self) -> dict[int, list[FigureRow]]:
         try:
             manifest = json.loads(self.path(".json").read_text())
             same = manifest["settings"] == asdict(self.options) and manifest["version"] == __version__
@@ -167,14 +175,14 @@ class _Results:
         self.path(".json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-def _cells(index: int, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
+def _cells(index: int, rows: Sequence[FigureRow]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         yield index, len(rows), row.panel, row.series, row.x, row.y, row.low, row.high, row.repetitions
 
 
-def _read_data(path: Path) -> dict[int, list[Row]]:
+def _read_data(path: Path) -> dict[int, list[FigureRow]]:
     """Return the complete points of a data file; one that was cut off in the middle is left out."""
-    points: dict[int, list[Row]] = {}
+    points: dict[int, list[FigureRow]] = {}
     sizes: dict[int, int] = {}
     try:
         with path.open(newline="") as stream:
@@ -182,7 +190,7 @@ def _read_data(path: Path) -> dict[int, list[Row]]:
                 index = int(cells["point"])
                 sizes[index] = int(cells["rows_of_point"])
                 figures = {name: float(cells[name]) for name in ("x", "y", "low", "high")}
-                row = Row(
+                row = FigureRow(
                     panel=cells["panel"], series=cells["series"], **figures, repetitions=int(cells["repetitions"])
                 )
                 points.setdefault(index, []).append(row)
@@ -191,7 +199,7 @@ def _read_data(path: Path) -> dict[int, list[Row]]:
     return {index: rows for index, rows in points.items() if len(rows) == sizes[index]}
 
 
-def _run(results: Sequence[_Results], *, jobs: int, done: Callable[[_Results], None]) -> None:
+def _run(results: Sequence[FigureResults], *, jobs: int, done: Callable[[FigureResults], None]) -> None:
     """Compute what is missing on ``jobs`` processes; ``done`` is called after each point and when a figure is
     complete.
     """
@@ -207,7 +215,9 @@ def _run(results: Sequence[_Results], *, jobs: int, done: Callable[[_Results], N
         done(result)
 
 
-def _computed(waiting: Sequence[tuple[_Results, int]], jobs: int) -> Iterator[tuple[_Results, int, list[Row]]]:
+def _computed(
+    waiting: Sequence[tuple[FigureResults, int]], jobs: int
+) -> Iterator[tuple[FigureResults, int, list[FigureRow]]]:
     if jobs == 1 or not waiting:
         for result, index in waiting:
             yield result, index, evaluate_point(result.plan.key, index, result.options)
@@ -226,9 +236,11 @@ def _computed(waiting: Sequence[tuple[_Results, int]], jobs: int) -> Iterator[tu
             raise
 
 
-def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[Row], paths: Sequence[Path]) -> None:
+def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[FigureRow], paths: Sequence[Path]) -> None:
     """Draw a figure's panels with one legend below and save it to every path, by its ending."""
-    matplotlib, pictures = (needed(name, "drawing figures", "plots") for name in ("matplotlib", "matplotlib.figure"))
+    matplotlib, pictures = (
+        import_optional(name, "drawing figures", "plots") for name in ("matplotlib", "matplotlib.figure")
+    )
     columns = min(len(plan.panels), 2 if len(plan.panels) != 3 else 3)
     lines = -(-len(plan.panels) // columns)
     series = list(dict.fromkeys(row.series for row in rows))
@@ -251,7 +263,7 @@ def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[Row], paths: 
             picture.set_layout_engine("none")  # what fits one picture fits the next
 
 
-def _panel(axis: Any, panel: Panel, rows: Sequence[Row]) -> dict[str, Any]:
+def _panel(axis: Any, panel: FigurePanel, rows: Sequence[FigureRow]) -> dict[str, Any]:
     handles = {}
     for name in dict.fromkeys(row.series for row in rows):
         chosen = sorted((row for row in rows if row.series == name), key=lambda row: row.x)

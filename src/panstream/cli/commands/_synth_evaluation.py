@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.planning.tables import aligned
+from panstream.algorithms.planning.tables import format_table
 from panstream.models.networks.contingency import Comparison, compare, contingency, total_variation
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
-from panstream.models.networks.noisy_tables import expected
+from panstream.models.networks.noisy_tables import posterior_mean_counts
 from panstream.models.networks.records import Records
 from panstream.models.networks.svg import to_svg
 
@@ -81,7 +81,7 @@ class Evaluation:
         if noisy is None:
             return self.network.marginal((attribute,))
         records = int(self.about["records"])
-        return expected(np.array(noisy[0], float) / records, max(float(noisy[1]), 0.5) / records)
+        return posterior_mean_counts(np.array(noisy[0], float) / records, max(float(noisy[1]), 0.5) / records)
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -102,7 +102,7 @@ class Evaluation:
         head = "\n".join(f"{name:<27} {value}" for name, value in self.figures())
         body = [(panel.name, f"{panel.distance:.4f}") for panel in self.panels]
         title = f"total variation distance from the {self._names[0]} marginals"
-        return head + "\n\n" + aligned(title, ("attribute", "distance"), body, right={1})
+        return head + "\n\n" + format_table(title, ("attribute", "distance"), body, right={1})
 
     def to_json(self) -> dict[str, Any]:
         """Return all figures as plain values."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.common import AsJson, outcome, progress_bar
-from panstream.errors import InvalidParameter, needed
+from panstream.cli.common import AsJson, exit_codes, progress_bar
+from panstream.errors import InvalidParameter, import_optional
 
 if TYPE_CHECKING:
     from panstream.audit.claims.case import Case, Finding
     from panstream.audit.product.audit import SystemReport
-    from panstream.audit.product.fork_server_client import Zygote
+    from panstream.audit.product.fork_server_client import ForkServer
 
 _SHOWN = 20  # differences printed per configuration
 _WIDE = 180  # columns, where the table goes to a file
@@ -54,7 +54,7 @@ def audit(
 
     Exits with 1 if a claim fails or a known mistake is not caught.
     """
-    with outcome():
+    with exit_codes():
         if names and names[0] == "state":
             _state(names[1:], member, text, prior, yes)
             return
@@ -66,10 +66,10 @@ def audit(
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
-        needed("scipy", "the audit of claims", "audit")
+        import_optional("scipy", "the audit of claims", "audit")
         findings = _run(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
         _show(findings, as_json, html)
-        if not all(one.expected for one in findings):
+        if not all(one.is_expected for one in findings):
             raise typer.Exit(1)
 
 
@@ -93,7 +93,7 @@ def _run(names: list[str], full: bool, jobs: int, quiet: bool) -> list[Finding]:
         def done(finding: Finding) -> None:
             progress.update(task, advance=1, description=finding.name)
 
-        return run(chosen, full=full, jobs=min(jobs, max(1, len(chosen) // 4)), done=done)
+        return run(chosen, full=full, jobs=min(jobs, max(1, len(chosen) // 4)), on_case_done=done)
 
 
 def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
@@ -117,12 +117,12 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
     table.add_column("verdict", no_wrap=True, min_width=7)
     table.add_column("witness", overflow="ellipsis", no_wrap=True)
     for one in findings:
-        colour = "" if one.expected else "bold red"
+        colour = "" if one.is_expected else "bold red"
         numbers = (format_loss(one.claimed), format_loss(one.exact), format_loss(one.lower_bound))
         table.add_row(one.name, *numbers, one.verdict, Text(one.witness), style=colour)
     console = Console()
     (console if console.is_terminal else Console(width=_WIDE)).print(table)
-    wrong = [one for one in findings if not one.expected]
+    wrong = [one for one in findings if not one.is_expected]
     held = sum(one.verdict == "holds" for one in findings)
     caught = sum(one.verdict == "caught" for one in findings)
     typer.echo(f"{held} claims hold, {caught} known mistakes caught, {len(wrong)} wrong")
@@ -175,9 +175,9 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
 
 def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
-    needed("distributed", "the audit of a system", "dask")
-    from panstream.audit.product.audit import QUICK, ROADS, bundled
-    from panstream.audit.product.fork_server_client import Zygote
+    import_optional("distributed", "the audit of a system", "dask")
+    from panstream.audit.product.audit import INGEST_PATHS, QUICK_INGEST_PATHS, bundled
+    from panstream.audit.product.fork_server_client import ForkServer
 
     paths = [Path(argument) for argument in arguments] or (bundled() if full else bundled()[:1])
     for path in paths:
@@ -185,8 +185,8 @@ def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: boo
             raise InvalidParameter(f"there is no configuration file {path.name!r}")
     if rows is not None and len(paths) != 1:
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
-    roads = ROADS if full or arguments else QUICK
-    with Zygote.started() as zygote:
+    roads = INGEST_PATHS if full or arguments else QUICK_INGEST_PATHS
+    with ForkServer.started() as zygote:
         reports = {path.name: _audit_system(path, zygote, rows, roads, as_json) for path in paths}
     if as_json:
         typer.echo(json.dumps(_system_json(reports)))
@@ -196,7 +196,7 @@ def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: boo
         raise typer.Exit(1)
 
 
-def _audit_system(path: Path, zygote: Zygote, rows: Path | None, roads: Any, quiet: bool) -> SystemReport:
+def _audit_system(path: Path, zygote: ForkServer, rows: Path | None, ingest_paths: Any, quiet: bool) -> SystemReport:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from panstream.audit.product.audit import audit_system
@@ -208,7 +208,7 @@ def _audit_system(path: Path, zygote: Zygote, rows: Path | None, roads: Any, qui
             path,
             zygote,
             rows=rows,
-            roads=roads,
+            roads=ingest_paths,
             done=lambda road, neighbour: progress.update(task, description=f"{road}: {neighbour.name}"),
         )
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from panstream.cli.common import AsJson, ConfigFile, Format, outcome
-from panstream.cli.hardening import harden
+from panstream.cli.common import AsJson, ConfigFile, Format, exit_codes
+from panstream.cli.hardening import reexec_hardened
 
 if TYPE_CHECKING:
     from panstream.engine.config.config import Config
@@ -36,23 +36,23 @@ def explain(
     source: Source = None,
 ) -> None:
     """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
-    with outcome():
+    with exit_codes():
         from panstream.engine.reporting.explain import explain as explained
         from panstream.engine.reporting.unusable_share import epsilon_for_files
-        from panstream.engine.runtime.selector import load_checked
+        from panstream.engine.runtime.selector import load_and_check
         from panstream.primitives.memory import secret_memory
 
-        loaded = load_checked(config)
+        loaded = load_and_check(config)
         explanation = explained(loaded)
         share = epsilon_for_files(loaded)
-        memory = str(secret_memory.would_get())
+        memory = str(secret_memory.expected_kind())
         warnings = _source_warnings(source)
         document = {**explanation.to_json(), "memory": memory, "unusable_epsilon": share}
         document["warnings"] += warnings
         if shards is not None:
-            from panstream.distributed.sharded.explain import places
+            from panstream.distributed.sharded.explain import shard_locations
 
-            document["cluster"] = places(explanation.plans, shards)
+            document["cluster"] = shard_locations(explanation.plans, shards)
         typer.echo(json.dumps(document, indent=2) if as_json else explanation.text())
         if share and not as_json:
             typer.echo(f"\n{_SHARE.format(share)}")
@@ -83,12 +83,12 @@ def check(
     With --rows, exit code 1 means that some rows would be left out. Rows are reported by number, never by content.
     """
     if rows:
-        harden()
-    with outcome():
+        reexec_hardened()
+    with exit_codes():
         from panstream.engine.reporting.explain import explain as explained
-        from panstream.engine.runtime.selector import load_checked
+        from panstream.engine.runtime.selector import load_and_check
 
-        loaded = load_checked(config)
+        loaded = load_and_check(config)
         explanation = explained(loaded)
         warnings = [*explanation.uncertain(), *explanation.strict_windows(), *_source_warnings(source)]
         names = ", ".join(plan.config.name for plan in explanation.plans)
@@ -110,14 +110,14 @@ def _source_warnings(addresses: list[str] | None) -> list[str]:
 
 
 def _report(config: Config, inputs: list[str], format: str | None) -> bool:
-    from panstream.engine.runtime.ingest import bad_rows, check_files
+    from panstream.engine.runtime.ingest import check_files, find_invalid_rows
 
     has_problem = False
     for path in inputs:
         for warning in check_files(config, [path], format=format):
             typer.echo(f"warning: {warning}", err=True)
         count = 0
-        for count, bad in enumerate(bad_rows(config, [path], format=format), start=1):
+        for count, bad in enumerate(find_invalid_rows(config, [path], format=format), start=1):
             if count <= _SHOWN:
                 typer.echo(f"{path}, row {bad.row}: {bad.reason}")
         if count > _SHOWN:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from panstream.cli.common import StopSignal, outcome
-from panstream.errors import FederationStopped, InvalidParameter
+from panstream.cli.common import StopSignal, exit_codes
+from panstream.errors import FederationAborted, InvalidParameter
 from panstream.primitives.toml_config import toml_lines
 
 if TYPE_CHECKING:
     from panstream.models.federated.analyst import FederatedModel, Federation
-    from panstream.models.federated.config import Member, RunConfig
+    from panstream.models.federated.config import HolderAddress, RunConfig
     from panstream.primitives.certificates import Authority
     from panstream.primitives.mutual_tls import Identity
 
@@ -47,7 +47,7 @@ def federate(
     Holders given by url are asked where they run. Holders given by data are started here, each as a process with a
     ledger and a certificate of its own, and stopped again: a trial of the real thing on one machine.
     """
-    with outcome(), ExitStack() as stack:
+    with exit_codes(), ExitStack() as stack:
         from panstream.models.federated.analyst import Federation
         from panstream.models.federated.config import RunConfig
         from panstream.models.federated.https import HttpsChannel
@@ -86,7 +86,7 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
     Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws
     again.
     """
-    with outcome():
+    with exit_codes():
         from panstream.models.federated.config import HolderConfig
         from panstream.models.federated.https import HolderServer
 
@@ -113,7 +113,7 @@ def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the sig
 
     Exchange public keys between the holders themselves: an analyst who hands them out could invent holders.
     """
-    with outcome():
+    with exit_codes():
         from panstream.models.federated.secure_sums import write_signing_key
 
         try:
@@ -174,7 +174,7 @@ def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, st
 
 
 def _holder_file(
-    member: Member,
+    member: HolderAddress,
     domain: Path,
     folder: Path,
     authority: Authority,
@@ -221,19 +221,19 @@ def _process(file: Path) -> Iterator[subprocess.Popen[str]]:
             process.communicate()
 
 
-def _address(member: Member, process: subprocess.Popen[str]) -> str:
+def _address(member: HolderAddress, process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if " answers at " not in line:
         _, problem = process.communicate()
-        raise FederationStopped(
+        raise FederationAborted(
             f"{member.name} did not start: {problem.strip().removeprefix('error: ') or 'no reason given'}"
         )
     return line.rsplit(" ", 1)[1].strip()
 
 
 def _network(result: FederatedModel) -> str:
-    from panstream.algorithms.planning.tables import aligned
+    from panstream.algorithms.planning.tables import format_table
     from panstream.models.networks.mixture import Mixture
 
     learned = result.network
@@ -249,11 +249,11 @@ def _network(result: FederatedModel) -> str:
     ]
     edges = "the strongest dependences" if isinstance(learned, Mixture) else f"{len(network.edges)} edges"
     title = f"{result.method}: {edges}, {result.records:,} records, {result.questions} questions"
-    return aligned(title, ("attribute", "depends on", "categories"), rows, right={2})
+    return format_table(title, ("attribute", "depends on", "categories"), rows, right={2})
 
 
 def _spent(federation: Federation, result: FederatedModel) -> str:
-    from panstream.algorithms.planning.tables import aligned
+    from panstream.algorithms.planning.tables import format_table
 
     rows = []
     for introduction in federation.introductions():
@@ -270,7 +270,7 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
         )
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
-    table = aligned("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
+    table = format_table("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
     notes = "".join(f"; {text}" for text in (result.claim.assumption, result.claim.note) if text)
     claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
     return f"{table}\n\n{claim} (replace-one; run {result.run}){notes}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from panstream.cli.common import outcome
+from panstream.cli.common import exit_codes
 
 
 def figures(
@@ -24,7 +24,7 @@ def figures(
     data_only: Annotated[bool, typer.Option("--data-only", help="Write data and manifests, draw nothing.")] = False,
 ) -> None:
     """Compute and draw the papers' figures; what an earlier run with the same settings has finished is kept."""
-    with outcome(refused=2, interrupted="stopped; run the same command to continue"):
+    with exit_codes(refused=2, interrupted="stopped; run the same command to continue"):
         from panstream.cli.commands._figures_run import make_figures
         from panstream.papers.figures import FigureOptions
 

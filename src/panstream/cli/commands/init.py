@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.common import DateFormat, Decimal, Encoding, Format, dialect_from, outcome
+from panstream.cli.common import DateFormat, Decimal, Encoding, Format, dialect_from, exit_codes
 from panstream.errors import InvalidParameter
 from panstream.primitives.toml_config import toml_lines, toml_value
 
 if TYPE_CHECKING:
     from panstream.engine.sources import Dialect
-    from panstream.engine.sources.schema_guess import Guess
+    from panstream.engine.sources.schema_guess import InferredSchema
 
 _TIMES = ("timestamp", "date")
 _PROPOSED = 4
@@ -36,16 +36,16 @@ def init(
     encoding: Encoding = None,
 ) -> None:
     """Write a commented configuration from a sample: names and types of columns, and questions to ask; no values."""
-    with outcome():
+    with exit_codes():
         shown = str(out) == "-"
         if not shown and out.exists() and out.stat().st_size and not force:  # an empty one is the shell's redirection
             raise InvalidParameter(f"{out.name} already exists; use --force to overwrite it")
         if not sample.exists():
             raise InvalidParameter(f"there is no file {sample.name!r}")
-        from panstream.engine.sources.schema_guess import guess
+        from panstream.engine.sources.schema_guess import infer_schema
 
         declared = dialect_from(decimal, date_format, encoding)
-        guessed = guess([str(sample)], format=format, written=declared, caller="command")
+        guessed = infer_schema([str(sample)], format=format, written=declared, caller="command")
         for text in guessed.hints.values():
             typer.echo(f"warning: {text}", err=True)
         for option, column in (("--user", user), ("--time", time)):
@@ -73,7 +73,7 @@ def _text_keys(written: Dialect) -> dict[str, Any]:
     return keys
 
 
-def _template(name: str, guessed: Guess, written: Dialect, user: str | None, time: str | None) -> str:
+def _template(name: str, guessed: InferredSchema, written: Dialect, user: str | None, time: str | None) -> str:
     """Return a configuration with these columns and questions about them, with comments."""
     columns = guessed.columns
     timed = [column for column, kind in columns.items() if kind in _TIMES]

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from panstream.cli.common import KeyFile, NoHardening, StopSignal, operator_key, outcome
-from panstream.cli.hardening import harden, lock_memory
+from panstream.cli.common import KeyFile, NoHardening, StopSignal, exit_codes, operator_key
+from panstream.cli.hardening import lock_memory, reexec_hardened
 
 _PATIENCE = 60.0  # seconds that a front end may take between two messages of a step
 _LOST = (
@@ -41,14 +41,14 @@ def party(
     under one hypervisor, backup or orchestrator are one machine. Stops on SIGTERM or Ctrl-C.
     """
     if not no_hardening:
-        harden()
-    with outcome():
+        reexec_hardened()
+    with exit_codes():
         if no_hardening or sys.platform != "linux":
             typer.echo(_LOST, err=True)
         else:
             lock_memory()
-        from panstream.distributed.two_party.https import HttpsPeer, MachineServer
-        from panstream.distributed.two_party.participant import Machine
+        from panstream.distributed.two_party.https import HttpsPeer, ParticipantServer
+        from panstream.distributed.two_party.participant import Participant
         from panstream.errors import InvalidParameter, PanstreamError
         from panstream.primitives.durations import parse_duration
         from panstream.primitives.mutual_tls import Identity
@@ -63,9 +63,11 @@ def party(
             raise InvalidParameter(f"listen must be address:port, got listen={listen!r}")
         identity = Identity(certificate=certificate, key=key, authority=authority)
         other = None if peer is None else HttpsPeer(peer_name, peer, identity)
-        machine = Machine(directory, first=role == "a", stream=stream, peer=other, operator_key=operator_key(key_file))
+        machine = Participant(
+            directory, first=role == "a", stream=stream, peer=other, operator_key=operator_key(key_file)
+        )
         names = (front,) if role == "a" else (front, peer_name)
-        server = MachineServer(machine, identity, names, peer=other, host=host, port=int(port))
+        server = ParticipantServer(machine, identity, names, peer=other, host=host, port=int(port))
         stop = StopSignal()
         server.start()
         typer.echo(f"machine {role} of {stream} answers at {server.address}")
@@ -74,7 +76,7 @@ def party(
             quiet, asked = 0.0 if server.asked != asked else quiet + seconds, server.asked
             if role == "a" and quiet >= (_PATIENCE if machine.reserved else seconds):
                 try:
-                    server.blind()
+                    server.rerandomize_idle()
                 except PanstreamError as error:
                     typer.echo(f"not blinded anew: {error}", err=True)
         server.stop()

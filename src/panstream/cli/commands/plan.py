@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from panstream.cli.common import AsJson, outcome
+from panstream.cli.common import AsJson, exit_codes
 
 app = typer.Typer(
     help="Sizes, errors and budgets before any data is seen.", no_args_is_help=True, rich_markup_mode=None
@@ -25,7 +25,7 @@ def _density(
     """How many users must be watched for a density within ALPHA: ours, the papers', and Roth's bound."""
     from panstream.algorithms.planning.density_comparison import density_plan
 
-    with outcome(refused=2):
+    with exit_codes(refused=2):
         plan = density_plan(epsilon, alpha, beta, universe)
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
 
@@ -42,9 +42,9 @@ def _distinct(
     """Which distinct counter to use, why, and its relative error at several sizes."""
     from panstream.algorithms.auto import DistinctCount
     from panstream.algorithms.distinct.bitmap import Bitmap
-    from panstream.algorithms.planning.tables import aligned
+    from panstream.algorithms.planning.tables import format_table
 
-    with outcome(refused=2):
+    with exit_codes(refused=2):
         question = DistinctCount(epsilon, universe=universe, expected=expected, memory=memory, releases=releases)
         algorithm = question.algorithm
         max_distinct = universe or 10**9
@@ -56,12 +56,12 @@ def _distinct(
             for size in sizes
         }
     if as_json:
-        chosen = {"algorithm": type(algorithm).__name__, "why": question.why(), "claim": question.claim().to_json()}
+        chosen = {"algorithm": type(algorithm).__name__, "why": question.explain(), "claim": question.claim().to_json()}
         typer.echo(json.dumps({**chosen, "relative_error": errors}, indent=2))
         return
     rows = [(f"{size:,}", f"{error:.2%}" if error < 10 else "drowns in noise") for size, error in errors.items()]
-    typer.echo(question.why() + "\n")
-    typer.echo(aligned("standard error of the count", ("users", "relative"), rows, right={0, 1}))
+    typer.echo(question.explain() + "\n")
+    typer.echo(format_table("standard error of the count", ("users", "relative"), rows, right={0, 1}))
 
 
 @app.command("names")
@@ -76,17 +76,17 @@ def _names(
     """How many events a name that nobody listed needs to be found, and how exact the counts are."""
     from panstream.algorithms.auto import TopItems
 
-    with outcome(refused=2):
+    with exit_codes(refused=2):
         question = TopItems(epsilon, delta=delta, max_item_bytes=max_item_bytes, expected=expected, memory=memory)
     if as_json:
         figures = {
             "listing_threshold": question.listing_threshold,
-            "why": question.why(),
+            "why": question.explain(),
             "claim": question.claim().to_json(),
         }
         typer.echo(json.dumps(figures, indent=2))
         return
-    typer.echo(question.why())
+    typer.echo(question.explain())
 
 
 @app.command("turnstile")
@@ -108,7 +108,7 @@ def _turnstile(
     """Which counter to use with deletions or negative weights, and what error to expect."""
     from panstream.algorithms.planning.turnstile import turnstile_plan
 
-    with outcome(refused=2):
+    with exit_codes(refused=2):
         plan = turnstile_plan(
             question.replace("-", " "),  # type: ignore[arg-type]
             epsilon=epsilon,
@@ -136,6 +136,6 @@ def _moments(
     """Error of second moments and join sizes, by what is protected, and where they drown."""
     from panstream.algorithms.planning.moments import moments_plan
 
-    with outcome(refused=2):
+    with exit_codes(refused=2):
         plan = moments_plan(epsilon=epsilon, expected=expected, max_weight=max_weight, releases=releases, beta=beta)
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())

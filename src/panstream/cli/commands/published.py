@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from panstream.cli.common import AsJson, outcome
+from panstream.cli.common import AsJson, exit_codes
 
 
 def ask(
@@ -23,11 +23,11 @@ def ask(
     """Say how often a name occurred, listed or not, from published tables alone: it costs nothing, however often it is
     asked. Exit codes: 0 done, 2 wrong usage.
     """
-    with outcome(refused=2):
-        from panstream.algorithms.planning.tables import aligned
+    with exit_codes(refused=2):
+        from panstream.algorithms.planning.tables import format_table
         from panstream.cli.commands.run import period
         from panstream.core.estimate import format_number
-        from panstream.engine.reporting.point_queries import ask as asked
+        from panstream.engine.reporting.point_queries import point_query as asked
         from panstream.primitives.escaping import printable
 
         answers = asked(store, condition, query=query, all_windows=all_windows)
@@ -40,7 +40,7 @@ def ask(
             interval = " to ".join(map(format_number, row["interval"]))
             lines.append((row["query"], printable(row["name"]), period(row), format_number(row["value"]), interval))
         head = ("query", "name", "period", "estimate", "95% interval")
-        typer.echo(aligned("each interval holds for its name alone", head, lines, right={3, 4}))
+        typer.echo(format_table("each interval holds for its name alone", head, lines, right={3, 4}))
 
 
 def merge(
@@ -55,10 +55,10 @@ def merge(
     """Make one list of names from the lists that several stores, or several windows of one, have published: names that
     are too rare for each of them may be found in their sum. It costs nothing. Exit codes: 0 done, 2 wrong usage.
     """
-    with outcome(refused=2):
-        from panstream.algorithms.planning.tables import aligned
+    with exit_codes(refused=2):
+        from panstream.algorithms.planning.tables import format_table
         from panstream.core.estimate import format_number
-        from panstream.engine.reporting.merge_lists import merge as merged
+        from panstream.engine.reporting.merge_lists import merge_lists as merged
         from panstream.primitives.escaping import printable
 
         lists = merged(stores, query=query, all_windows=all_windows)
@@ -74,7 +74,7 @@ def merge(
             for item in lists.items[:limit]
         ]
         title = f"{len(lists.parts)} published answers added up; the intervals hold together"
-        typer.echo(aligned(title, (lists.key, "estimate", "95% interval"), lines, right={1, 2}))
+        typer.echo(format_table(title, (lists.key, "estimate", "95% interval"), lines, right={1, 2}))
         note = lists.note(limit)
         typer.echo(f"\n{note[0].upper()}{note[1:]}.")
         typer.echo(f"Adding up costs nothing. Each answer was published at {', or at '.join(lists.costs)}.")

@@ -17,10 +17,10 @@ from panstream.cli.common import (
     Format,
     NoHardening,
     dialect_from,
-    outcome,
+    exit_codes,
     progress_bar,
 )
-from panstream.cli.hardening import harden
+from panstream.cli.hardening import reexec_hardened
 from panstream.errors import InvalidParameter
 from panstream.primitives.escaping import printable
 from panstream.primitives.interrupts import INTERRUPTS
@@ -88,19 +88,19 @@ def query(
     the rows. Exit codes: 0 done, 1 stopped, 2 wrong usage, 3 privacy budget exhausted, 128 + n stopped by signal n.
     """
     if not no_hardening:
-        harden()
-    with outcome(), INTERRUPTS.caught():
-        from panstream.engine.adhoc import Asked, source_of
+        reexec_hardened()
+    with exit_codes(), INTERRUPTS.handling():
+        from panstream.engine.adhoc import PreparedQuery, table_in_from
 
         if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
             raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
         if ledger is not None and no_ledger:
             raise InvalidParameter("give --ledger or --no-ledger, not both")
-        name = source_of(sql)
+        name = table_in_from(sql)
         settings: dict[str, Any] = {
             "lower": lower,
             "upper": upper,
-            "groups": pairs("--groups", groups, lambda keys: keys.split(",")),
+            "groups": parse_column_options("--groups", groups, lambda keys: keys.split(",")),
             "universe": universe,
             "expected": expected,
             "contributions": contributions,
@@ -108,13 +108,13 @@ def query(
             "max_item_bytes": max_item_bytes,
             "window": window,
         }
-        prepared = Asked(
+        prepared = PreparedQuery(
             ["-" if name in _STDIN else name],
             sql,
             epsilon=epsilon,
             user=user,
             format=format,
-            types=pairs("--type", types, str),
+            types=parse_column_options("--type", types, str),
             time=time,
             settings=settings,
             written=dialect_from(decimal, date_format, encoding),
@@ -158,7 +158,7 @@ def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parque
         typer.echo(str(answer))
 
 
-def pairs(option: str, texts: list[str] | None, read: Any) -> dict[str, Any] | None:
+def parse_column_options(option: str, texts: list[str] | None, read: Any) -> dict[str, Any] | None:
     """Return what an option says of columns: COLUMN=..."""
     parsed = {}
     for text in texts or []:

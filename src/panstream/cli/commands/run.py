@@ -19,12 +19,12 @@ from panstream.cli.common import (
     KeyFile,
     NoHardening,
     Workers,
+    exit_codes,
     operator_key,
-    outcome,
     progress_bar,
 )
-from panstream.cli.hardening import harden
-from panstream.errors import ConfigError, needed
+from panstream.cli.hardening import reexec_hardened
+from panstream.errors import ConfigError, import_optional
 from panstream.primitives.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from panstream.engine.config.config import Config
     from panstream.engine.runtime.engine import Engine
-    from panstream.engine.runtime.ingest import Fed
+    from panstream.engine.runtime.ingest import IngestResult
 
 _SHOWN = 10  # row numbers of a report
-_UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
+_HIDDEN_DETAILS_NOTE = "note: rows that cannot be used are left out; run this in a terminal to see which"
 
 
 def run(
@@ -70,24 +70,24 @@ def run(
     stopped by signal n.
     """
     if not no_hardening:
-        harden()
-    with outcome(), INTERRUPTS.caught() as guard:
+        reexec_hardened()
+    with exit_codes(), INTERRUPTS.handling() as guard:
         from panstream.distributed.two_party.session import open_stream
         from panstream.engine.config.config import load_config
-        from panstream.engine.planner.public_facts import intakes_of
-        from panstream.engine.runtime.ingest import check_files, drain, feed_of
+        from panstream.engine.planner.public_facts import ingestion_paths
+        from panstream.engine.runtime.ingest import check_files, feed_of, ingest_all
         from panstream.engine.runtime.selector import Selector
-        from panstream.engine.sinks.sink import sink_of
+        from panstream.engine.sinks.sink import open_sink
 
         if plot is not None:
-            needed("matplotlib", "drawing plots", "plots")
+            import_optional("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
         sources = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
         source = feed_of(loaded, sources, follow=follow, format=format)
         tell = partial(typer.echo, err=True)
         doubts = [] if follow else check_files(loaded, sources, format=format)
-        for doubt in doubts if _watches() else []:  # a log is told the same whatever rows hold
+        for doubt in doubts if _is_interactive() else []:  # a log is told the same whatever rows hold
             tell(f"warning: {doubt}")
         options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
         with contextlib.ExitStack() as stack:
@@ -96,8 +96,8 @@ def run(
                 loaded = _with_share(loaded, sources, follow=follow)
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(open_stream(loaded, **options))
-                engine.declare(*intakes_of(sources, follow=follow))
-                feed = partial(drain, engine, source, select)
+                engine.declare(*ingestion_paths(sources, follow=follow))
+                feed = partial(ingest_all, engine, source, select)
             else:
                 from panstream.distributed.sharded import session
 
@@ -105,11 +105,11 @@ def run(
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
                 options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
-                engine = stack.enter_context(stack.enter_context(session.engines(loaded, **options))())
-                feed = partial(session.feed, engine, sources, follow=follow, format=format)
-            stack.enter_context(sink_of(engine, tell))
-            start_positions, start_releases = engine.positions(), _made(engine)
-            fed = _watched(engine, feed)
+                engine = stack.enter_context(stack.enter_context(session.open_engines(loaded, **options))())
+                feed = partial(session.ingest, engine, sources, follow=follow, format=format)
+            stack.enter_context(open_sink(engine, tell))
+            start_positions, start_releases = engine.positions(), _release_counts(engine)
+            fed = _with_progress(engine, feed)
             report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
@@ -121,7 +121,7 @@ def run(
                 with guard.step():
                     engine.finish()
             if engine.by_clock or fed.rows or engine.positions() != start_positions:
-                _tell_finished(engine, start_releases)
+                _print_finished(engine, start_releases)
             _show(engine, as_json, out, plot)
 
 
@@ -134,14 +134,14 @@ def _with_share(config: Config, inputs: list[str], *, follow: bool) -> Config:
     return with_share(config, epsilon) if epsilon else config
 
 
-def _watches() -> bool:
+def _is_interactive() -> bool:
     """Return whether someone watches: whoever owns the terminal owns the rows."""
     return sys.stderr.isatty()
 
 
-def _watched(engine: Engine, work: Callable[..., Fed]) -> Fed:
+def _with_progress(engine: Engine, work: Callable[..., IngestResult]) -> IngestResult:
     """Run with a progress bar where someone watches."""
-    if not _watches():
+    if not _is_interactive():
         return work()
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -161,15 +161,15 @@ def _watched(engine: Engine, work: Callable[..., Fed]) -> Fed:
             total, done = (None, 0.0) if share is None else (1.0, share)
             progress.update(bar, total=total, completed=done, rows=rows, speed=rows / elapsed)
 
-        return work(tick=tick)
+        return work(on_batch=tick)
 
 
-def report(fed: Fed) -> None:
+def report(fed: IngestResult) -> None:
     """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they
     hold.
     """
-    if not _watches():
-        typer.echo(_UNTOLD, err=True)
+    if not _is_interactive():
+        typer.echo(_HIDDEN_DETAILS_NOTE, err=True)
         return
     for what, numbers, count in (
         ("skipped as bad", fed.skipped, fed.skipped_count),
@@ -181,15 +181,15 @@ def report(fed: Fed) -> None:
             typer.echo(f"{count:,} row{'' if count == 1 else 's'} {what}: {shown}{more}", err=True)
 
 
-def _made(engine: Engine) -> dict[str, int]:
-    return {plan.config.name: engine.made(plan.config.name) for plan in engine.plans}
+def _release_counts(engine: Engine) -> dict[str, int]:
+    return {plan.config.name: engine.release_count(plan.config.name) for plan in engine.plans}
 
 
-def _tell_finished(engine: Engine, previous_releases: dict[str, int]) -> None:
+def _print_finished(engine: Engine, previous_releases: dict[str, int]) -> None:
     """Say of which queries the answers shown are earlier ones, though rows were taken in."""
     over = [
         name
-        for name, releases in _made(engine).items()
+        for name, releases in _release_counts(engine).items()
         if engine.finished(name) and releases == previous_releases[name]
     ]
     over = [name for name in over if not engine.config.query(name).of_unusable]
@@ -218,7 +218,7 @@ def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) ->
         if unusable is not None:
             typer.echo(str(unusable))
     if out is not None:
-        export.write(engine, out)
+        export.write_releases(engine, out)
     if plot is not None:
         export.plot(engine, plot)
 

@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.common import outcome
-from panstream.errors import FeedError, InvalidParameter, RequestRefused, translated
+from panstream.cli.common import exit_codes
+from panstream.errors import InvalidParameter, RequestRejected, SourceError, translate_errors
 
 if TYPE_CHECKING:
-    from panstream.client.client import Client, Sent
+    from panstream.client.client import Client, DeliveryReport
 
 _BLOCK = 1 << 20
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson"}
@@ -48,13 +48,13 @@ def send(
 
     Exit code 1 if a batch was refused, if rows came too late for their window, or if no row could be used.
     """
-    with outcome():
+    with exit_codes():
         from panstream.client.client import Client
 
         path = None if input is None or str(input) == "-" else input
         kind = _format(path, format)
         certificates = None if ca_file is None else str(ca_file)
-        settings: dict[str, Any] = {"producer": producer, "lanes": lanes, "ca_file": certificates}
+        settings: dict[str, Any] = {"producer": producer, "connections": lanes, "ca_file": certificates}
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
             refused: Counter[str] = Counter()
 
@@ -63,19 +63,19 @@ def send(
                 while True:
                     try:
                         return call()
-                    except RequestRefused as refusal:
+                    except RequestRejected as refusal:
                         if refusal.status in _USELESS:
                             raise
                         refused[str(refusal)] += 1
 
-            with sys.stdin.buffer if path is None else _opened(path) as source:
-                for one in _sendings(client, source, kind):
+            with sys.stdin.buffer if path is None else _open_input(path) as source:
+                for one in _send_calls(client, source, kind):
                     hear(one)
             sent = hear(client.flush)
         _report(sent, refused)
 
 
-def _report(sent: Sent, refused: Counter[str]) -> None:
+def _report(sent: DeliveryReport, refused: Counter[str]) -> None:
     watched = sys.stderr.isatty()
     batches = f"{sent.batches:,} batch{'' if sent.batches == 1 else 'es'}"
     typer.echo(f"Sent {sent.rows:,} rows ({batches})" if watched else "Sent", err=True, nl=False)
@@ -106,9 +106,9 @@ def _report(sent: Sent, refused: Counter[str]) -> None:
 
 def _format(path: Path | None, format: str | None) -> str:
     """Return the format that was given, or that the name or the first byte tells of."""
-    from panstream.engine.sources.input_files import format_of
+    from panstream.engine.sources.input_files import format_from_name
 
-    format_name = format or (None if path is None else format_of(path))
+    format_name = format or (None if path is None else format_from_name(path))
     if path is None and format_name is None:
         begin = sys.stdin.buffer.peek(1)[:1] if hasattr(sys.stdin.buffer, "peek") else b"{"
         format_name = "json" if begin in (b"{", b"") else "arrow" if begin == b"\xff" else "csv"
@@ -118,7 +118,7 @@ def _format(path: Path | None, format: str | None) -> str:
     return format_name
 
 
-def _sendings(client: Client, source: IO[bytes], format: str) -> Iterator[Callable[[], None]]:
+def _send_calls(client: Client, source: IO[bytes], format: str) -> Iterator[Callable[[], None]]:
     """Yield calls that each send a part."""
     if format in _TYPES:
         for block in _csv_blocks(source) if format == "csv" else _line_blocks(source):
@@ -142,15 +142,15 @@ def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
         return iter(pa.ipc.open_stream(source))
 
     causes = (pa.ArrowException, OSError, UnicodeDecodeError)
-    reader = translated(opened, causes, lambda _: damaged)
-    while (batch := translated(lambda: next(reader, None), causes, lambda _: damaged)) is not None:
+    reader = translate_errors(opened, causes, lambda _: damaged)
+    while (batch := translate_errors(lambda: next(reader, None), causes, lambda _: damaged)) is not None:
         yield batch
 
 
 def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
     """Yield whole lines, about a block at a time; what has arrived does not wait for more."""
     rest = b""
-    while data := _some(source):
+    while data := _read_available(source):
         end = data.rfind(b"\n") + 1
         if end:
             yield rest + data[:end]
@@ -166,7 +166,7 @@ def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
     from panstream.engine.sources.formats.csv import Dialect, end_of_records
 
     record, data, head = Dialect().record, bytearray(), b""
-    while piece := _some(source):
+    while piece := _read_available(source):
         data += piece
         if not head:
             match = record.match(data)
@@ -182,19 +182,19 @@ def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
         yield head + bytes(data)
 
 
-def _some(source: IO[bytes]) -> bytes:
+def _read_available(source: IO[bytes]) -> bytes:
     read = getattr(source, "read1", source.read)
     data: bytes = read(_BLOCK)
     return data
 
 
-def _opened(path: Path) -> Any:
+def _open_input(path: Path) -> Any:
     """Open a file, decompressed if need be."""
-    from panstream.engine.sources.byte_streams import open_file, unpacked
+    from panstream.engine.sources.byte_streams import open_decompressed, open_file
 
-    raw, codec = translated(lambda: open_file(path), FeedError, lambda error: InvalidParameter(str(error)))
+    raw, codec = translate_errors(lambda: open_file(path), SourceError, lambda error: InvalidParameter(str(error)))
     if codec is not None:
-        return unpacked(raw, codec)
+        return open_decompressed(raw, codec)
     raw.close()
     return path.open("rb")
 
@@ -202,7 +202,7 @@ def _opened(path: Path) -> Any:
 def _token(path: Path | None) -> str | None:
     if path is None:
         return os.environ.get("PANSTREAM_TOKEN")
-    return translated(
+    return translate_errors(
         lambda: path.read_text().strip(),
         OSError,
         lambda error: InvalidParameter(f"the token file cannot be read: {error.strerror}"),

@@ -19,10 +19,10 @@ from panstream.cli.common import (
     KeyFile,
     NoHardening,
     Workers,
+    exit_codes,
     operator_key,
-    outcome,
 )
-from panstream.cli.hardening import harden, lock_memory
+from panstream.cli.hardening import lock_memory, reexec_hardened
 from panstream.errors import ConfigError, InvalidParameter
 
 _LOST = (
@@ -62,12 +62,12 @@ def serve(
     Stops on SIGTERM or Ctrl-C, after what is under way is finished and stored. /openapi.json describes the interface.
     """
     if not no_hardening:
-        harden()
-    with outcome():
+        reexec_hardened()
+    with exit_codes():
         from panstream.engine.config.config import load_config
-        from panstream.engine.sinks.sink import sink_of
+        from panstream.engine.sinks.sink import open_sink
         from panstream.server.auth import Limits
-        from panstream.server.server import Settings, make_server
+        from panstream.server.server import ServerSettings, make_server
 
         loaded = load_config(config)
         if no_hardening:
@@ -85,7 +85,7 @@ def serve(
             connections=connections,
             address_connections=address_connections,
         )
-        settings = Settings(
+        settings = ServerSettings(
             host=host,
             port=port,
             tokens=tokens,
@@ -104,15 +104,17 @@ def serve(
         with contextlib.ExitStack() as stack:
             engine = None
             if cluster is not None or workers is not None:
-                from panstream.distributed.sharded.session import engines
+                from panstream.distributed.sharded.session import open_engines
 
                 if loaded.two_party is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 if follow:
                     raise ConfigError("--follow cannot be combined with a cluster; use panstream run")
-                engine = stack.enter_context(engines(loaded, address=cluster, workers=workers, tell=tell, **options))
-            server = make_server(loaded, settings, started=started, engine=engine, **options)
-            stack.enter_context(sink_of(server.worker.engine, tell))
+                engine = stack.enter_context(
+                    open_engines(loaded, address=cluster, workers=workers, tell=tell, **options)
+                )
+            server = make_server(loaded, settings, on_started=started, engine=engine, **options)
+            stack.enter_context(open_sink(server.worker.engine, tell))
             server.run_until_stopped()
         if server.signal is not None:
             raise typer.Exit(128 + server.signal)
@@ -128,7 +130,7 @@ def token(
     ] = None,
 ) -> None:
     """Create a token and print it once; FILE keeps only its hash."""
-    with outcome():
+    with exit_codes():
         from panstream.server.auth import create_token
 
         if link is not None and scope != ["read"]:
@@ -159,8 +161,8 @@ def worker(
     DASK_DISTRIBUTED__COMM__TLS__... Nothing is spilled to disk, profiled or dumped, and freed memory is overwritten.
     """
     if not no_hardening:
-        harden()
-    with outcome():
+        reexec_hardened()
+    with exit_codes():
         import asyncio
 
         from panstream.distributed.sharded.dask_setup import serve_worker

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from panstream.cli.common import ConfigFile, outcome
+from panstream.cli.common import ConfigFile, exit_codes
 from panstream.errors import InvalidParameter
 
 
@@ -20,14 +20,14 @@ def statement(
     """Write a page in plain words: what is collected, kept and published, what a thief would see, and what is not
     protected. Print it from a browser for a PDF.
     """
-    with outcome():
+    with exit_codes():
         from datetime import UTC, datetime
         from hashlib import sha256
 
         from panstream.engine.reporting.privacy_statement import statement as stated
-        from panstream.engine.runtime.selector import load_checked
+        from panstream.engine.runtime.selector import load_and_check
 
-        loaded = load_checked(config)
+        loaded = load_and_check(config)
         digest = sha256(config.read_bytes()).hexdigest()
         page = stated(loaded, source=config.name, digest=digest, today=datetime.now(UTC).date())
         if str(html) == "-":

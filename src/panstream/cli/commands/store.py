@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from panstream.cli.common import ConfigFile, KeyFile, Yes, operator_key, outcome
-from panstream.errors import BudgetExhausted, InvalidParameter, NewestDamaged, NotSupported
+from panstream.cli.common import ConfigFile, KeyFile, Yes, exit_codes, operator_key
+from panstream.errors import BudgetExhausted, InvalidParameter, LatestSnapshotDamaged, NotSupported
 
 intrusion = typer.Typer(help="Announce an intrusion.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -34,7 +34,7 @@ def inspect(
     key_file: KeyFile = None,
 ) -> None:
     """Print public parameters as JSON: queries, claims, releases made, the ledger. Nothing about the state itself."""
-    with outcome():
+    with exit_codes():
         if not path.exists():
             raise InvalidParameter(f"there is no {path.name!r}")
         if path.is_dir():
@@ -54,14 +54,14 @@ def recover(
     key_file: KeyFile = None,
 ) -> None:
     """Restore the previous state, if the newest state of a store is damaged and the previous one still exists."""
-    with outcome():
-        from panstream.engine.runtime.checkpoint import Kept
+    with exit_codes():
+        from panstream.engine.runtime.checkpoint import EngineCheckpoint
         from panstream.engine.storage.snapshot_store import SnapshotStore
 
         if not (path / "state.sealed").exists():
             raise InvalidParameter(f"{path.name!r} holds no store")
         key = operator_key(key_file)
-        with contextlib.suppress(NewestDamaged):
+        with contextlib.suppress(LatestSnapshotDamaged):
             with SnapshotStore(path, operator_key=key) as store:
                 store.load()
             typer.echo("The newest state is intact: there is nothing to recover.")
@@ -71,7 +71,7 @@ def recover(
             typer.confirm("Restore it?", abort=True, err=True)
         with SnapshotStore(path, operator_key=key, accept_previous=True) as store:
             parts = store.load() or {}
-            meta = Kept.meta(parts)
+            meta = EngineCheckpoint.meta(parts)
             # The rows that are lost were applied until now at the latest: a copy may have shown them.
             meta["applied"] = max(math.ceil(time.time()), meta["applied"] or 0)
             store.commit({**parts, "meta": json.dumps(meta).encode()})
@@ -103,7 +103,7 @@ def _announce(
     Without --copied-at and --just-now, the time of the copy is not known: then rows may have been applied since, and
     only questions that are refreshed by adding noise (COUNT, SUM, names, ...) are covered.
     """
-    with outcome():
+    with exit_codes():
         from panstream.distributed.two_party.session import open_stream
         from panstream.engine.config.config import load_config
         from panstream.engine.runtime.intrusions import CopyTime, say_recorded
@@ -125,14 +125,14 @@ def _announce(
 
 
 def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:
-    from panstream.engine.runtime.checkpoint import Kept
+    from panstream.engine.runtime.checkpoint import EngineCheckpoint
     from panstream.engine.storage.snapshot_store import SnapshotStore
 
     if not (path / "state.sealed").exists():
         raise InvalidParameter(f"{path.name!r} holds no store")
     with SnapshotStore(path, operator_key=operator_key(key_file)) as store:
         parts = store.load() or {}
-        meta = Kept.meta(parts)
+        meta = EngineCheckpoint.meta(parts)
         if state:
             _check_unseen(meta)
             _confirm(meta, yes)
@@ -190,21 +190,23 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
 def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
     """Return the states as plain values; in ``parts`` they are refreshed and the intrusion is on record."""
     from panstream.core.monitor import Monitor
-    from panstream.engine.runtime.intrusions import CopyTime, Refreshed, recorded, refresh_state
-    from panstream.engine.runtime.release_record import iso
+    from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome, recorded, refresh_state
+    from panstream.engine.runtime.release_record import iso_timestamp
 
     shown: dict[str, Any] = {}
-    states: list[Refreshed] = []
+    states: list[RefreshOutcome] = []
     now = math.ceil(time.time())
     for label in [label for label in parts if label.startswith("state/")]:
-        monitor = Monitor[Any].from_bytes(parts[label], checked=False)
+        monitor = Monitor[Any].from_bytes(parts[label], verify_checksum=False)
         layout = monitor.algorithm.layout()
         shown[label[6:]] = {name: _plain(getattr(monitor.state, name), field) for name, field in layout.items()}
         window, group, name = label[6:].split("/", 2)
         query = meta["queries"][name]
         verdict, exposed = refresh_state(monitor, monitor.claim().intrusions, rows_since_copy=False)
         length = query["declared"].get("window")
-        states.append(Refreshed(query=name, verdict=verdict, window=length and iso(int(window) * length)))
+        states.append(
+            RefreshOutcome(query=name, verdict=verdict, window=length and iso_timestamp(int(window) * length))
+        )
         if exposed:
             query["exposed"] = [*query["exposed"], [int(window), int(group)]]
             continue
@@ -212,7 +214,7 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
         if now not in refreshed.setdefault(int(window), []):  # the groups of a window are refreshed together
             refreshed[int(window)].append(now)
         query["refreshed"] = list(refreshed.items())
-        parts[label] = monitor.to_bytes(checked=False)
+        parts[label] = monitor.to_bytes(checksum=False)
     meta["intrusions"].append(recorded(now, CopyTime(just_now=True), states))
     parts["meta"] = json.dumps(meta).encode()
     return shown
@@ -221,7 +223,7 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
 def _plain(value: Any, field: Any) -> Any:
     """Return a field of a state as numbers, bits one by one."""
     if field.kind == "packed":
-        from panstream.primitives.packed_bits import unpacked
+        from panstream.primitives.packed_bits import unpack_bits
 
-        return unpacked(value, field.shape[-1]).tolist()
+        return unpack_bits(value, field.shape[-1]).tolist()
     return value.tolist() if hasattr(value, "tolist") else value

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from panstream.cli.commands.query import pairs
-from panstream.cli.common import AsJson, outcome, progress_bar
+from panstream.cli.commands.query import parse_column_options
+from panstream.cli.common import AsJson, exit_codes, progress_bar
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
 from panstream.primitives.toml_config import toml_key
 
@@ -61,12 +61,12 @@ def _init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a domain file to fill in, from a table's header and declared types. No row is looked at."""
-    with outcome():
+    with exit_codes():
         from panstream.engine.arrow import kind_of
         from panstream.primitives.inputs.table_files import read_header
 
         kinds = {name: None if kind is None else kind_of(kind) for name, kind in read_header(table).items()}
-        for column, kind in (pairs("--type", types, str) or {}).items():
+        for column, kind in (parse_column_options("--type", types, str) or {}).items():
             if column not in kinds:
                 raise InvalidParameter(f"--type must name one of the columns {', '.join(kinds)}, got {column!r}")
             if kind not in (*_DECLARED, "string"):
@@ -84,12 +84,12 @@ def _init(
 
 
 @app.command("propose")
-def _propose(
+def _propose_domain(
     metadata: Annotated[Path, typer.Argument(help="Public metadata (TOML or JSON): categories, types, ranges.")],
     out: Annotated[Path, typer.Option(help="The domain file to write (JSON).")],
 ) -> None:
     """Write a domain file from public metadata; rows are never looked at."""
-    with outcome():
+    with exit_codes():
         from panstream.models.networks.domain import Domain
 
         domain = Domain.load(metadata)
@@ -126,12 +126,12 @@ def _fit(
 
     Its cost is added to the rows' ledger, the one of panstream query. Exit code 3 if the budget does not allow it.
     """
-    with outcome():
+    with exit_codes():
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-        from panstream.engine.storage.ledger_file import beside, charge
+        from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
         from panstream.models.networks.domain import Domain
-        from panstream.models.networks.pair_model import PairModel, recommended
+        from panstream.models.networks.pair_model import PairModel, recommend_learner
         from panstream.models.networks.privbayes import PrivBayes
         from panstream.models.networks.records import Records
         from panstream.models.networks.tree_network import TreeNetwork
@@ -149,9 +149,9 @@ def _fit(
             task = bar.add_task("reading rows", total=1.0)
             records = Records.load(rows, declared)
             if method == "auto":
-                learner = recommended(epsilon, delta, len(records), declared)
-            paths = [] if no_ledger else [ledger or beside(rows)]
-            charged = charge(paths, {f"synth fit, {method}": learner.claim()}, budget=budget)
+                learner = recommend_learner(epsilon, delta, len(records), declared)
+            paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
+            charged = charge_ledgers(paths, {f"synth fit, {method}": learner.claim()}, budget=budget)
             learned = learner.fit(
                 records, progress=lambda what, done: bar.update(task, description=what, completed=done)
             )
@@ -190,16 +190,16 @@ def _sample(
 
     With --given, all rows agree with what is given, and the other columns follow from it as the model knows them.
     """
-    with outcome():
-        from panstream.models.networks.conditioning import conditioned
+    with exit_codes():
+        from panstream.models.networks.conditioning import condition
         from panstream.primitives.inputs.table_files import write_columns
-        from panstream.primitives.noise import Source
+        from panstream.primitives.noise import NoiseSource
 
         network, about = _read_model(model)
-        conditioned_model = conditioned(network, pairs("--given", given, str) or {})
+        conditioned_model = condition(network, parse_column_options("--given", given, str) or {})
         # By default as many rows as the table would have.
         size = rows if rows is not None else max(round(int(about["records"]) * conditioned_model.probability), 1)
-        with Source() as source:
+        with NoiseSource() as source:
             records = conditioned_model.draw(size, source, independent=independent)
             columns: dict[str, Any] = records.to_columns()
             if not labels:
@@ -222,7 +222,7 @@ def _evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Compare synthetic rows with the noisy tables in the model, or with the real rows."""
-    with outcome():
+    with exit_codes():
         from panstream.cli.commands._synth_evaluation import Evaluation
         from panstream.models.networks.records import Records
 
@@ -297,13 +297,13 @@ def _write_model(path: Path, learned: LearnedNetwork) -> None:
 
 def _read_model(path: Path) -> tuple[BayesianNetwork | Mixture, dict[str, Any]]:
     """Return a network and the notes written beside it."""
-    from panstream.models.networks.serialization import from_json, read_about
+    from panstream.models.networks.serialization import from_json, read_metadata
 
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InvalidParameter(f"the model file {path.name} cannot be read") from None
-    network, about = from_json(text), read_about(text)
+    network, about = from_json(text), read_metadata(text)
     if not isinstance(about.get("records"), int) or not isinstance(about.get("words"), list):
         raise InvalidBytes(f"{path.name} is a network, but was not written by panstream synth fit")
     return network, about

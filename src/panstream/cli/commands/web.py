@@ -9,8 +9,8 @@ import typer
 
 from panstream.cli.commands.run import run
 from panstream.cli.commands.serve import serve
-from panstream.cli.common import NoHardening, outcome
-from panstream.cli.hardening import harden
+from panstream.cli.common import NoHardening, exit_codes
+from panstream.cli.hardening import reexec_hardened
 from panstream.errors import InvalidParameter
 
 _LOG = "log"
@@ -67,11 +67,11 @@ def web(
     The configuration is written to SITE.toml, where later starts find it; with --out it is only written.
     """
     if out is None and not no_hardening:
-        harden()
-    with outcome():
-        from panstream.engine.presets.website import Site, propose, to_text, to_toml
+        reexec_hardened()
+    with exit_codes():
+        from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_text, to_toml
 
-        declared = Site(
+        declared = WebsiteSpec(
             site=site,
             visitors=visitors_per_day,
             epsilon=epsilon,
@@ -100,7 +100,7 @@ def web(
                 )
             typer.echo(f"using {file}, which already exists; panstream explain {file} prints what it promises")
         else:
-            proposal = propose(declared)
+            proposal = propose_queries(declared)
             typer.echo(to_text(proposal), err=str(file) == "-")
             if str(file) == "-":
                 typer.echo(to_toml(proposal), nl=False)
@@ -119,11 +119,11 @@ def web(
 
 def _command(file: Path, logs: Path | None, follow: bool) -> str:
     """Return what starts a file that was only written."""
-    from panstream.engine.sources.input_files import format_of
+    from panstream.engine.sources.input_files import format_from_name
 
     if logs is None:
         return f"panstream serve {file}"
-    source = f"{logs}" if format_of(logs) == _LOG else f"{logs} --format {_LOG}"
+    source = f"{logs}" if format_from_name(logs) == _LOG else f"{logs} --format {_LOG}"
     return f"panstream serve {file} --follow {source}" if follow else f"panstream run {file} {source}"
 
 
@@ -136,9 +136,9 @@ def _address(listen: str) -> tuple[str, int]:
 
 def _machines(path: Path) -> dict[str, Any]:
     """Return the two machines of a configuration, with files as they are found from here."""
-    from panstream.primitives.toml_config import read_file
+    from panstream.primitives.toml_config import load_config_file
 
-    document = read_file(path)
+    document = load_config_file(path)
     addresses, section = document.get("stream", {}).get("machines"), document.get("two_party")
     if not isinstance(addresses, list) or not isinstance(section, dict):
         raise InvalidParameter(f"{path.name} has no [stream] machines, or no [two_party]")

@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.core.algorithm import spend_release
+from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
-from panstream.core.registry import built
-from panstream.core.shardable import DivisibleTables, is_divided
-from panstream.distributed.sharded._links import Call, Link, LocalLink
-from panstream.distributed.sharded._outgoing_queue import Message, Outgoing, wipe_messages
-from panstream.distributed.sharded._partitioning import division_of, wipe_state
-from panstream.distributed.sharded._shard import Origin, Part, Status, query_of, reached
-from panstream.engine.runtime.state_backend import Elsewhere, Held, LocalBackend, Slot, label
+from panstream.core.registry import algorithm_from_header
+from panstream.core.shardable import ShardableTables, is_shardable
+from panstream.distributed.sharded._links import InProcessShardTransport, ShardCall, ShardTransport
+from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
+from panstream.distributed.sharded._partitioning import partitioning_for, wipe_state
+from panstream.distributed.sharded._shard import Origin, Part, Status, position_of, query_of
+from panstream.engine.runtime.state_backend import LocalBackend, RemoteStateRecord, Slot, StateHandle, state_name
 from panstream.engine.storage.disk import Disk
 from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.primitives import codec
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Refresh
 
 
 @dataclass(slots=True, kw_only=True)
-class _Part:
+class _CommitGroup:
     """Batches that reach every shard together, or, where one comes ``again``, those shards that do not have it."""
 
     origins: list[Origin] = field(default_factory=list)
@@ -49,14 +49,18 @@ class ClusterBackend(LocalBackend):
     """
 
     def __init__(
-        self, link: Link, queries: Mapping[str, tuple[Any, int]] | None = None, *, source: Source | None = None
+        self,
+        link: ShardTransport,
+        queries: Mapping[str, tuple[Any, int]] | None = None,
+        *,
+        source: NoiseSource | None = None,
     ) -> None:
         super().__init__(source)
         self._link, self.source = link, source
-        self._outgoing = Outgoing(queries or {}, link.shards)
+        self._outgoing = OutgoingQueue(queries or {}, link.shards)
         self._open: dict[str, list[Slot]] = {}  # the divided states of every query
-        self._parts: list[_Part] = []  # closed, and waiting to be sent
-        self._part = _Part()
+        self._parts: list[_CommitGroup] = []  # closed, and waiting to be sent
+        self._part = _CommitGroup()
         self._next: tuple[int, Sequence[Origin]] = (0, ())
         self._drawing = False
         self.waits = False  # whether batches came since the last step
@@ -66,7 +70,7 @@ class ClusterBackend(LocalBackend):
 
     def join(self) -> list[Status]:
         """Ask every shard how far it came."""
-        statuses: list[Status] = self._link.send([Call(shard, "status") for shard in range(self._link.shards)])
+        statuses: list[Status] = self._link.send([ShardCall(shard, "status") for shard in range(self._link.shards)])
         self.step = max(step for step, _, _, _ in statuses)
         self.lowest = min(step for step, _, _, _ in statuses)
         self.absorbed = {name for _, _, absorbed, _ in statuses for name in absorbed}
@@ -85,31 +89,31 @@ class ClusterBackend(LocalBackend):
 
     # What the engine asks of a backend.
 
-    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+    def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Return a fresh state; the shards start their parts with the next step."""
-        if not is_divided(algorithm):
+        if not is_shardable(algorithm):
             return super().start(query, slot, algorithm)
-        self._part.opened.append(label(query, slot))
+        self._part.opened.append(state_name(query, slot))
         self._open.setdefault(query, []).append(slot)
-        return _held(self, query, slot, algorithm, 0)
+        return _open_state(self, query, slot, algorithm, 0)
 
-    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+    def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
         """Return the state again."""
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
-        algorithm = built(header)
-        if not is_divided(algorithm):
+        algorithm = algorithm_from_header(header)
+        if not is_shardable(algorithm):
             return super().restore(query, slot, data)
         if "step" not in (name for name, *_ in header["fields"]):
             raise StoreError(
                 f"the state of query {query!r} was stored by a single process, without shards: run it without workers, "
                 "or start it in a new directory"
             )
-        record = Elsewhere.from_bytes(data)
+        record = RemoteStateRecord.from_bytes(data)
         self.least = self._committed = max(self.least, record.step)
         self._open.setdefault(query, []).append(slot)
-        return _held(self, query, slot, algorithm, record.released)
+        return _open_state(self, query, slot, algorithm, record.released)
 
-    def expect(self, rows: int, origins: Sequence[Origin]) -> None:
+    def announce_batch(self, rows: int, origins: Sequence[Origin]) -> None:
         """Hear how many rows the next batch has, selected or not, and whose they are."""
         self._next = (rows, origins)
 
@@ -125,7 +129,7 @@ class ClusterBackend(LocalBackend):
         self._part.origins += origins
         self._outgoing.expect(rows)
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """Let the batch wait for the end of the step, where all of its batches are sent together."""
         if self._part.again:
             self._close_part()
@@ -140,7 +144,7 @@ class ClusterBackend(LocalBackend):
             [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._link.shards)
         ]
         try:
-            self._everywhere("apply", self._committed, [*self.ahead], own=parts_by_shard)
+            self._call_all_shards("apply", self._committed, [*self.ahead], own=parts_by_shard)
         finally:
             for part in parts:
                 for work in part.work:
@@ -151,19 +155,19 @@ class ClusterBackend(LocalBackend):
         self._committed = self.step
         over = [(query, slot) for query, slot in gone if slot in self._open.get(query, ())]
         if over:
-            self.drop_left_over([label(query, slot) for query, slot in over])
+            self.drop_stale([state_name(query, slot) for query, slot in over])
         for query, slot in over:
             self._open[query].remove(slot)
 
-    def drop_left_over(self, names: Collection[str]) -> None:
+    def drop_stale(self, names: Collection[str]) -> None:
         """Tell all shards to give up states that were over before they could hear of it."""
-        self._everywhere("drop", [*names])
+        self._call_all_shards("drop", [*names])
 
     def caught_up(self, seen: Mapping[str, tuple[int, float]]) -> None:
         """Forget batches of shards that the coordinator has too, and has committed."""
         for producer in [*self.ahead]:
             last_seen = seen.get(producer, (-1, 0.0))
-            self.ahead[producer] = {origin for origin in self.ahead[producer] if reached(origin) > last_seen}
+            self.ahead[producer] = {origin for origin in self.ahead[producer] if position_of(origin) > last_seen}
             if not self.ahead[producer]:
                 del self.ahead[producer]
 
@@ -187,7 +191,7 @@ class ClusterBackend(LocalBackend):
         A draw begins with a step, whether rows wait or not; its other states are gathered in the same one.
         """
         self.catch_up()
-        return self.whole(label(query, slot), algorithm, released, "show" if shown else "gather")
+        return self.assemble(state_name(query, slot), algorithm, released, "show" if shown else "gather")
 
     def catch_up(self) -> None:
         """Let all rows that were applied reach the shards before something is drawn from their states."""
@@ -195,35 +199,35 @@ class ClusterBackend(LocalBackend):
             self.flush()
             self._drawing = True
 
-    def whole(self, name: str, algorithm: Any, released: int, method: str = "gather") -> Any:
+    def assemble(self, name: str, algorithm: Any, released: int, method: str = "gather") -> Any:
         """Return the whole noisy state as the shards hold it, or show it."""
-        division = division_of(algorithm, self._link.shards)
-        parts = self._link.send([Call(shard, method, (name,)) for shard in range(self._link.shards)])
+        division = partitioning_for(algorithm, self._link.shards)
+        parts = self._link.send([ShardCall(shard, method, (name,)) for shard in range(self._link.shards)])
         states = [division.decode(data, shard) for shard, data in enumerate(parts)]
         try:
-            return division.join(states, released)
+            return division.assemble(states, released)
         finally:
             for state in states:
                 wipe_state(state)
 
     def refresh(self, query: str, slot: Slot) -> None:
         """Let every shard refresh its part of a state."""
-        self._everywhere("refresh", [label(query, slot)])
+        self._call_all_shards("refresh", [state_name(query, slot)])
 
     def _close_part(self) -> None:
         """Turn the batches since the last part into messages: of as many bytes whatever was selected."""
         self._part.work = self._outgoing.messages(self._open)
         self._parts.append(self._part)
-        self._part = _Part()
+        self._part = _CommitGroup()
 
-    def _everywhere(self, method: str, *shared: Any, own: Sequence[Any] = ()) -> None:
+    def _call_all_shards(self, method: str, *shared: Any, own: Sequence[Any] = ()) -> None:
         """Let every shard do one more step, with arguments that all share and, behind them, what is its own."""
         self.step += 1
         shards = range(self._link.shards)
-        self._link.send([Call(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
+        self._link.send([ShardCall(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
 
 
-class _DividedState:
+class _ShardedState:
     """A state whose cells are with the shards."""
 
     __slots__ = ("_backend", "_place", "_released", "algorithm")
@@ -237,11 +241,11 @@ class _DividedState:
         self._backend.send_rows(*self._place, batch)
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[tuple[Any, Source]]:
+    def _whole(self) -> Iterator[tuple[Any, NoiseSource]]:
         """Bring the noisy cells together, and wipe them."""
         state = self._backend.gather(*self._place, self.algorithm, self._released)
         try:
-            with Source() if self._backend.source is None else self._backend.source as source:
+            with NoiseSource() if self._backend.source is None else self._backend.source as source:
                 yield state, source
         finally:
             wipe_state(state)
@@ -267,22 +271,22 @@ class _DividedState:
         self._backend.refresh(*self._place)
         return Refresh(covered=True)
 
-    def to_bytes(self, *, checked: bool = True) -> bytes:
+    def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the record that the coordinator stores; the cells are not in it."""
-        return Elsewhere(self._released, self._backend.step).to_bytes(self.algorithm, checked=checked)
+        return RemoteStateRecord(self._released, self._backend.step).to_bytes(self.algorithm, checked=checksum)
 
 
-class _DividedTables(_DividedState):
+class _ShardedTables(_ShardedState):
     """A state whose tables are with the shards, each of which adds release noise to its own."""
 
     __slots__ = ()
 
     def release(self) -> Estimate:
         """Read the answer off the tables that the shards show, once."""
-        spent = spend_release(self._released, 1)
+        spent = consume_release(self._released, 1)
         shown = self._backend.gather(*self._place, self.algorithm, spent, shown=True)
         self._released = spent
-        estimate: Estimate = self.algorithm.answer(shown)
+        estimate: Estimate = self.algorithm.estimate(shown)
         return estimate
 
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
@@ -292,20 +296,20 @@ class _DividedTables(_DividedState):
         return Refresh(covered=True)
 
 
-def _held(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _DividedState:
-    kind = _DividedTables if isinstance(algorithm, DivisibleTables) else _DividedState
+def _open_state(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _ShardedState:
+    kind = _ShardedTables if isinstance(algorithm, ShardableTables) else _ShardedState
     return kind(backend, query, slot, algorithm, released)
 
 
-def stored_shards(directory: Path) -> int | None:
+def read_shard_count(directory: Path) -> int | None:
     """Return how many shards a stream's directory has, None if it has none yet."""
     note = directory / "cluster.json"
     return int(json.loads(note.read_text())["shards"]) if note.exists() else None
 
 
-def note_shards(directory: Path, shards: int) -> None:
+def write_shard_count(directory: Path, shards: int) -> None:
     """Write how many shards count from now on: the point from which only they do."""
-    if stored_shards(directory) != shards:
+    if read_shard_count(directory) != shards:
         new = directory / "cluster.json.new"
         with new.open("w") as file:
             json.dump({"shards": shards}, file)
@@ -314,10 +318,10 @@ def note_shards(directory: Path, shards: int) -> None:
         os.replace(new, directory / "cluster.json")
         Disk().sync_directory(directory)
     # Only now: until the note is replaced, the old shards are the only ones that count.
-    _sweep(directory, shards)
+    _destroy_stale_shards(directory, shards)
 
 
-def _sweep(directory: Path, shards: int) -> None:
+def _destroy_stale_shards(directory: Path, shards: int) -> None:
     """Make shards of another number unreadable, and remove them."""
     for other in directory.glob("shards-*"):
         if other.name != f"shards-{shards}":
@@ -326,17 +330,15 @@ def _sweep(directory: Path, shards: int) -> None:
             other.rmdir()
 
 
-def deal_out_anew(
-    shards: int, algorithms: Mapping[str, Any], directory: Path, operator_key: bytes | None = None
-) -> None:
+def reshard(shards: int, algorithms: Mapping[str, Any], directory: Path, operator_key: bytes | None = None) -> None:
     """Move all cells where the number of shards has changed. The directories must be within reach of this process."""
-    old_shard_count = stored_shards(directory)
+    old_shard_count = read_shard_count(directory)
     if old_shard_count is None:
         return
-    _sweep(directory, old_shard_count)  # what an interrupted move left
+    _destroy_stale_shards(directory, old_shard_count)  # what an interrupted move left
     if old_shard_count == shards:
         return
-    old, new = LocalLink(old_shard_count), LocalLink(shards)
+    old, new = InProcessShardTransport(old_shard_count), InProcessShardTransport(shards)
     try:
         for link in (old, new):
             link.open(algorithms, directory, operator_key)
@@ -344,10 +346,10 @@ def deal_out_anew(
     finally:
         old.close()
         new.close()
-    note_shards(directory, shards)
+    write_shard_count(directory, shards)
 
 
-def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None:
+def _move(old: InProcessShardTransport, new: InProcessShardTransport, algorithms: Mapping[str, Any]) -> None:
     backend = ClusterBackend(old)
     statuses = backend.join()
     _, recent, absorbed, names = statuses[0]
@@ -361,14 +363,14 @@ def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None
         algorithm = algorithms.get(query_of(name))
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not configured: keep it while shards are moved")
-        state, division = backend.whole(name, algorithm, 0), division_of(algorithm, new.shards)
+        state, division = backend.assemble(name, algorithm, 0), partitioning_for(algorithm, new.shards)
         for shard, shard_parts in enumerate(parts):
-            part = division.cut(state, shard)
+            part = division.extract_shard(state, shard)
             shard_parts[name] = division.encode(part, shard)
             wipe_state(part)
         wipe_state(state)
     new.send(
-        [Call(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
+        [ShardCall(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
     )
 
 

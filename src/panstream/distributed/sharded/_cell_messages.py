@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.core.shardable import Touches
-from panstream.distributed.sharded._partitioning import CellDivision
+from panstream.distributed.sharded._partitioning import CellPartitioning
 from panstream.primitives.memory.scratch import Scratch, wipe, wipe_at
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import packed, unpacked
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import pack_bits, unpack_bits
 
 Slot = tuple[int, int]  # window, group
 
@@ -50,31 +50,33 @@ class CellMessage:
     marks: NDArray[np.uint8] | None = field(default=None, repr=False)
     rows: Touches = field(default=(), repr=False)
 
-    def apply(self, division: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], Source]) -> None:
+    def apply(
+        self, division: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], NoiseSource]
+    ) -> None:
         """Do to a shard's states what the message says; the caller wipes it."""
         algorithm = division.algorithm
         if self.marks is not None:
             for slot, bits in zip(named_slots(self.slots), self.marks, strict=True):
                 if bits.any():
-                    marks = unpacked(bits, 8 * bits.size)  # 0 beyond the last cell
+                    marks = unpack_bits(bits, 8 * bits.size)  # 0 beyond the last cell
                     try:
                         with random() as source:
-                            algorithm.touch_marked(state_of(slot), marks, source)
+                            algorithm.apply_marked(state_of(slot), marks, source)
                     finally:
                         wipe(marks)
             return
         has_several_slots = len(self.slots) > 1
         present = np.flatnonzero(self.rows[0] >= 0)
-        for slot, chosen in by_slot(self.slots, present, self.rows[1] if has_several_slots else None):
+        for slot, chosen in group_by_slot(self.slots, present, self.rows[1] if has_several_slots else None):
             touches = tuple(_wide(column[chosen]) for column in (self.rows[0], *self.rows[1 + has_several_slots :]))
             with random() as source:
-                algorithm.touch(state_of(slot), touches, source)
+                algorithm.apply_updates(state_of(slot), touches, source)
             for column in touches:
                 wipe(column)
 
     def wipe(self) -> None:
         """Overwrite it, also where it came as memory that may not be written."""
-        overwrite(self.rows if self.marks is None else (self.marks,))
+        wipe_arrays(self.rows if self.marks is None else (self.marks,))
 
 
 def named_slots(slots: NDArray[np.int64]) -> list[Slot]:
@@ -82,7 +84,7 @@ def named_slots(slots: NDArray[np.int64]) -> list[Slot]:
     return [(int(window), int(group)) for window, group in slots]
 
 
-def by_slot(
+def group_by_slot(
     slots: NDArray[np.int64], present: NDArray[np.int64], which: NDArray[Any] | None
 ) -> Iterator[tuple[Slot, NDArray[np.int64]]]:
     """Yield every slot that has rows, and which these are, in order; ``present`` are those of all slots.
@@ -100,7 +102,7 @@ def by_slot(
     wipe(present)
 
 
-def overwrite(arrays: Iterable[NDArray[Any]]) -> None:
+def wipe_arrays(arrays: Iterable[NDArray[Any]]) -> None:
     """Overwrite arrays that have travelled, also where they came as memory that may not be written."""
     for array in arrays:
         if array.flags.c_contiguous:
@@ -116,7 +118,7 @@ class CellQueue:
     Cells are marked at once where a batch has so many rows that there are at most ``most_marked`` cells for each.
     """
 
-    division: CellDivision
+    division: CellPartitioning
     groups: int
     most_marked: int
     listed: int = 0  # rows of batches whose places are listed, selected or not
@@ -128,7 +130,7 @@ class CellQueue:
     def expect(self, rows: int) -> None:
         """Hear how many rows the next batch has, selected or not."""
         algorithm = self.division.algorithm
-        self.direct = algorithm.only_touched and algorithm.cells * self.groups <= self.most_marked * rows
+        self.direct = algorithm.is_idempotent and algorithm.cells * self.groups <= self.most_marked * rows
         self.marked |= self.direct
         self.listed += 0 if self.direct else rows
 
@@ -139,26 +141,28 @@ class CellQueue:
             if self.direct:
                 if slot not in self.marks:
                     self.marks[slot] = np.zeros(algorithm.cells, np.uint8)
-                algorithm.mark(batch, self.marks[slot], scratch)
+                algorithm.mark_cells(batch, self.marks[slot], scratch)
             else:
-                for touches in algorithm.touches(batch, scratch):
+                for touches in algorithm.cell_updates(batch, scratch):
                     self.rows.append((slot, ownership.split(touches, scratch)))
 
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[CellMessage]:
         """Yield the message of every shard, for all states that are open."""
         algorithm, size = self.division.algorithm, padded_size(self.listed)
         which = [slot_number(len(slots))] if len(slots) > 1 else []
-        row = sum(np.dtype(kind).itemsize for kind in (self.division.ownership.place, *which, *algorithm.carried))
+        row = sum(
+            np.dtype(kind).itemsize for kind in (self.division.ownership.place, *which, *algorithm.update_columns)
+        )
         bits = len(slots) * -(-algorithm.cells // (8 * self.division.shards))
         named = np.array(slots, np.int64).reshape(-1, 2)
-        marked = algorithm.only_touched and (self.marked or bits <= size * row)
+        marked = algorithm.is_idempotent and (self.marked or bits <= size * row)
         for shard in range(self.division.shards):
             if marked:
                 yield CellMessage(query, named, marks=self._bits(slots, shard))
             else:
-                kinds = (self.division.ownership.place, *algorithm.carried)
+                kinds = (self.division.ownership.place, *algorithm.update_columns)
                 shard_rows = ((slot, parts[shard]) for slot, parts in self.rows)
-                yield CellMessage(query, named, rows=listed_rows(kinds, slots, shard_rows, size, blank=-1))
+                yield CellMessage(query, named, rows=to_padded_columns(kinds, slots, shard_rows, size, blank=-1))
 
     def wipe(self) -> None:
         """Overwrite and forget what was collected."""
@@ -182,12 +186,12 @@ class CellQueue:
             shard_marks = np.zeros(ownership.count(shard), np.uint8) if marks is None else ownership.part(marks, shard)
             for indices in index_arrays:
                 shard_marks[indices] = 1
-            bits[numbers[slot]] = packed(shard_marks)
+            bits[numbers[slot]] = pack_bits(shard_marks)
             wipe(shard_marks)
         return bits
 
 
-def listed_rows(
+def to_padded_columns(
     kinds: Sequence[Any], slots: Sequence[Slot], rows: Iterable[tuple[Slot, Touches]], size: int, *, blank: int
 ) -> Touches:
     """Return columns of so many rows, with ``blank`` in the first one where there is no row.

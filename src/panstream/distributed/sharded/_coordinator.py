@@ -20,27 +20,27 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.continual.tree_base import TreeBatch
 from panstream.core.estimate import Estimate
-from panstream.core.shardable import is_divided
-from panstream.distributed.sharded._backend import ClusterBackend, deal_out_anew, note_shards
-from panstream.distributed.sharded._links import Link
-from panstream.distributed.sharded._shard import Origin, query_of, reached
+from panstream.core.shardable import is_shardable
+from panstream.distributed.sharded._backend import ClusterBackend, reshard, write_shard_count
+from panstream.distributed.sharded._links import ShardTransport
+from panstream.distributed.sharded._shard import Origin, position_of, query_of
 from panstream.distributed.sharded._worker_reading import Totals
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import plan_all
-from panstream.engine.rows.row_batch import Applied, Rows
+from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.runtime.batch_preparation import prepare_batch
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.running_query import Drawn
-from panstream.engine.runtime.state_backend import label
+from panstream.engine.runtime.running_query import DrawnAnswer
+from panstream.engine.runtime.state_backend import state_name
 from panstream.errors import ConfigError, NotSupported
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _alone(method: Callable[P, T]) -> Callable[P, T]:
+def _serialized(method: Callable[P, T]) -> Callable[P, T]:
     """Decorate a method of an engine: one step at a time, whoever asks."""
 
     @functools.wraps(method)
@@ -61,11 +61,11 @@ class ClusterEngine(Engine):
     def __init__(
         self,
         config: Config,
-        link: Link,
+        link: ShardTransport,
         *,
         operator_key: bytes | None = None,
         positions: bool = False,
-        source: Source | None = None,
+        source: NoiseSource | None = None,
         zero_noise: bool = False,
         **options: Any,
     ) -> None:
@@ -74,11 +74,11 @@ class ClusterEngine(Engine):
         self.link, self._positions, self._lock = link, positions, threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
-        divided = {plan.config.name: plan.algorithm for plan in plans if is_divided(plan.algorithm)}
+        divided = {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
         groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         try:
             if directory is not None:
-                deal_out_anew(link.shards, divided, directory, operator_key)
+                reshard(link.shards, divided, directory, operator_key)
             link.open(divided, directory, operator_key)
             self._divided = ClusterBackend(link, groups, source=source)
             held = {name for _, _, _, names in self._divided.join() for name in names}
@@ -95,8 +95,8 @@ class ClusterEngine(Engine):
             raise
         try:
             if directory is not None:
-                note_shards(directory, link.shards)
-            self._drop_left_over(held)
+                write_shard_count(directory, link.shards)
+            self._drop_stale(held)
         except BaseException:
             self.close()
             raise
@@ -106,29 +106,29 @@ class ClusterEngine(Engine):
         super().close()
         self.link.close()
 
-    def _restored(self) -> None:
+    def _after_restore(self) -> None:
         """Compare the shards' positions with ours."""
         self._divided.caught_up(self._reached())
         if self._divided.step > self._divided.least:  # shards may have rows that came after our last commit
             self.exposure.note_applied()
 
     def _reached(self) -> dict[str, tuple[int, float]]:
-        last_numbers = {producer: (number, math.inf) for producer, number in self._kept.seen.items()}
+        last_numbers = {producer: (number, math.inf) for producer, number in self._kept.applied_batches.items()}
         begun = self._kept.begun
-        return last_numbers if begun is None else {**last_numbers, begun[0]: reached(begun)}
+        return last_numbers if begun is None else {**last_numbers, begun[0]: position_of(begun)}
 
-    @_alone
-    def forget(self, producer_keys: Collection[str]) -> None:
+    @_serialized
+    def forget_producers(self, producer_keys: Collection[str]) -> None:
         """Remember no longer how far some producers came, here and on the shards."""
-        super().forget(producer_keys)
+        super().forget_producers(producer_keys)
         self._divided.forget(producer_keys)
 
-    @_alone
-    def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
+    @_serialized
+    def apply(self, rows: RowBatch, *, commit: bool = True) -> BatchResult:
         """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
-        self._check_whole()
-        if self.seen(rows.producer, rows.sequence):
-            return Applied(new=False)
+        self._require_usable()
+        if self.is_applied(rows.producer, rows.sequence):
+            return BatchResult(new=False)
         now = self._clock()
         clock, self._clock = self._clock, lambda: now
         try:
@@ -138,33 +138,36 @@ class ClusterEngine(Engine):
             done = [self._apply_piece(piece, time, commit) for piece, time in pieces]
         finally:
             self._clock = clock
-        return Applied(
+        return BatchResult(
             new=True,
             skipped=np.concatenate([part.skipped for part in done]),
             late=np.concatenate([part.late for part in done]),
         )
 
-    def _apply_piece(self, piece: Rows, time: float | None, commit: bool) -> Applied:
+    def _apply_piece(self, piece: RowBatch, time: float | None, commit: bool) -> BatchResult:
         """Draw what is due and make it durable before any row behind it goes to a shard; then apply the rows.
 
         ``time`` is that of the batch's next row, where the batch of a live source goes on.
         """
         begun, origins = self._kept.begun, _origins(piece, time)
-        if self.seen(piece.producer, piece.sequence) or (
-            begun is not None and origins and origins[0][0] == begun[0] and reached(origins[0]) <= reached(begun)
+        if self.is_applied(piece.producer, piece.sequence) or (
+            begun is not None
+            and origins
+            and origins[0][0] == begun[0]
+            and position_of(origins[0]) <= position_of(begun)
         ):
-            return Applied(new=False)
+            return BatchResult(new=False)
         _, times = self._times(piece)
         if times is not None and piece.count:
-            first = self._stream_clock.marks(times[:1])
-            with self._all_or_nothing():
+            first = self._stream_clock.watermarks(times[:1])
+            with self._fail_stop():
                 for query in self._queries.values():
                     if query.schedule is not None and np.isfinite(first[0]):
-                        over, now = (int(steps[0]) for steps in query.steps(first))
-                        query.reach(over, self._drawer(query), now)
+                        over, now = (int(steps[0]) for steps in query.watermark_steps(first))
+                        query.advance_to(over, self._drawer(query), now)
                 if self._drawn:
                     self.commit()
-        self._divided.expect(piece.count, origins)
+        self._divided.announce_batch(piece.count, origins)
         if time is not None:
             piece, self._kept.begun = replace(piece, producer=None), origins[0] if origins else None
         elif begun is not None and piece.producer == begun[0]:
@@ -175,21 +178,21 @@ class ClusterEngine(Engine):
             self._kept.begun = begun
             raise
 
-    def _pieces(self, rows: Rows) -> list[tuple[Rows, float | None]]:
+    def _pieces(self, rows: RowBatch) -> list[tuple[RowBatch, float | None]]:
         """Return the batch cut where a slot ends or a shard's position lies; and the time of the row behind."""
         boundaries: set[int] = set()
         has_time, times = self._times(rows)
-        marks = None if times is None else self._stream_clock.marks(times)
+        marks = None if times is None else self._stream_clock.watermarks(times)
         if rows.times is not None and rows.count and marks is not None:
             for query in self._queries.values():
                 if query.schedule is not None:
-                    moved = np.diff(np.stack(query.steps(marks)), axis=1).any(axis=0)
+                    moved = np.diff(np.stack(query.watermark_steps(marks)), axis=1).any(axis=0)
                     boundaries |= {int(row) + 1 for row in np.flatnonzero(moved)}
         numbers = None
         if self._positions and rows.first_row is not None:
             numbers = rows.first_row + np.arange(rows.count)
         if rows.producer is not None:
-            boundaries |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
+            boundaries |= {_first_unapplied_row(origin, rows, numbers) for origin in self._known(rows.producer)}
         cuts = sorted(row for row in boundaries if 0 < row < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":  # no piece is taken if a row of another is bad
             for _, prepared in prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)[0]:
@@ -208,41 +211,41 @@ class ClusterEngine(Engine):
         begun_producer = {begun} if begun is not None and begun[0] == producer else set()
         return {*self._divided.ahead.get(producer, ()), *begun_producer, (producer, self.last_sequence(producer), None)}
 
-    def seen_apart(self, producer: str) -> bool:
+    def partition_is_applied(self, producer: str) -> bool:
         """Return whether a partition that workers read was taken in."""
-        return super().seen(producer, 0)
+        return super().is_applied(producer, 0)
 
-    def begun_apart(self) -> set[str]:
+    def partitions_in_progress(self) -> set[str]:
         """Return partitions that some shards had when the stream was opened."""
         return self._divided.absorbed
 
-    @_alone
-    def absorbed(self, producers: Sequence[str], totals: Totals) -> None:
+    @_serialized
+    def record_partitions(self, producers: Sequence[str], totals: Totals) -> None:
         """Note that every shard has some partitions, and take in what they add to states that are here."""
-        self._check_whole()
-        if all(self.seen_apart(producer) for producer in producers):
+        self._require_usable()
+        if all(self.partition_is_applied(producer) for producer in producers):
             return
-        with self._all_or_nothing():
+        with self._fail_stop():
             for name, total, events in totals:
                 query = self._queries[name]
                 for group in range(0 if query.finished else len(query.plan.groups)):
                     query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
                 wipe(total)
                 wipe(events)
-            self._kept.seen |= dict.fromkeys(producers, 0)
+            self._kept.applied_batches |= dict.fromkeys(producers, 0)
             self._kept.dirty = self._uncommitted = True
             self.exposure.note_applied()
 
-    @_alone
+    @_serialized
     def estimate(self, name: str) -> Estimate:
         """Release a query that is asked once, and return the estimate itself; not logged twice."""
         query = self._queries[self.config.query(name).name]
-        drawn: list[Drawn] = []
-        with self._all_or_nothing():
+        drawn: list[DrawnAnswer] = []
+        with self._fail_stop():
             query.draw_now(drawn.append)
         return drawn[0].estimate()
 
-    def _drop_left_over(self, held: set[str]) -> None:
+    def _drop_stale(self, held: set[str]) -> None:
         """Drop windows that were over before the coordinator could say so."""
         over = []
         for name in held:
@@ -252,9 +255,9 @@ class ClusterEngine(Engine):
             slot = (int(name.split("/")[0]), int(name.split("/")[1]))
             first_alive = query.schedule.step // query.ticks_per_window
             if slot not in query.monitors and slot[0] < first_alive:
-                over.append(label(query.plan.config.name, slot))
+                over.append(state_name(query.plan.config.name, slot))
         if over:
-            self._divided.drop_left_over(over)
+            self._divided.drop_stale(over)
 
     def _commit_as_configured(self) -> None:
         """Commit, or at least send what waits here: it is exact until it is with the shards."""
@@ -262,7 +265,7 @@ class ClusterEngine(Engine):
         if self._divided.waits:
             self._divided.flush()
 
-    @_alone
+    @_serialized
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: one message to every shard, whether or not rows came and something is stored."""
         previous_step = self._divided.step
@@ -270,12 +273,12 @@ class ClusterEngine(Engine):
         if self._divided.step == previous_step:
             self._divided.flush()
 
-    advance = _alone(Engine.advance)
-    finish = _alone(Engine.finish)
-    release = _alone(Engine.release)
-    announce_intrusion = _alone(Engine.announce_intrusion)
+    advance = _serialized(Engine.advance)
+    finish = _serialized(Engine.finish)
+    release = _serialized(Engine.release)
+    announce_intrusion = _serialized(Engine.announce_intrusion)
 
-    @_alone
+    @_serialized
     def commit(self, **options: Any) -> None:
         """Commit on all shards, then here, and publish."""
         super().commit(**options)
@@ -283,13 +286,13 @@ class ClusterEngine(Engine):
             self._divided.caught_up(self._reached())
 
 
-def _origins(piece: Rows, time: float | None) -> list[Origin]:
+def _origins(piece: RowBatch, time: float | None) -> list[Origin]:
     if piece.producer is None:
         return [(producer, sequence, None) for producer, sequence in piece.origins]
     return [(piece.producer, piece.sequence, time)]
 
 
-def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -> int:
+def _first_unapplied_row(origin: Origin, rows: RowBatch, numbers: NDArray[np.int64] | None) -> int:
     """Return the first row of a batch that lies behind a position; 0 if the position is not within the batch.
 
     The row that a slot's end was found at is the first with its time: an earlier one would have ended the slot.

@@ -15,11 +15,11 @@ from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from panstream.distributed.sharded._links import Call, Link
+from panstream.distributed.sharded._links import ShardCall, ShardTransport
 from panstream.distributed.sharded._shard import Shard
-from panstream.errors import ClusterError, PanstreamError, StoreError, needed
+from panstream.errors import ClusterError, PanstreamError, StoreError, import_optional
 
-needed("distributed", "a cluster", "dask")
+import_optional("distributed", "a cluster", "dask")
 
 _Answer = tuple[str, Any]  # "ok" and a value; the class and the message of a refusal; or "failed" and a class
 _OPEN: dict[str, Shard] = {}  # by directory: a second actor in one process takes over from the first
@@ -44,20 +44,20 @@ class _ShardActor:
                 _OPEN[directory] = self._shard
             return os.getpid(), self._shard.step
 
-        return _answer(opened)
+        return _capture_errors(opened)
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> _Answer:
         """Call a method of the shard."""
         shard = self._shard
-        return _answer(lambda: None if shard is None else getattr(shard, method)(*arguments))
+        return _capture_errors(lambda: None if shard is None else getattr(shard, method)(*arguments))
 
     def close(self) -> _Answer:
         """Give the shard up."""
         shard = self._shard
-        return _answer(lambda: None if shard is None else shard.close())
+        return _capture_errors(lambda: None if shard is None else shard.close())
 
 
-def _answer(work: Any) -> _Answer:
+def _capture_errors(work: Any) -> _Answer:
     """Return what ``work`` returns; of an error only its class, and its message where we wrote it."""
     try:
         return "ok", work()
@@ -72,7 +72,7 @@ _RETRIED = ("StoreError", "StoreLocked")  # a full disk, a directory that anothe
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-class DaskLink(Link):
+class DaskTransport(ShardTransport):
     """The way to shards that are Dask actors.
 
     ``connect`` returns a client with ``direct_to_workers=True``; it is called again when the scheduler was lost.
@@ -110,13 +110,13 @@ class DaskLink(Link):
     def actors(self) -> dict[int, Any]:
         """Return the live actors, for workers that send rows to shards themselves."""
         for shard in range(self.shards):
-            self._until(lambda shard=shard: self._actor(shard), f"shard {shard}")  # type: ignore[misc]
+            self._retry_until(lambda shard=shard: self._actor(shard), f"shard {shard}")  # type: ignore[misc]
         return dict(self._actors)
 
     def _open_all(self) -> None:
         _ = self.actors
 
-    def send(self, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[ShardCall]) -> list[Any]:
         """Make all calls at once; repeat each until it is answered."""
         started = [self._start(call) for call in calls]
         return [self._finish(call, future) for call, future in zip(calls, started, strict=True)]
@@ -129,23 +129,23 @@ class DaskLink(Link):
             except _LOST:
                 continue
         self._actors.clear()
-        self._let_go()
+        self._release_actors()
 
     def check(self, shard: int) -> None:
         """Ask a shard that a worker could not reach whether it is there; if not, it is opened again."""
-        self.send([Call(shard, "status")])
+        self.send([ShardCall(shard, "status")])
 
     def forget(self, shard: int) -> None:
         """Take a shard's worker for lost."""
         self._actors.pop(shard, None)
 
-    def _start(self, call: Call) -> Any:
+    def _start(self, call: ShardCall) -> Any:
         try:
             return self._actors[call.shard].call(call.method, call.arguments) if call.shard in self._actors else None
         except _LOST:
             return None
 
-    def _finish(self, call: Call, future: Any) -> Any:
+    def _finish(self, call: ShardCall, future: Any) -> Any:
         answer = self._result(call, future)
 
         def again() -> _Answer | None:
@@ -153,12 +153,12 @@ class DaskLink(Link):
             return self._result(call, self._start(call))
 
         if answer is None:
-            answer = self._until(again, f"shard {call.shard}")
+            answer = self._retry_until(again, f"shard {call.shard}")
         if call.method != "status" and call.arguments and isinstance(call.arguments[0], int):
             self._least[call.shard] = max(self._least[call.shard], call.arguments[0])
         return answer[1]
 
-    def _result(self, call: Call, future: Any) -> _Answer | None:
+    def _result(self, call: ShardCall, future: Any) -> _Answer | None:
         """Return the answer, or None if the call must be made again."""
         if future is None:
             self.forget(call.shard)
@@ -176,7 +176,7 @@ class DaskLink(Link):
             raise ClusterError(f"shard {call.shard} cannot go on: {value}")
         return word, value
 
-    def _until(self, work: Callable[[], Any], what: str) -> Any:
+    def _retry_until(self, work: Callable[[], Any], what: str) -> Any:
         """Repeat ``work`` until it returns something."""
         start, has_warned, attempt = time.monotonic(), False, 0
         self._waiting = f"{what} cannot be reached"
@@ -229,9 +229,9 @@ class DaskLink(Link):
 
     def _let_go_if_lost(self) -> None:
         if self._client is not None and self._client.status != "running":
-            self._let_go()
+            self._release_actors()
 
-    def _let_go(self) -> None:
+    def _release_actors(self) -> None:
         self._actors.clear()
         client, self._client = self._client, None
         if client is not None and not self._borrowed:

@@ -14,7 +14,7 @@ from panstream.errors import PanstreamError
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ShardCall:
     """A method of one shard, with its arguments. They are never shown: ``repr`` leaves them out."""
 
     shard: int
@@ -22,7 +22,7 @@ class Call:
     arguments: tuple[Any, ...] = field(default=(), repr=False)
 
 
-class Link(ABC):
+class ShardTransport(ABC):
     """The way to the shards of a stream."""
 
     def __init__(self, shards: int) -> None:
@@ -48,7 +48,7 @@ class Link(ABC):
     def _open_all(self) -> None: ...
 
     @abstractmethod
-    def send(self, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[ShardCall]) -> list[Any]:
         """Make all calls, at once where possible, and return their answers when all have come."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Link(ABC):
         """Let go of the shards; what they have committed stays."""
 
 
-class LocalLink(Link):
+class InProcessShardTransport(ShardTransport):
     """All shards in this process: for one machine, for tests, and to look at what the cluster left."""
 
     def __init__(self, shards: int) -> None:
@@ -67,7 +67,7 @@ class LocalLink(Link):
         for number in range(self.shards):
             self.open_shards.append(Shard(**self.settings(number)))
 
-    def send(self, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[ShardCall]) -> list[Any]:
         """Make the calls one after the other."""
         return [getattr(self.open_shards[call.shard], call.method)(*call.arguments) for call in calls]
 

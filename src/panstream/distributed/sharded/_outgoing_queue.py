@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from panstream.core.shardable import Divisible, DivisibleTables
+from panstream.core.shardable import Shardable, ShardableTables
 from panstream.distributed.sharded._cell_messages import CellMessage, CellQueue, Slot
-from panstream.distributed.sharded._partitioning import CellDivision, TableDivision
+from panstream.distributed.sharded._partitioning import CellPartitioning, TablePartitioning
 from panstream.distributed.sharded._table_messages import TableMessage, TableQueue
 
 Message = CellMessage | TableMessage
@@ -19,14 +19,14 @@ def wipe_messages(messages: Iterable[Message]) -> None:
         message.wipe()
 
 
-def rows_travel(algorithm: Any, shards: int, rows: int) -> bool:
+def sends_rows(algorithm: Any, shards: int, rows: int) -> bool:
     """Return whether so many rows are sent to shards one by one, not as marks or sums of cells."""
-    if isinstance(algorithm, DivisibleTables):
-        return not TableQueue(TableDivision(algorithm, shards), 1).sums_are_less(1, rows)
-    return isinstance(algorithm, Divisible) and not algorithm.only_touched
+    if isinstance(algorithm, ShardableTables):
+        return not TableQueue(TablePartitioning(algorithm, shards), 1).sums_are_less(1, rows)
+    return isinstance(algorithm, Shardable) and not algorithm.is_idempotent
 
 
-class Outgoing:
+class OutgoingQueue:
     """What waits for every shard. ``queries`` gives algorithm and number of groups.
 
     Cells are marked at once where a batch has so many rows that there are at most ``marked`` cells for each.
@@ -36,10 +36,10 @@ class Outgoing:
         self._shards = shards
         self._waiting: dict[str, CellQueue | TableQueue] = {}
         for query, (algorithm, groups) in queries.items():
-            if isinstance(algorithm, DivisibleTables):
-                self._waiting[query] = TableQueue(TableDivision(algorithm, shards), groups)
-            elif isinstance(algorithm, Divisible):
-                self._waiting[query] = CellQueue(CellDivision(algorithm, shards), groups, marked)
+            if isinstance(algorithm, ShardableTables):
+                self._waiting[query] = TableQueue(TablePartitioning(algorithm, shards), groups)
+            elif isinstance(algorithm, Shardable):
+                self._waiting[query] = CellQueue(CellPartitioning(algorithm, shards), groups, marked)
 
     def expect(self, rows: int) -> None:
         """Hear how many rows the next batch has, selected or not: that alone decides what its messages look like."""

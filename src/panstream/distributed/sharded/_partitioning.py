@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.core.shardable import Divisible, DivisibleTables, Touches
+from panstream.core.shardable import Shardable, ShardableTables, Touches
 from panstream.primitives import codec
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.hashing.keys import key_words
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import packed, unpacked
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import pack_bits, unpack_bits
 
 _MOST_SHARDS = 4096
 _WORD = key_words(0, "shards")[0]  # the public number that the hash starts from
@@ -34,11 +34,11 @@ _SMALL = 1 << 31  # places below this travel as int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ownership:
+class _CellOwnership:
     """How ``cells`` cells are dealt out to ``shards`` shards. Both are public.
 
     >>> whole = np.arange(10)
-    >>> ownership = _Ownership(cells=10, shards=3)
+    >>> ownership = _CellOwnership(cells=10, shards=3)
     >>> parts = [ownership.part(whole, shard) for shard in range(3)]
     >>> ownership.union(parts).tolist() == whole.tolist()
     True
@@ -48,7 +48,7 @@ class _Ownership:
     shards: int
 
     def __post_init__(self) -> None:
-        checks.integer(1, _MOST_SHARDS, shards=self.shards)
+        checks.require_int(1, _MOST_SHARDS, shards=self.shards)
 
     def owned(self, shard: int) -> NDArray[np.int64]:
         """Return the cells of a shard, in the order of their places."""
@@ -112,33 +112,33 @@ def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Division(ABC):
+class Partitioning(ABC):
     """A state that is dealt out to shards; each part is a state of the algorithm's own type."""
 
     algorithm: Any
     shards: int
 
     def __post_init__(self) -> None:
-        checks.integer(1, _MOST_SHARDS, shards=self.shards)
+        checks.require_int(1, _MOST_SHARDS, shards=self.shards)
 
     @abstractmethod
     def layout(self, shard: int) -> dict[str, FieldLayout]:
         """Return what each field of a shard's part looks like."""
 
     @abstractmethod
-    def fresh(self, shard: int, source: Source) -> Any:
+    def initial_shard(self, shard: int, source: NoiseSource) -> Any:
         """Return a shard's part of a state that no row has reached."""
 
     @abstractmethod
-    def refresh(self, part: Any, shard: int, source: Source) -> None:
+    def refresh(self, part: Any, shard: int, source: NoiseSource) -> None:
         """Make a shard's part safe again after an announced intrusion."""
 
     @abstractmethod
-    def join(self, parts: Sequence[Any], released: int) -> Any:
+    def assemble(self, parts: Sequence[Any], released: int) -> Any:
         """Return the whole state that the shards' parts make up."""
 
     @abstractmethod
-    def cut(self, state: Any, shard: int) -> Any:
+    def extract_shard(self, state: Any, shard: int) -> Any:
         """Return one shard's part of a whole state."""
 
     def encode(self, part: Any, shard: int) -> bytes:
@@ -151,21 +151,21 @@ class Division(ABC):
         return codec.decode(data, self.algorithm.state_type, self.layout(shard))
 
 
-def division_of(algorithm: Any, shards: int) -> Division:
+def partitioning_for(algorithm: Any, shards: int) -> Partitioning:
     """Return how the state of an algorithm is dealt out."""
-    return (TableDivision if isinstance(algorithm, DivisibleTables) else CellDivision)(algorithm, shards)
+    return (TablePartitioning if isinstance(algorithm, ShardableTables) else CellPartitioning)(algorithm, shards)
 
 
 @dataclass(frozen=True, slots=True)
-class CellDivision(Division):
+class CellPartitioning(Partitioning):
     """A state of which each part has some of the cells."""
 
-    algorithm: Divisible[Any]
+    algorithm: Shardable[Any]
 
     @property
-    def ownership(self) -> _Ownership:
+    def ownership(self) -> _CellOwnership:
         """Return who owns which cell."""
-        return _Ownership(cells=self.algorithm.cells, shards=self.shards)
+        return _CellOwnership(cells=self.algorithm.cells, shards=self.shards)
 
     def count(self, shard: int) -> int:
         """Return how many cells a shard owns."""
@@ -179,15 +179,15 @@ class CellDivision(Division):
             for name, field in self.algorithm.layout().items()
         }
 
-    def fresh(self, shard: int, source: Source) -> Any:
+    def initial_shard(self, shard: int, source: NoiseSource) -> Any:
         """Return cells that nobody has touched."""
-        return self.algorithm.fresh(self.count(shard), source)
+        return self.algorithm.initial_cells(self.count(shard), source)
 
-    def refresh(self, part: Any, shard: int, source: Source) -> None:
+    def refresh(self, part: Any, shard: int, source: NoiseSource) -> None:
         """Freeze what was seen and start afresh."""
-        self.algorithm.refresh_part(part, self.count(shard), source)
+        self.algorithm.refresh_shard(part, self.count(shard), source)
 
-    def join(self, parts: Sequence[Any], released: int) -> Any:
+    def assemble(self, parts: Sequence[Any], released: int) -> Any:
         """Put every cell in its place."""
         ownership = self.ownership
 
@@ -195,19 +195,19 @@ class CellDivision(Division):
             arrays = [getattr(part, name) for part in parts]
             if not bits:
                 return ownership.union(arrays)
-            cells = [unpacked(array, ownership.count(shard)) for shard, array in enumerate(arrays)]
+            cells = [unpack_bits(array, ownership.count(shard)) for shard, array in enumerate(arrays)]
             return _packed_and_wiped(ownership.union(cells), *cells)
 
         return self._made(union, released)
 
-    def cut(self, state: Any, shard: int) -> Any:
+    def extract_shard(self, state: Any, shard: int) -> Any:
         """Return copies of a shard's cells."""
         ownership = self.ownership
 
         def part(name: str, bits: bool) -> NDArray[Any]:
             if not bits:
                 return ownership.part(getattr(state, name), shard)
-            cells = unpacked(getattr(state, name), ownership.cells)
+            cells = unpack_bits(getattr(state, name), ownership.cells)
             return _packed_and_wiped(ownership.part(cells, shard), cells)
 
         return self._made(part, 0)
@@ -219,10 +219,10 @@ class CellDivision(Division):
 
 
 @dataclass(frozen=True, slots=True)
-class TableDivision(Division):
+class TablePartitioning(Partitioning):
     """A state of which each part has some of the tables."""
 
-    algorithm: DivisibleTables[Any]
+    algorithm: ShardableTables[Any]
 
     def owned(self, shard: int) -> NDArray[np.int64]:
         """Return the tables of a shard."""
@@ -230,7 +230,7 @@ class TableDivision(Division):
 
     def places(self, shard: int) -> Mapping[str, NDArray[np.int64]]:
         """Return which entries of the first axis of every array a shard has."""
-        return self.algorithm.places(self.owned(shard))
+        return self.algorithm.table_offsets(self.owned(shard))
 
     def layout(self, shard: int) -> dict[str, FieldLayout]:
         """Return the fields with fewer tables on their first axis."""
@@ -249,17 +249,17 @@ class TableDivision(Division):
         """Return how many cells a shard's tables have."""
         return sum(math.prod(shape) for shape in self.shapes(shard).values())
 
-    def fresh(self, shard: int, source: Source) -> Any:
+    def initial_shard(self, shard: int, source: NoiseSource) -> Any:
         """Return tables of one draw of noise."""
-        part = self.algorithm.blank(self.owned(shard))
+        part = self.algorithm.zero_tables(self.owned(shard))
         self.algorithm.refresh(part, source)
         return part
 
-    def refresh(self, part: Any, shard: int, source: Source) -> None:
+    def refresh(self, part: Any, shard: int, source: NoiseSource) -> None:
         """Add one draw of noise."""
         self.algorithm.refresh(part, source)
 
-    def shown(self, part: Any, source: Source) -> Any:
+    def shown(self, part: Any, source: NoiseSource) -> Any:
         """Return a copy with the noise of a release."""
         values = {field.name: getattr(part, field.name) for field in fields(part)}
         copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
@@ -267,9 +267,9 @@ class TableDivision(Division):
         self.algorithm.refresh(shown, source)
         return shown
 
-    def join(self, parts: Sequence[Any], released: int) -> Any:
+    def assemble(self, parts: Sequence[Any], released: int) -> Any:
         """Put every table in its place; of parts that were refreshed differently often, the largest number counts."""
-        state = self.algorithm.blank(np.arange(self.algorithm.tables))
+        state = self.algorithm.zero_tables(np.arange(self.algorithm.tables))
         for shard, part in enumerate(parts):
             indices = self.places(shard)
             for name in self.algorithm.layout():
@@ -280,7 +280,7 @@ class TableDivision(Division):
         state.released = released
         return state
 
-    def cut(self, state: Any, shard: int) -> Any:
+    def extract_shard(self, state: Any, shard: int) -> Any:
         """Return copies of a shard's tables."""
         indices = self.places(shard)
         values = {field.name: getattr(state, field.name) for field in fields(state)}
@@ -299,7 +299,7 @@ def wipe_state(state: Any) -> None:
 def _packed_and_wiped(cells: NDArray[np.uint8], *others: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return cells packed; the bytes that they and others were copied to are overwritten."""
     try:
-        return packed(cells)
+        return pack_bits(cells)
     finally:
         for copied in (cells, *others):
             wipe(copied)

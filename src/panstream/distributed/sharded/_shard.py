@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from panstream.distributed.sharded._outgoing_queue import Message, wipe_messages
-from panstream.distributed.sharded._partitioning import TableDivision, division_of, wipe_state
-from panstream.engine.runtime.state_backend import label
+from panstream.distributed.sharded._partitioning import TablePartitioning, partitioning_for, wipe_state
+from panstream.engine.runtime.state_backend import state_name
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import StoreDamaged, StoreError
-from panstream.primitives.memory.secret_memory import settle
-from panstream.primitives.noise import Source
+from panstream.primitives.memory.secret_memory import move_to_secret_memory
+from panstream.primitives.noise import NoiseSource
 
 _FORMAT = 1
 
@@ -32,7 +32,7 @@ Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, sta
 Status = tuple[int, list[Origin], list[str], list[str]]  # last step, batches of the last steps, partitions, states
 
 
-def reached(origin: Origin) -> tuple[int, float]:
+def position_of(origin: Origin) -> tuple[int, float]:
     """Return how far a producer came by a batch: larger is later."""
     _, sequence, time = origin
     return sequence, math.inf if time is None else time
@@ -65,7 +65,7 @@ class Shard:
         self.step = 0
         self.recent: dict[str, tuple[int, Origin]] = {}  # the last batch of a producer and its step, while that matters
         self.absorbed: dict[str, None] = {}  # partitions that workers read
-        self._divisions = {query: division_of(algorithm, shards) for query, algorithm in algorithms.items()}
+        self._divisions = {query: partitioning_for(algorithm, shards) for query, algorithm in algorithms.items()}
         self._states: dict[str, Any] = {}
         self._parked: dict[str, bytes] = {}  # states of queries that are not asked any more
         self._broken = False
@@ -92,7 +92,7 @@ class Shard:
 
     def status(self) -> Status:
         """Return the last step, the batches of the last steps, partitions, and the names of the states: all public."""
-        self._check_whole()
+        self._require_usable()
         return self.step, [origin for _, origin in self.recent.values()], [*self.absorbed], [*self._states]
 
     def apply(self, step: int, committed: int, retained_producers: Collection[str], parts: Sequence[Part]) -> None:
@@ -102,7 +102,7 @@ class Shard:
         ``retained_producers``.
         """
         try:
-            if self._did(step):
+            if self._already_did(step):
                 return
             with self._all_or_nothing(step):
                 self.recent = {
@@ -122,15 +122,15 @@ class Shard:
 
     def _has(self, origin: Origin) -> bool:
         entry = self.recent.get(origin[0])
-        return entry is not None and reached(entry[1]) >= reached(origin)
+        return entry is not None and position_of(entry[1]) >= position_of(origin)
 
-    def absorb(self, producers: Sequence[str], work: Sequence[Message]) -> None:
+    def apply_partition(self, producers: Sequence[str], work: Sequence[Message]) -> None:
         """Take in what some partitions add together, in whatever order such calls come; durable when this returns.
 
         Each partition counts once, so that of those in one call all are new here or none is.
         """
         try:
-            self._check_whole()
+            self._require_usable()
             fresh = [producer for producer in producers if producer not in self.absorbed]
             if not fresh:
                 return
@@ -147,24 +147,24 @@ class Shard:
             query = message.query
 
             def state_of(slot: tuple[int, int], query: str = query) -> Any:
-                return self._states[label(query, slot)]
+                return self._states[state_name(query, slot)]
 
-            message.apply(self._divisions[query], self.number, state_of, Source)
+            message.apply(self._divisions[query], self.number, state_of, NoiseSource)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""
-        self._check_whole()
+        self._require_usable()
         return self._divisions[query_of(name)].encode(self._states[name], self.number)
 
-    def show(self, name: str) -> bytes:
+    def noisy_tables(self, name: str) -> bytes:
         """Return this shard's tables with the noise of a release, which is drawn here: none travels without it.
 
         The state stays as it is until it is dropped. Whoever calls again, for want of an answer, gets another draw.
         """
-        self._check_whole()
+        self._require_usable()
         division = self._divisions[query_of(name)]
-        assert isinstance(division, TableDivision)
-        with Source() as source:
+        assert isinstance(division, TablePartitioning)
+        with NoiseSource() as source:
             shown = division.shown(self._states[name], source)
         try:
             return division.encode(shown, self.number)
@@ -175,28 +175,28 @@ class Shard:
         self, step: int, states: Mapping[str, bytes], recent: Sequence[Origin], absorbed: Iterable[str]
     ) -> None:
         """Take over whole parts, when cells are dealt out anew."""
-        if self._did(step):
+        if self._already_did(step):
             return
         with self._all_or_nothing(step):
             for name, data in states.items():
                 self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
-                settle(self._states[name])
+                move_to_secret_memory(self._states[name])
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
 
     def refresh(self, step: int, names: Iterable[str]) -> None:
         """Freeze what was seen in an announced intrusion and start afresh."""
-        if self._did(step):
+        if self._already_did(step):
             return
         with self._all_or_nothing(step):
             for name in names:
-                with Source() as source:
+                with NoiseSource() as source:
                     self._divisions[query_of(name)].refresh(self._states[name], self.number, source)
-                settle(self._states[name])
+                move_to_secret_memory(self._states[name])
 
     def drop(self, step: int, names: Collection[str]) -> None:
         """Give states up."""
-        if self._did(step):
+        if self._already_did(step):
             return
         with self._all_or_nothing(step):
             for name in names:
@@ -206,9 +206,9 @@ class Shard:
 
     def _open(self, name: str) -> None:
         if name not in self._states:
-            with Source() as source:
-                self._states[name] = self._divisions[query_of(name)].fresh(self.number, source)
-            settle(self._states[name])
+            with NoiseSource() as source:
+                self._states[name] = self._divisions[query_of(name)].initial_shard(self.number, source)
+            move_to_secret_memory(self._states[name])
 
     def _load(self) -> None:
         parts = None if self._store is None else self._store.load()
@@ -250,11 +250,11 @@ class Shard:
         states = {name: self.gather(name) for name in self._states}
         self._store.commit({"meta": json.dumps(meta).encode(), **self._parked, **states})
 
-    def _did(self, step: int) -> bool:
-        self._check_whole()
+    def _already_did(self, step: int) -> bool:
+        self._require_usable()
         return step <= self.step
 
-    def _check_whole(self) -> None:
+    def _require_usable(self) -> None:
         if self._broken:
             raise StoreError(f"shard {self.number} gave its state up: open it again from its snapshot")
 

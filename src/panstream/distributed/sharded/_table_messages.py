@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from panstream.core.shardable import Touches
 from panstream.distributed.sharded._cell_messages import (
     Slot,
-    by_slot,
-    listed_rows,
+    group_by_slot,
     named_slots,
-    overwrite,
     padded_size,
     slot_number,
+    to_padded_columns,
+    wipe_arrays,
 )
-from panstream.distributed.sharded._partitioning import TableDivision, wipe_state
+from panstream.distributed.sharded._partitioning import TablePartitioning, wipe_state
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,9 @@ class TableMessage:
     sums: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
     rows: Touches = field(default=(), repr=False)
 
-    def apply(self, division: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], Source]) -> None:
+    def apply(
+        self, division: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], NoiseSource]
+    ) -> None:
         """Do to a shard's states what the message says; the caller wipes it."""
         for number, slot in enumerate(named_slots(self.slots) if self.sums else ()):
             state = state_of(slot)
@@ -54,22 +56,26 @@ class TableMessage:
             return
         has_several_slots = len(self.slots) > 1
         counts, columns = self.rows[0], self.rows[1 + has_several_slots :]
-        for slot, chosen in by_slot(self.slots, np.flatnonzero(counts), self.rows[1] if has_several_slots else None):
+        for slot, chosen in group_by_slot(
+            self.slots, np.flatnonzero(counts), self.rows[1] if has_several_slots else None
+        ):
             with random() as source:
                 owned = division.owned(shard)
-                division.algorithm.move(state_of(slot), owned, (counts, *columns), chosen, source.scratch)
+                division.algorithm.apply_update_columns(
+                    state_of(slot), owned, (counts, *columns), chosen, source.scratch
+                )
 
     def wipe(self) -> None:
         """Overwrite it, also where it came as memory that may not be written."""
-        overwrite(self.sums.values())
-        overwrite(self.rows)
+        wipe_arrays(self.sums.values())
+        wipe_arrays(self.rows)
 
 
 @dataclass(slots=True, eq=False)
 class TableQueue:
     """What waits of one query: rows, or tables of sums, and how many rows it came from."""
 
-    division: TableDivision
+    division: TablePartitioning
     groups: int
     listed: int = 0  # rows of batches that are listed, selected or not
     summed: bool = False  # whether a batch was so large that its rows are added up instead
@@ -90,7 +96,7 @@ class TableQueue:
     def sums_are_less(self, slots: int, rows: int) -> bool:
         """Return whether sums of all tables are fewer bytes than rows for every shard."""
         which = slot_number(slots).itemsize if slots > 1 else 0
-        row = which + sum(kind.itemsize for kind in self.division.algorithm.columns)
+        row = which + sum(kind.itemsize for kind in self.division.algorithm.update_columns)
         return 4 * slots * self.cells <= self.division.shards * row * padded_size(rows)
 
     def add(self, slot: Slot, batch: Any) -> None:
@@ -98,9 +104,9 @@ class TableQueue:
         algorithm = self.division.algorithm
         with Scratch() as scratch:
             if self.direct:
-                algorithm.add_up(self._sum(slot), batch, scratch)
+                algorithm.accumulate(self._sum(slot), batch, scratch)
             else:
-                for columns in algorithm.listed(batch, scratch):
+                for columns in algorithm.to_update_columns(batch, scratch):
                     self.rows.append((slot, columns))
 
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[TableMessage]:
@@ -113,7 +119,7 @@ class TableQueue:
             return
         size = padded_size(self.listed)
         for _ in range(self.division.shards):  # afresh for each: who takes them in overwrites them
-            rows = listed_rows(self.division.algorithm.columns, slots, self.rows, size, blank=0)
+            rows = to_padded_columns(self.division.algorithm.update_columns, slots, self.rows, size, blank=0)
             yield TableMessage(query, named, rows=rows)
 
     def wipe(self) -> None:
@@ -128,7 +134,7 @@ class TableQueue:
     def _sum(self, slot: Slot) -> Any:
         algorithm = self.division.algorithm
         if slot not in self.sums:
-            self.sums[slot] = algorithm.blank(np.arange(algorithm.tables))
+            self.sums[slot] = algorithm.zero_tables(np.arange(algorithm.tables))
         return self.sums[slot]
 
     def _add_up(self) -> None:
@@ -137,7 +143,7 @@ class TableQueue:
         for slot, columns in self.rows:
             everything, chosen = np.arange(algorithm.tables), np.arange(columns[0].size)
             with Scratch() as scratch:
-                algorithm.move(self._sum(slot), everything, columns, chosen, scratch)
+                algorithm.apply_update_columns(self._sum(slot), everything, columns, chosen, scratch)
             for column in columns:
                 wipe(column)
         self.rows = []

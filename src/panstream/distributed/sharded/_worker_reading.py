@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.core.shardable import is_divided
-from panstream.distributed.sharded._outgoing_queue import Message, Outgoing, wipe_messages
+from panstream.core.shardable import is_shardable
+from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.coalescer import Coalescer
-from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
 from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.engine.sources.formats.parquet.footer import read_footer
-from panstream.engine.sources.input_files import InputFile, expand
+from panstream.engine.sources.input_files import InputFile, expand_paths
 from panstream.errors import BadRowError
 from panstream.primitives.memory.scratch import wipe
 
@@ -52,7 +52,7 @@ class Partition:
     @classmethod
     def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = LEAST_ROWS) -> list[Partition]:
         """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
-        files = expand(list(inputs), format=format)  # type: ignore[arg-type]
+        files = expand_paths(list(inputs), format=format)  # type: ignore[arg-type]
         if any(file.path is None for file in files):
             return []
         return [partition for file in files for partition in cls.of_file(file, rows)]
@@ -67,7 +67,7 @@ class Partition:
             yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
             return
         path = file.path
-        footer = guarded(lambda: read_footer(path), place=file.name, what="a Parquet file")
+        footer = translate_reader_errors(lambda: read_footer(path), place=file.name, what="a Parquet file")
         rows_before = size = start = 0
         for group, group_rows in enumerate(footer.rows):
             size += group_rows
@@ -77,12 +77,12 @@ class Partition:
                 rows_before, size, start = rows_before + size, 0, group + 1
 
 
-def can_read_apart(config: Config) -> bool:
+def can_read_on_workers(config: Config) -> bool:
     """Return whether workers may read partitions, in any order: not if a query answers by a clock."""
     return all(query.every is None and query.window is None for query in config.queries)
 
 
-def tasks_of(
+def plan_read_tasks(
     partitions: Sequence[Partition], workers: int, *, large: bool, alone: Iterable[str] = ()
 ) -> list[list[Partition]]:
     """Return partitions in tasks, each a share of the rows that are left: large ones first, small ones to end together.
@@ -122,16 +122,16 @@ class ReadPlan:
     zero_noise: bool = False
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def reader(self) -> _Reader:
+    def reader(self) -> _PartitionReader:
         """Return this process's reader of the plan."""
         if self.name not in _READERS:
             _READERS.clear()
-            _READERS[self.name] = _Reader(self)
+            _READERS[self.name] = _PartitionReader(self)
         return _READERS[self.name]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Cut:
+class _RoutedRows:
     """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
 
     totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
@@ -149,7 +149,7 @@ class _Cut:
             wipe(events)
 
 
-class _Reader:
+class _PartitionReader:
     """What a process keeps of a plan between tasks: compiled expressions and checks, no rows."""
 
     def __init__(self, asked: ReadPlan) -> None:
@@ -158,16 +158,16 @@ class _Reader:
         self.schema = RowSchema.of(config.stream, config.needed_columns)
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
-        self.whole = {plan.config.name: plan for plan in plans if not is_divided(plan.algorithm)}
+        self.whole = {plan.config.name: plan for plan in plans if not is_shardable(plan.algorithm)}
         queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
-        self._outgoing = Outgoing(queries, asked.shards, marked=_MARKED)
+        self._outgoing = OutgoingQueue(queries, asked.shards, marked=_MARKED)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 
-    def cut(self, partitions: Iterable[Partition], table: Any = None) -> _Cut:
+    def cut(self, partitions: Iterable[Partition], table: Any = None) -> _RoutedRows:
         """Return what every shard must do for the rows of a task."""
         task = list(partitions)
         rows = sum(partition.rows for partition in task) if table is None else table.num_rows
-        routed = _Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
+        routed = _RoutedRows(totals={name: _zeros(plan) for name, plan in self.whole.items()})
         self._outgoing.expect(rows)
         try:
             for partition in task:
@@ -185,7 +185,7 @@ class _Reader:
             raise
         return routed
 
-    def _read(self, partition: Partition, table: Any) -> Iterator[Rows]:
+    def _read(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
         if table is None and partition.format != "parquet":
             from panstream.engine.runtime.ingest import feed_of
 
@@ -211,7 +211,7 @@ class _Reader:
         finally:
             coalescer.close()
 
-    def _stretch(self, partition: Partition, size: int) -> Iterator[Rows]:
+    def _stretch(self, partition: Partition, size: int) -> Iterator[RowBatch]:
         """Yield the rows of some row groups."""
         assert partition.path is not None
         remaining = partition.rows
@@ -229,12 +229,12 @@ class _Reader:
         finally:
             file.close()
 
-    def _pieces(self, partition: Partition, table: Any) -> Iterator[Rows]:
+    def _pieces(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
         check_types(table.schema, self.schema, partition.name)
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield from_arrow(batch, self.schema, owned=False)
 
-    def _cut(self, batch: Rows, routed: _Cut) -> None:
+    def _cut(self, batch: RowBatch, routed: _RoutedRows) -> None:
         rows = self.select(batch)
         useless = rows.bad
         if rows.times is not None:
@@ -266,4 +266,4 @@ def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.zeros((groups, width), np.int64), np.zeros(groups, np.int64)
 
 
-_READERS: dict[str, _Reader] = {}
+_READERS: dict[str, _PartitionReader] = {}

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from panstream.errors import InvalidParameter, needed
-from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, forbid_dumps
+from panstream.errors import InvalidParameter, import_optional
+from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, disable_core_dumps
 from panstream.primitives.validation import is_loopback
 
 Role = Literal["client", "worker"]
 
 
-def security_of(address: str, role: Role) -> Any:
+def security_for(address: str, role: Role) -> Any:
     """Return Dask's security for an address: with certificates for tls://, None for tcp:// on loopback.
 
     Raise InvalidParameter for anything else, and where a certificate is missing.
@@ -87,10 +87,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def quieten() -> None:
+def apply_hardened_config() -> None:
     """Put the settings into force in this process, and write no core dumps."""
-    needed("dask", "a cluster", "dask").config.set(SETTINGS)
-    forbid_dumps()
+    import_optional("dask", "a cluster", "dask").config.set(SETTINGS)
+    disable_core_dumps()
 
 
 async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:
@@ -99,11 +99,11 @@ async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None
     It listens on the one address by which it reaches the scheduler, or on ``listen``; there is no other port, not
     even a dashboard's. Without TLS both must be loopback.
     """
-    quieten()
+    apply_hardened_config()
     from distributed import Worker
     from distributed.utils import get_ip
 
-    security = security_of(scheduler, "worker")
+    security = security_for(scheduler, "worker")
     local_host = _host_of(scheduler)
     host = listen or (local_host if security is None else get_ip(local_host))  # type: ignore[no-untyped-call]
     if security is None and not is_loopback(host):
@@ -125,7 +125,7 @@ async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None
 
 def local_cluster(workers: int, *, security: bool = True, **options: Any) -> Any:
     """Return a Dask cluster on this machine: hardened processes, TLS between them, no dashboard."""
-    quieten()
+    apply_hardened_config()
     from distributed import LocalCluster
 
     settings: dict[str, Any] = {

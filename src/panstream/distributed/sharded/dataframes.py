@@ -16,27 +16,27 @@ from numpy.typing import NDArray
 from panstream.algorithms.auto import DistinctCount
 from panstream.core.estimate import Estimate
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskLink
-from panstream.distributed.sharded._outgoing_queue import rows_travel
+from panstream.distributed.sharded._dask_link import DaskTransport
+from panstream.distributed.sharded._outgoing_queue import sends_rows
 from panstream.distributed.sharded._worker_reading import (
     LEAST_ROWS,
     MOST_NUMBERS,
     Partition,
     ReadPlan,
     Totals,
-    can_read_apart,
-    tasks_of,
+    can_read_on_workers,
+    plan_read_tasks,
 )
 from panstream.distributed.sharded.dask_setup import check_client
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.runtime.ingest import Fed, Tick
+from panstream.engine.runtime.ingest import IngestResult, Tick
 from panstream.engine.sources.input_files import InputFile
-from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParameter, PanstreamError
+from panstream.errors import BadRowError, ConfigError, InvalidParameter, PanstreamError, SourceError
 
 
 @dataclass(slots=True, kw_only=True)
-class _Ingested:
+class _TaskResult:
     """What became of a task, in as many bytes whatever its rows hold.
 
     ``counts`` are the rows read and the rows that some query could not use, ``skipped`` the first numbers of these
@@ -50,7 +50,7 @@ class _Ingested:
     refused: tuple[str, str, int | None] | None = None  # class and message of an error, and a row's number
 
 
-def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> _Ingested:
+def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> _TaskResult:
     """Read partitions and give every shard its part; when this returns without ``lost``, all have it durable.
 
     ``actors`` are the shards', or their addresses and keys: a task that was given actors would wait for their workers.
@@ -59,16 +59,16 @@ def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any]
     try:
         routed = plan.reader().cut(task, table)
     except PanstreamError as error:
-        return _Ingested(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
+        return _TaskResult(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
     except Exception as error:
-        return _Ingested(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
+        return _TaskResult(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
     try:
         names = [partition.name for partition in task]
         started = [_start(actors.get(shard), (names, shard_work)) for shard, shard_work in enumerate(routed.work)]
-        _let_others_read(actors)
+        _secede(actors)
         lost = [shard for shard, future in enumerate(started) if not _acknowledged(future)]
         totals = [(name, total.copy(), events.copy()) for name, (total, events) in routed.totals.items()]
-        answer = _Ingested(totals=[] if lost else totals, lost=lost)
+        answer = _TaskResult(totals=[] if lost else totals, lost=lost)
         answer.counts[:] = routed.rows, routed.skipped_count
         answer.skipped[: len(routed.skipped)] = routed.skipped
         return answer
@@ -76,7 +76,7 @@ def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any]
         routed.wipe()
 
 
-def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: str) -> _Ingested:
+def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: str) -> _TaskResult:
     """Take one pandas partition of a Dask DataFrame."""
     import pyarrow as pa
 
@@ -89,13 +89,13 @@ def _start(actor: Any, arguments: tuple[Any, ...]) -> Any:
     try:
         if isinstance(actor, tuple):
             address, key = actor
-            return _told(address, key, arguments)
+            return _call_actor(address, key, arguments)
         return None if actor is None else actor.call("absorb", arguments)
     except Exception:
         return None
 
 
-def _told(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
+def _call_actor(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
     """Call an actor from a task. Dask's own proxy waits for ever where its worker is up but cannot be reached."""
     import asyncio
 
@@ -117,7 +117,7 @@ def _told(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
     return asyncio.run_coroutine_threadsafe(call(), worker.loop.asyncio_loop)  # type: ignore[attr-defined]
 
 
-def _let_others_read(actors: Mapping[int, Any]) -> None:
+def _secede(actors: Mapping[int, Any]) -> None:
     """Give up the worker's place for computing: from here on this task only waits, and the next one may read."""
     if any(isinstance(actor, tuple) for actor in actors.values()):
         from distributed import secede
@@ -146,7 +146,7 @@ def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = 
     current one. A frame made from data in this process (``from_pandas``) has that data in Dask's task graph, where the
     scheduler sees it: read from files instead.
     """
-    if not can_read_apart(config):
+    if not can_read_on_workers(config):
         raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
     link = _link(client, shards)
     with ClusterEngine(config, link, **options) as engine:
@@ -190,7 +190,7 @@ def distinct(
     return estimate
 
 
-def _link(client: Any, shards: int | None) -> DaskLink:
+def _link(client: Any, shards: int | None) -> DaskTransport:
     """Return the way to shards on the workers of a client that somebody else has made."""
     from distributed import get_client
 
@@ -198,10 +198,10 @@ def _link(client: Any, shards: int | None) -> DaskLink:
     if not chosen.direct_to_workers:
         raise InvalidParameter("client must be made with direct_to_workers=True: cells must not pass the scheduler")
     check_client(chosen)
-    return DaskLink(lambda: chosen, shards or max(1, len(chosen.ncores())), borrowed=True)
+    return DaskTransport(lambda: chosen, shards or max(1, len(chosen.ncores())), borrowed=True)
 
 
-def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise: bool = False) -> Fed:
+def _feed_frame(engine: ClusterEngine, link: DaskTransport, frame: Any, *, zero_noise: bool = False) -> IngestResult:
     """Feed a Dask DataFrame: its Parquet files where it is just their rows, else its partitions as pandas frames."""
     from dask.delayed import delayed
 
@@ -216,41 +216,41 @@ def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise
         delayed_task = delayed(_ingest_frame, pure=False)(by_name[name], plan, _addresses(actors), name)
         return client.compute(delayed_task, optimize_graph=True, retries=0)
 
-    def here(task: Task, actors: Actors) -> _Ingested:
+    def here(task: Task, actors: Actors) -> _TaskResult:
         return _ingest_frame(by_name[task[0].name].compute(scheduler="sync"), plan, actors, task[0].name)
 
     return _feed_tasks(engine, link, [[Partition(name=name)] for name in by_name], submit, here)
 
 
 def feed_files(
-    engine: ClusterEngine, link: DaskLink, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
-) -> Fed:
+    engine: ClusterEngine, link: DaskTransport, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
+) -> IngestResult:
     """Feed files and stretches of row groups."""
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
         return client.submit(_ingest, plan, task, _addresses(actors), key=key, pure=False, retries=0)
 
-    def here(task: Task, actors: Actors) -> _Ingested:
+    def here(task: Task, actors: Actors) -> _TaskResult:
         return _ingest(plan, task, actors)
 
-    large = not any(rows_travel(plan.algorithm, link.shards, LEAST_ROWS) for plan in engine.plans)
-    fresh = [partition for partition in partitions if not engine.seen_apart(partition.name)]
-    tasks = tasks_of(fresh, link.shards, large=large, alone=engine.begun_apart())
+    large = not any(sends_rows(plan.algorithm, link.shards, LEAST_ROWS) for plan in engine.plans)
+    fresh = [partition for partition in partitions if not engine.partition_is_applied(partition.name)]
+    tasks = plan_read_tasks(fresh, link.shards, large=large, alone=engine.partitions_in_progress())
     return _feed_tasks(engine, link, tasks, submit, here, tick)
 
 
 def _feed_tasks(
     engine: ClusterEngine,
-    link: DaskLink,
+    link: DaskTransport,
     tasks: Iterable[Task],
     submit: Callable[[Any, Task, Actors], Any],
-    here: Callable[[Task, Actors], _Ingested],
+    here: Callable[[Task, Actors], _TaskResult],
     tick: Tick | None = None,
-) -> Fed:
+) -> IngestResult:
     """Have workers do tasks, or this process where they could not; each counts once, whatever is lost on the way."""
-    fed = Fed()
-    waiting = [(task, True) for task in tasks if not all(engine.seen_apart(part.name) for part in task)]
+    fed = IngestResult()
+    waiting = [(task, True) for task in tasks if not all(engine.partition_is_applied(part.name) for part in task)]
     count, done = len(waiting), 0
     running: list[tuple[Task, Any]] = []
     while waiting or running:
@@ -273,8 +273,8 @@ def _feed_tasks(
             continue
         if result.refused is not None:
             name, message, row = result.refused
-            raise FeedError(message) if name != "BadRowError" or row is None else BadRowError(message, row=row)
-        engine.absorbed([part.name for part in task], result.totals)
+            raise SourceError(message) if name != "BadRowError" or row is None else BadRowError(message, row=row)
+        engine.record_partitions([part.name for part in task], result.totals)
         done += 1
         rows, skipped = result.counts.tolist()
         numbers = result.skipped[result.skipped >= 0]
@@ -292,14 +292,14 @@ def _addresses(actors: Actors) -> dict[int, tuple[str, str]]:
 
 
 def _is_done(future: Any) -> bool:
-    return future is None or isinstance(future, _Ingested) or future.done()
+    return future is None or isinstance(future, _TaskResult) or future.done()
 
 
-def _result(future: Any) -> _Ingested | None:
-    if future is None or isinstance(future, _Ingested):
+def _result(future: Any) -> _TaskResult | None:
+    if future is None or isinstance(future, _TaskResult):
         return future
     try:
-        result: _Ingested = future.result()
+        result: _TaskResult = future.result()
         return result
     except (Exception, CancelledError):
         return None

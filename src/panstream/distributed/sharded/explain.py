@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from panstream.core.shardable import Divisible, DivisibleTables, is_divided
-from panstream.distributed.sharded._partitioning import TableDivision
+from panstream.core.shardable import Shardable, ShardableTables, is_shardable
+from panstream.distributed.sharded._partitioning import TablePartitioning
 from panstream.engine.planner.accuracy import expected_errors
 from panstream.engine.planner.query_plan import QueryPlan
 
 
-def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
+def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, and the cost of that against the alternative."""
     lines = []
     for plan in plans:
-        entry: dict[str, Any] = {"name": plan.config.name, "divided": is_divided(plan.algorithm)}
-        if isinstance(plan.algorithm, Divisible):
+        entry: dict[str, Any] = {"name": plan.config.name, "divided": is_shardable(plan.algorithm)}
+        if isinstance(plan.algorithm, Shardable):
             cell_count = plan.algorithm.cells
             cells = -(-cell_count // shards)
             entry |= {"cells": cell_count, "cells_per_shard": cells, "extra_noise": 0.0}
@@ -25,10 +25,10 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
                 f"each of {shards} shards owns about {cells:,} of {cell_count:,} cells: same law as on one machine, "
                 "no extra noise"
             )
-        elif isinstance(plan.algorithm, DivisibleTables):
-            division = TableDivision(plan.algorithm, shards)
+        elif isinstance(plan.algorithm, ShardableTables):
+            division = TablePartitioning(plan.algorithm, shards)
             cells_by_shard = [division.cells(shard) for shard in range(shards)]
-            row = sum(kind.itemsize for kind in plan.algorithm.columns)
+            row = sum(kind.itemsize for kind in plan.algorithm.update_columns)
             entry |= {
                 "cells": sum(cells_by_shard),
                 "cells_per_shard": max(cells_by_shard),

@@ -6,27 +6,27 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from panstream.distributed.sharded._backend import stored_shards
+from panstream.distributed.sharded._backend import read_shard_count
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskLink
-from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, can_read_apart
-from panstream.distributed.sharded.dask_setup import local_cluster, quieten, security_of
+from panstream.distributed.sharded._dask_link import DaskTransport
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, can_read_on_workers
+from panstream.distributed.sharded.dask_setup import apply_hardened_config, local_cluster, security_for
 from panstream.distributed.sharded.dataframes import feed_files
 from panstream.engine.config.config import Config
-from panstream.engine.planner.public_facts import intakes_of
-from panstream.engine.runtime.ingest import Fed, Tick, drain, feed_of
+from panstream.engine.planner.public_facts import ingestion_paths
+from panstream.engine.runtime.ingest import IngestResult, Tick, feed_of, ingest_all
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import InvalidParameter, NotSupported
 
 
-def feed(
+def ingest(
     engine: ClusterEngine,
     inputs: Sequence[str],
     *,
     follow: bool = False,
     format: str | None = None,
-    tick: Tick | None = None,
-) -> Fed:
+    on_batch: Tick | None = None,
+) -> IngestResult:
     """Feed files: by the workers where no query needs the rows in order, else from here."""
     config, link = engine.config, engine.link
     if any("://" in path for path in inputs):
@@ -34,18 +34,18 @@ def feed(
             "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
         )
     source = feed_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
-    engine.declare(*intakes_of(inputs, follow=follow))
-    apart = [] if follow or not can_read_apart(config) else Partition.of(inputs, format=format)
+    engine.declare(*ingestion_paths(inputs, follow=follow))
+    apart = [] if follow or not can_read_on_workers(config) else Partition.of(inputs, format=format)
     if apart:
-        assert isinstance(link, DaskLink)
+        assert isinstance(link, DaskTransport)
         source.close()
-        return feed_files(engine, link, ReadPlan(config=config, shards=link.shards), apart, tick)
+        return feed_files(engine, link, ReadPlan(config=config, shards=link.shards), apart, on_batch)
     with Selector(config) as select:
-        return drain(engine, source, select, tick=tick)
+        return ingest_all(engine, source, select, on_batch=on_batch)
 
 
 @contextlib.contextmanager
-def engines(
+def open_engines(
     config: Config,
     *,
     address: str | None = None,
@@ -59,7 +59,7 @@ def engines(
     It may be called again once the engine that it opened is closed. There are as many shards as the directory has, or
     else as there are workers, unless ``shards`` says otherwise.
     """
-    quieten()
+    apply_hardened_config()
     from distributed import Client
 
     with contextlib.ExitStack() as stack:
@@ -68,7 +68,7 @@ def engines(
                 raise InvalidParameter(f"workers must be in 1..256, got workers={workers}")
             scheduler, how = stack.enter_context(local_cluster(workers)), {}
         else:
-            scheduler, how = address, {"timeout": 10, "security": security_of(address, "client")}
+            scheduler, how = address, {"timeout": 10, "security": security_for(address, "client")}
 
         def connect() -> Any:
             return Client(scheduler, direct_to_workers=True, **how)  # type: ignore[no-untyped-call]
@@ -77,11 +77,11 @@ def engines(
             if address is not None:
                 first.wait_for_workers(workers or 1, timeout=60)
             count = len(first.ncores())
-        old_shard_count = None if config.directory is None else stored_shards(config.directory)
+        old_shard_count = None if config.directory is None else read_shard_count(config.directory)
 
         def opened(**more: Any) -> ClusterEngine:
             return ClusterEngine(
-                config, DaskLink(connect, shards or old_shard_count or count, tell=tell), **options, **more
+                config, DaskTransport(connect, shards or old_shard_count or count, tell=tell), **options, **more
             )
 
         yield opened

@@ -16,10 +16,10 @@ from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
-from panstream.errors import NotSupported, needed
+from panstream.errors import NotSupported, import_optional
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import Source
-from panstream.primitives.packed_bits import packed, unpacked
+from panstream.primitives.noise import NoiseSource
+from panstream.primitives.packed_bits import pack_bits, unpack_bits
 
 
 def distinct(
@@ -29,17 +29,17 @@ def distinct(
 
     Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory`` bytes.
     """
-    needed("pyspark", "counting on Spark", "spark")
+    import_optional("pyspark", "counting on Spark", "spark")
     algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key).algorithm
     if not isinstance(algorithm, Bitmap):
         raise NotSupported("a Spark column is counted with a bitmap")
 
     monitor: Monitor[Any] = algorithm.start()
-    fill(frame, column, monitor)
+    update_from_frame(frame, column, monitor)
     return monitor.release()
 
 
-def fill(frame: Any, column: str, monitor: Monitor[Any]) -> None:
+def update_from_frame(frame: Any, column: str, monitor: Monitor[Any]) -> None:
     """Draw afresh every cell of a bitmap that a row of the frame touches. Executors need panstream too.
 
     There are as many tasks as cores, each of which sends its cells once.
@@ -63,16 +63,16 @@ def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         checked = algorithm.batch(batch.column(0).drop_null())
         with Scratch() as scratch:
-            algorithm.mark(checked, touched, scratch)
+            algorithm.mark_cells(checked, touched, scratch)
         checked.wipe()
-    cells = packed(touched).tobytes()
+    cells = pack_bits(touched).tobytes()
     touched.fill(0)
     yield pa.RecordBatch.from_arrays([pa.array([cells], pa.binary())], ["cells"])
 
 
 def _draw(algorithm: Bitmap, monitor: Monitor[Any], cells: bytes) -> None:
     """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
-    marks = unpacked(np.frombuffer(cells, np.uint8), algorithm.cells)
-    with Source() as source:
-        algorithm.touch_marked(monitor.state, marks, source)
+    marks = unpack_bits(np.frombuffer(cells, np.uint8), algorithm.cells)
+    with NoiseSource() as source:
+        algorithm.apply_marked(monitor.state, marks, source)
     wipe(marks)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from panstream.distributed.two_party.local import LocalLink as LocalLink
-    from panstream.distributed.two_party.monitor import SharedMonitor as SharedMonitor
+    from panstream.distributed.two_party.local import InProcessTwoPartyTransport as InProcessTwoPartyTransport
+    from panstream.distributed.two_party.monitor import TwoPartyMonitor as TwoPartyMonitor
 
 _MODULES = {
-    "LocalLink": "panstream.distributed.two_party.local",
-    "SharedMonitor": "panstream.distributed.two_party.monitor",
+    "InProcessTwoPartyTransport": "panstream.distributed.two_party.local",
+    "TwoPartyMonitor": "panstream.distributed.two_party.monitor",
 }
 
 __all__ = sorted(_MODULES)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import After, Party, Share, Task
+from panstream.algorithms.secret_shared.party import Party, StateShare, StepResult, StepTask
 from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.distributed.two_party.messages import unpack
-from panstream.errors import MachineError
+from panstream.errors import TwoPartyError
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 SEED_BYTES = 32
 _GRID = 0.005  # seconds
@@ -30,7 +30,7 @@ Peer = Callable[[bytearray], bytearray]
 
 
 @dataclass(slots=True)
-class Work:
+class StepInProgress:
     """A step under way: its number and try, the shares so far, and the round that waits for the other machine."""
 
     step: int
@@ -38,7 +38,9 @@ class Work:
     party: Party
     kinds: dict[str, str]
     round: int = 0
-    source: Source = field(default_factory=Source)  # of the round: what was dealt and drawn lives until it is over
+    source: NoiseSource = field(
+        default_factory=NoiseSource
+    )  # of the round: what was dealt and drawn lives until it is over
     sent: NDArray[np.uint8] | None = None
 
     def held_kinds(self) -> dict[str, str]:
@@ -48,10 +50,10 @@ class Work:
     def open_idle(self) -> None:
         """Open a round without rows or answers, in which shares are blinded anew."""
         unused = Keystream(np.zeros(SEED_BYTES, np.uint8), self.source.scratch)
-        self.party.open(Task(kind="idle"), unused, {}, self.source)
+        self.party.open(StepTask(kind="idle"), unused, {}, self.source)
         self.sent = np.empty(0, np.uint8)
 
-    def end_round(self, after: After) -> None:
+    def end_round(self, after: StepResult) -> None:
         """Replace the shares by those after the round; the shares before the first round belong to the participant."""
         before = self.party.shares
         self.party.shares = after.shares
@@ -68,12 +70,12 @@ class Work:
             wipe(self.sent)
         self._wipe_own(self.party.shares)
 
-    def _wipe_own(self, shares: Mapping[str, Share]) -> None:
+    def _wipe_own(self, shares: Mapping[str, StateShare]) -> None:
         for share in shares.values() if self.round else ():
             share.wipe()
 
 
-def leave_on_grid() -> None:
+def wait_for_send_slot() -> None:
     """Wait for the next multiple of 5 ms, so that when a message leaves does not tell how large the noise is that was
     drawn before it.
     """
@@ -81,7 +83,7 @@ def leave_on_grid() -> None:
     time.sleep(_GRID - now % _GRID)
 
 
-def dealt_to(task: Task, work: Work, body: NDArray[np.uint8]) -> dict[str, Dealt]:
+def read_dealt_shares(task: StepTask, work: StepInProgress, body: NDArray[np.uint8]) -> dict[str, Dealt]:
     """Return what the front end dealt, state by state, until the round is over: sizes follow from the rules."""
     shares = work.party.shares.items()
     rules = {**task.started, **{name: share.rule for name, share in shares if name not in task.dropped}}
@@ -100,12 +102,12 @@ def _cut(body: NDArray[np.uint8], sizes: Sequence[int], refused: str) -> list[ND
     """Return stretches of the body, which must be as long as all of them together."""
     ends = [0, *accumulate(sizes)]
     if ends[-1] != body.size:
-        raise MachineError(refused)
+        raise TwoPartyError(refused)
     return [body[start:stop] for start, stop in pairwise(ends)]
 
 
 @contextlib.contextmanager
-def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8]]]:
+def exchange(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8]]]:
     """Ask the other machine; question and answer are overwritten when the block ends."""
     try:
         reply = peer(message)
@@ -114,18 +116,18 @@ def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDAr
     try:
         header, body = unpack(reply)
         if "refused" in header:
-            raise MachineError(f"the other machine refused: {header['refused']}")
+            raise TwoPartyError(f"the other machine refused: {header['refused']}")
         yield header, body
     finally:
         wipe(reply)
 
 
-def prepared_answers(shares: Mapping[str, Share]) -> list[tuple[str, int]]:
+def prepared_answers(shares: Mapping[str, StateShare]) -> list[tuple[str, int]]:
     """Return the state and the number of every answer that is prepared and not opened, in the order of messages."""
     return [(name, number) for name in sorted(shares) for number in sorted(shares[name].answers)]
 
 
-def reconstruct(shares: Mapping[str, Share], body: NDArray[np.uint8]) -> dict[tuple[str, int], list[int]]:
+def reconstruct(shares: Mapping[str, StateShare], body: NDArray[np.uint8]) -> dict[tuple[str, int], list[int]]:
     """Return the numbers of every prepared answer, from this machine's shares and the other's."""
     answers = prepared_answers(shares)
     own_parts = [shares[name].answers[number] for name, number in answers]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from panstream.algorithms.secret_shared.party import Share
-from panstream.algorithms.secret_shared.running_sums import find_rule
+from panstream.algorithms.secret_shared.party import StateShare
+from panstream.algorithms.secret_shared.running_sums import rule_from_parameters
 from panstream.errors import StoreDamaged
 
 _FORMAT = 1
@@ -20,7 +20,7 @@ Answers = dict[str, list[tuple[int, list[int], int]]]
 
 
 @dataclass(slots=True)
-class Held:
+class StepRecord:
     """What counts after a step: who tried it, the batches in it and in those before that the front end has not
     committed, and the answers opened in them.
     """
@@ -39,7 +39,7 @@ class Held:
 
     def after(
         self, step: int, attempt: int, kinds: dict[str, str], origins: Mapping[str, int], *, committed: int
-    ) -> Held:
+    ) -> StepRecord:
         """Return what counts after the next step.
 
         Args:
@@ -54,10 +54,12 @@ class Held:
         answers = {name: [entry for entry in entries if entry[2] > committed] for name, entries in self.answers.items()}
         answers = {name: entries for name, entries in answers.items() if entries}
         known = frozenset(self.kinds if committed >= self.step else self.known) & kinds.keys()
-        return Held(step, attempt, recent, answers, kinds, known)
+        return StepRecord(step, attempt, recent, answers, kinds, known)
 
 
-def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any]) -> dict[str, bytes | memoryview]:
+def encode_step(
+    name: str, held: StepRecord, shares: dict[str, StateShare], about: dict[str, Any]
+) -> dict[str, bytes | memoryview]:
     """Return shares, where they lie, and what belongs to them as the named parts of a commit."""
     states = {
         state: [held.kinds[state], share.rule.parameters(), share.released, sorted(share.answers)]
@@ -82,22 +84,22 @@ def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any
     return {name: json.dumps(meta).encode(), **cells, **answers}
 
 
-def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held, dict[str, Share]]:
-    """Return what `stored` wrote; raise KeyError, ValueError or TypeError where it is something else."""
+def decode_step(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], StepRecord, dict[str, StateShare]]:
+    """Return what `encode_step` wrote; raise KeyError, ValueError or TypeError where it is something else."""
     meta = json.loads(parts[name])
     if meta["format"] != _FORMAT:
         raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")
     kinds, shares = {}, {}
     for state, (kind, parameters, released, numbers) in meta["states"].items():
-        rule, cells = find_rule(kind, parameters), np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
+        rule, cells = rule_from_parameters(kind, parameters), np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
         if cells.size != rule.size:
             raise ValueError(state)
         prepared = {number: rule.ring.from_bytes(parts[f"{name} {number}/{state}"]) for number in numbers}
-        kinds[state], shares[state] = kind, Share(rule, cells, released, prepared)
+        kinds[state], shares[state] = kind, StateShare(rule, cells, released, prepared)
     origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
     answers = {
         state: [(number, opened, step) for number, opened, step in entries]
         for state, entries in meta["answers"].items()
     }
     known_kinds = frozenset(meta["known"])
-    return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known_kinds), shares
+    return meta, StepRecord(meta["step"], meta["attempt"], origins, answers, kinds, known_kinds), shares

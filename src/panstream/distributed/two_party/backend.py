@@ -16,17 +16,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import Kind, Task, deal
+from panstream.algorithms.secret_shared.party import Kind, StepTask, deal
 from panstream.algorithms.secret_shared.ring import Keystream
-from panstream.algorithms.secret_shared.running_sums import Rule, find_rule
+from panstream.algorithms.secret_shared.running_sums import Rule, rule_from_parameters
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
-from panstream.distributed.two_party.messages import pack, told, unpack
-from panstream.engine.runtime.state_backend import Elsewhere, Held, PendingAnswer, Slot, label
-from panstream.errors import MachineError, NotSupported, StoreError
+from panstream.distributed.two_party.messages import pack, task_to_json, unpack
+from panstream.engine.runtime.state_backend import PendingAnswer, RemoteStateRecord, Slot, StateHandle, state_name
+from panstream.errors import NotSupported, StoreError, TwoPartyError
 from panstream.primitives import codec
-from panstream.primitives.memory.scratch import Scratch, leaves_nothing, wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.memory.scratch import Scratch, clears_registers, wipe
+from panstream.primitives.noise import NoiseSource
 from panstream.primitives.noise.entropy import system_entropy
 from panstream.privacy.claim import Refresh
 
@@ -35,20 +35,20 @@ Line = Callable[[bool, bytearray], bytearray]
 answer."""
 
 
-class Link(Protocol):
+class TwoPartyTransport(Protocol):
     """How the front end reaches its machines."""
 
     def line(self) -> contextlib.AbstractContextManager[Line]:
         """Open a way to both machines."""
 
 
-class SharedBackend:
+class TwoPartyBackend:
     """Holds the states of an engine as shares on two machines.
 
     ``statistics`` gives the statistic of every query.
     """
 
-    def __init__(self, link: Link, stream: str, statistics: Mapping[str, Any]) -> None:
+    def __init__(self, link: TwoPartyTransport, stream: str, statistics: Mapping[str, Any]) -> None:
         self._link, self._stream, self._statistics = link, stream, statistics
         self._rules: dict[str, Rule] = {}
         self._kinds: dict[str, str] = {}
@@ -79,7 +79,7 @@ class SharedBackend:
         self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
         self._note_answers(first["answers"])
         for name, (kind, parameters) in first["states"].items():
-            self._rules[name], self._kinds[name] = find_rule(kind, parameters), kind
+            self._rules[name], self._kinds[name] = rule_from_parameters(kind, parameters), kind
         self._stored = set(self._rules)
         self._unclaimed = set(self._rules)
         self._known = set(first["known"])
@@ -96,7 +96,7 @@ class SharedBackend:
         """
         first, second = (self._ask(line, which, {"verb": "status", "begins": begins}) for which in (True, False))
         if first["id"] == second["id"] or not first["first"] or second["first"]:
-            raise MachineError("machines must name the first machine (--as a), then the second (--as b)")
+            raise TwoPartyError("machines must name the first machine (--as a), then the second (--as b)")
         if first["step"] < self.step:
             raise StoreError(f"the machines are at step {first['step']} but had come to step {self.step}")
         self._attempt = max(first["tried"], second["tried"])
@@ -107,11 +107,11 @@ class SharedBackend:
 
     # What the engine asks of a backend.
 
-    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+    def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Return a fresh state; the machines start it with the next step."""
         if not isinstance(algorithm, SharedStatistic):
             raise NotSupported(f"{type(algorithm).__name__} cannot be kept as shares on two machines")
-        name = label(query, slot)
+        name = state_name(query, slot)
         if name in self._known:
             raise StoreError(
                 f"the machines hold shares of {query!r} that the front end had committed, and does not know: its own "
@@ -125,26 +125,26 @@ class SharedBackend:
 
     def resume(self, query: str, slot: Slot, algorithm: Any, producer: str) -> tuple[_SharedState, int]:
         """Return a state as the machines know it, and the last batch of a producer: for those who keep nothing here."""
-        name = label(query, slot)
+        name = state_name(query, slot)
         self.start(query, slot, algorithm)
         released = max(self._answers.get(name, {}), default=0)
         return self._opened(name, algorithm, released), self._ahead.get(producer, -1)
 
-    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+    def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
         """Return the state again."""
         header, _ = codec.read_header(data, checked=False)
         statistic = self._statistics.get(query)
-        record = Elsewhere.from_bytes(data)
+        record = RemoteStateRecord.from_bytes(data)
         self._least = max(self._least, record.step)
         if self.step < self._least:
             raise StoreError(
                 f"the machines are at step {self.step} but had come to step {self._least}: their directories are "
                 "missing, or were rolled back"
             )
-        name = label(query, slot)
+        name = state_name(query, slot)
         if name not in self._stored:
             raise StoreError(f"the machines hold no shares of {query!r}: their directories are missing, or others")
-        expected_header = {} if statistic is None else codec.read_header(Elsewhere(0, 0).to_bytes(statistic))[0]
+        expected_header = {} if statistic is None else codec.read_header(RemoteStateRecord(0, 0).to_bytes(statistic))[0]
         same = header["parameters"] == expected_header.get("parameters")
         return self._opened(name, statistic if same else None, record.released)
 
@@ -152,7 +152,7 @@ class SharedBackend:
         self._unclaimed.discard(name)
         if statistic is not None:
             self._rules[name], self._kinds[name] = statistic.rule, statistic.kind
-            self._changes[name] = statistic, statistic.blank()
+            self._changes[name] = statistic, statistic.empty_buffer()
         self._states[name] = _SharedState(self, name, statistic, released)
         return self._states[name]
 
@@ -164,14 +164,14 @@ class SharedBackend:
             if self._ahead.get(producer, -1) <= sequence:
                 self._ahead.pop(producer, None)
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """End the batch."""
         self._skipping = False
 
     def flush(self) -> None:
         """End the step on both machines, with rows or without, and take the answers that they opened afterwards."""
         try:
-            reply = self._turn("rows", last=True)
+            reply = self._run_step("rows", last=True)
         finally:
             self._hang_up()
         self._note_answers(reply["opened"])
@@ -194,7 +194,7 @@ class SharedBackend:
             self._answers[name] = {number: opened for number, opened in numbers.items() if number > state.released}
         if not any(self._answers[name] for name in self._states):
             self.committed = self.step
-        over = {label(query, slot) for query, slot in gone}
+        over = {state_name(query, slot) for query, slot in gone}
         if not self._ahead:
             over |= {name for name in self._unclaimed if name.split("/", 2)[2] in self._statistics}
         for name in sorted(over & self._rules.keys()):
@@ -207,12 +207,12 @@ class SharedBackend:
 
     # What its states ask.
 
-    def take(self, name: str, batch: Any) -> None:
+    def add_batch(self, name: str, batch: Any) -> None:
         """Take a checked batch into the change of the step."""
         if not self._skipping:
             statistic, change = self._changes[name]
             with Scratch() as scratch:
-                statistic.gather(change, batch, scratch)
+                statistic.accumulate(change, batch, scratch)
 
     def prepare_answer(self, name: str, number: int) -> None:
         """Have the ``number``-th answer of a state drawn in this step, unless an earlier step has committed it."""
@@ -221,8 +221,8 @@ class SharedBackend:
             return
         if cached and max(cached) > number:
             raise StoreError("the machines have given more answers than the front end knows of")
-        self._turn("rows")
-        prepared = self._turn("answers", answered=[name])["prepared"][name]
+        self._run_step("rows")
+        prepared = self._run_step("answers", answered=[name])["prepared"][name]
         if prepared != number:
             raise StoreError(f"the machines gave answer {prepared} where answer {number} was asked for")
 
@@ -230,8 +230,8 @@ class SharedBackend:
         """Return the numbers of the answers of a state that were opened and that the engine has not committed."""
         return self._answers.get(name, {})
 
-    @leaves_nothing
-    def _turn(self, kind: Kind, *, last: bool = False, answered: Collection[str] = ()) -> dict[str, Any]:
+    @clears_registers
+    def _run_step(self, kind: Kind, *, last: bool = False, answered: Collection[str] = ()) -> dict[str, Any]:
         """Do one round of the step with both machines; what rows did is overwritten, however it ends."""
         try:
             if self._line is None:
@@ -239,7 +239,7 @@ class SharedBackend:
                 self._caught_up(line, begins=True)
                 self._line, self._attempt, self._round = line, self._attempt + 1, 0
                 self._told.clear()
-            task = Task(
+            task = StepTask(
                 kind=kind,
                 started={name: rule for name, rule in self._started.items() if name not in self._told},
                 dropped=self._dropped if self._round == 0 else [],
@@ -256,7 +256,7 @@ class SharedBackend:
         self._told |= task.started.keys()
         return reply
 
-    def _deal(self, task: Task, line: Line, *, last: bool) -> dict[str, Any]:
+    def _deal(self, task: StepTask, line: Line, *, last: bool) -> dict[str, Any]:
         """Deal what rows do, or what answers need, to both machines; return what the first says."""
         about = {
             "verb": "round",
@@ -267,16 +267,18 @@ class SharedBackend:
             "after": self._place,
             "origins": {**self._ahead, **self._origins} if last else {},
             "committed": self.committed,
-            "task": told(task, self._kinds),
+            "task": task_to_json(task, self._kinds),
         }
         seeds, dense, dealt = np.empty((2, 32), np.uint8), dict[str, Dealt](), dict[str, Dealt]()
         system_entropy(seeds.reshape(-1))
         try:
-            with Source() as source:
+            with NoiseSource() as source:
                 if task.kind == "rows":
-                    dense = {name: rule.nothing() for name, rule in self._rules.items() if name not in self._changes}
+                    dense = {
+                        name: rule.empty_update() for name, rule in self._rules.items() if name not in self._changes
+                    }
                     dense |= {
-                        name: statistic.dense(change, source, fresh=name in task.started)
+                        name: statistic.to_dense_update(change, source, fresh=name in task.started)
                         for name, (statistic, change) in self._changes.items()
                     }
                 dealt = deal(task, self._rules, dense, *(Keystream(seed, source.scratch) for seed in seeds))
@@ -299,7 +301,7 @@ class SharedBackend:
         finally:
             wipe(message)
         if "refused" in reply:
-            raise MachineError(f"machine {'a' if first else 'b'} refused: {reply['refused']}")
+            raise TwoPartyError(f"machine {'a' if first else 'b'} refused: {reply['refused']}")
         return reply
 
 
@@ -308,14 +310,14 @@ class _SharedState:
 
     __slots__ = ("_backend", "_name", "algorithm", "released")
 
-    def __init__(self, backend: SharedBackend, name: str, algorithm: Any, released: int) -> None:
+    def __init__(self, backend: TwoPartyBackend, name: str, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
         self._backend, self._name, self.released = backend, name, released
 
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it."""
         try:
-            self._backend.take(self._name, batch)
+            self._backend.add_batch(self._name, batch)
         finally:
             batch.wipe()
 
@@ -334,9 +336,9 @@ class _SharedState:
         """Do nothing: shares are blinded anew in every step, and the engine is about to take one."""
         return Refresh(covered=True)
 
-    def to_bytes(self, *, checked: bool = True) -> bytes:
+    def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the record that the front end stores: numbers of answers and steps."""
-        return Elsewhere(self.released, self._backend.step).to_bytes(self.algorithm, checked=checked)
+        return RemoteStateRecord(self.released, self._backend.step).to_bytes(self.algorithm, checked=checksum)
 
 
 def _wipe_all(changes: Iterable[Dealt]) -> None:

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from panstream.distributed.two_party.backend import Line
-from panstream.distributed.two_party.participant import Machine
-from panstream.errors import InvalidParameter, MachineError, PeerUnreachable, translated
+from panstream.distributed.two_party.participant import Participant
+from panstream.errors import InvalidParameter, PeerUnreachable, TwoPartyError, translate_errors
 from panstream.primitives.mutual_tls import Identity, MutualTlsClient, MutualTlsServer, Session
 
 MAX_MESSAGE_BYTES = 1 << 30
 _TIMEOUT = 30.0
 
 
-class MachineServer(MutualTlsServer):
+class ParticipantServer(MutualTlsServer):
     """Serves one machine to its front end and to the other machine, one message at a time."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Participant,
         identity: Identity,
         names: tuple[str, ...],
         *,
@@ -40,7 +40,7 @@ class MachineServer(MutualTlsServer):
         with self._lock, self._step():
             return self._machine.answer(data)
 
-    def blind(self) -> None:
+    def rerandomize_idle(self) -> None:
         """Blind the shares anew, with the other machine."""
         with self._lock, self._step():
             self._machine.idle()
@@ -55,7 +55,7 @@ class MachineServer(MutualTlsServer):
                 self._peer.hang_up()
 
 
-class HttpsLink:
+class HttpsTwoPartyTransport:
     """The front end's way to both machines: names are those that their certificates must carry."""
 
     def __init__(self, urls: tuple[str, str], names: tuple[str, str], identity: Identity) -> None:
@@ -99,6 +99,6 @@ class HttpsPeer:
 
 
 def _reached(which: str, session: Session, message: bytearray) -> bytearray:
-    return translated(
-        lambda: session.ask(message), PeerUnreachable, lambda error: MachineError(f"machine {which}: {error}")
+    return translate_errors(
+        lambda: session.ask(message), PeerUnreachable, lambda error: TwoPartyError(f"machine {which}: {error}")
     )

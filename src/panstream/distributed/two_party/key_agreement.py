@@ -8,13 +8,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from panstream.errors import MachineError
+from panstream.errors import TwoPartyError
 from panstream.primitives.memory.scratch import wipe_bytes
 
 _LABEL = b"panstream two machines 1\0"
 
 
-class Agreement:
+class KeyAgreement:
     """One side of an X25519 exchange; its private key lives in this object only, and OpenSSL overwrites it."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Agreement:
             secret = self._private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
             salt = bytes.fromhex(both)
         except ValueError:
-            raise MachineError("the other machine sent no key") from None
+            raise TwoPartyError("the other machine sent no key") from None
         derived = HKDF(hashes.SHA256(), 32, salt, _LABEL + about).derive(secret)
         key = np.frombuffer(derived, np.uint8).copy()
         for secret_bytes in (secret, derived):

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from panstream.distributed.two_party.backend import Line
-from panstream.distributed.two_party.participant import Machine
+from panstream.distributed.two_party.participant import Participant
 
 
-class LocalLink:
+class InProcessTwoPartyTransport:
     """Two machines whose directories are below ``directory``."""
 
     def __init__(self, directory: Path, stream: str) -> None:
-        self.second = Machine(directory / "b", first=False, stream=stream)
-        self.first = Machine(directory / "a", first=True, stream=stream, peer=lambda data: self.second.answer(data))
+        self.second = Participant(directory / "b", first=False, stream=stream)
+        self.first = Participant(directory / "a", first=True, stream=stream, peer=lambda data: self.second.answer(data))
 
     @contextlib.contextmanager
     def line(self) -> Iterator[Line]:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import Task
-from panstream.algorithms.secret_shared.running_sums import find_rule
-from panstream.errors import InvalidBytes, MachineError, translated
+from panstream.algorithms.secret_shared.party import StepTask
+from panstream.algorithms.secret_shared.running_sums import rule_from_parameters
+from panstream.errors import InvalidBytes, TwoPartyError, translate_errors
 from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_container, to_pieces
 
 
@@ -30,15 +30,15 @@ def pack(header: dict[str, Any], arrays: Sequence[NDArray[Any]] = ()) -> bytearr
 
 def unpack(data: bytearray) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Return the header, and the bytes behind it where they lie; whoever owns the message overwrites it."""
-    header, body = translated(
+    header, body = translate_errors(
         lambda: read_container(data, MESSAGE, checksum=False, max_header=MAX_MESSAGE_HEADER),
         InvalidBytes,
-        lambda error: MachineError(f"a message cannot be read ({error}): is the other side of the same release?"),
+        lambda error: TwoPartyError(f"a message cannot be read ({error}): is the other side of the same release?"),
     )
     return header, np.frombuffer(body, np.uint8)
 
 
-def told(task: Task, kinds: dict[str, str]) -> dict[str, Any]:
+def task_to_json(task: StepTask, kinds: dict[str, str]) -> dict[str, Any]:
     """Return a task as JSON values; ``kinds`` names the rule of every state that starts."""
     return {
         "kind": task.kind,
@@ -48,12 +48,14 @@ def told(task: Task, kinds: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def task_of(values: Any) -> Task:
-    """Return the task that `told` described."""
+def task_from_json(values: Any) -> StepTask:
+    """Return the task that `task_to_json` described."""
     try:
-        started = {str(name): find_rule(kind, parameters) for name, (kind, parameters) in values["started"].items()}
+        started = {
+            str(name): rule_from_parameters(kind, parameters) for name, (kind, parameters) in values["started"].items()
+        }
         if values["kind"] not in ("rows", "answers", "idle"):
             raise ValueError
-        return Task(kind=values["kind"], started=started, dropped=values["dropped"], answered=values["answered"])
+        return StepTask(kind=values["kind"], started=started, dropped=values["dropped"], answered=values["answered"])
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise MachineError("a step cannot be read: is the front end of the same release?") from None
+        raise TwoPartyError("a step cannot be read: is the front end of the same release?") from None

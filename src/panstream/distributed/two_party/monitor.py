@@ -3,8 +3,8 @@
 ::
 
     identity = Identity(certificate=..., key=..., authority=...)
-    link = HttpsLink(("https://a.example:8443", "https://b.example:8443"), ("a", "b"), identity)
-    monitor = SharedMonitor(SharedEdges(vertices=500, epsilon=1.0, count=True), link, stream="calls")
+    link = HttpsTwoPartyTransport(("https://a.example:8443", "https://b.example:8443"), ("a", "b"), identity)
+    monitor = TwoPartyMonitor(SharedGraphDensity(vertices=500, epsilon=1.0, count=True), link, stream="calls")
     monitor.update([(3, 8), (3, 9)], sequence=1)
     print(monitor.release())
 """
@@ -17,14 +17,14 @@ from typing import Any
 
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate
-from panstream.distributed.two_party.backend import Link, SharedBackend
-from panstream.engine.runtime.state_backend import label
-from panstream.errors import BudgetExhausted, InvalidParameter, MachineError
+from panstream.distributed.two_party.backend import TwoPartyBackend, TwoPartyTransport
+from panstream.engine.runtime.state_backend import state_name
+from panstream.errors import BudgetExhausted, InvalidParameter, TwoPartyError
 
 _NAME, _SLOT, _PRODUCER = "statistic", (0, 0), "monitor"
 
 
-class SharedMonitor:
+class TwoPartyMonitor:
     """A statistic whose state two machines hold as shares: every update and every release is a durable step of both.
 
     Privacy:
@@ -42,9 +42,9 @@ class SharedMonitor:
         stream: The ``--stream`` of both machines.
     """
 
-    def __init__(self, statistic: SharedStatistic, link: Link, *, stream: str) -> None:
+    def __init__(self, statistic: SharedStatistic, link: TwoPartyTransport, *, stream: str) -> None:
         self.statistic = statistic
-        self._backend = SharedBackend(link, stream, {_NAME: statistic})
+        self._backend = TwoPartyBackend(link, stream, {_NAME: statistic})
         self._state, self.sequence = self._backend.resume(_NAME, _SLOT, statistic, _PRODUCER)
         self._failed = False
         with self._step():
@@ -53,7 +53,7 @@ class SharedMonitor:
     @property
     def answers(self) -> list[Estimate]:
         """Return every answer so far, in order, whichever monitor asked for it."""
-        opened = self._backend.opened(label(_NAME, _SLOT))
+        opened = self._backend.opened(state_name(_NAME, _SLOT))
         return [self.statistic.estimate(opened[number], number) for number in sorted(opened)]
 
     def update(self, *rows: Any, sequence: int | None = None, **options: Any) -> None:
@@ -97,4 +97,4 @@ class SharedMonitor:
 
     def _check_whole(self) -> None:
         if self._failed:
-            raise MachineError("a step of this monitor failed half-way: make the monitor again")
+            raise TwoPartyError("a step of this monitor failed half-way: make the monitor again")

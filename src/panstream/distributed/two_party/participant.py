@@ -23,29 +23,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.secret_shared.party import Party, Share, Task
+from panstream.algorithms.secret_shared.party import Party, StateShare, StepTask
 from panstream.algorithms.secret_shared.ring import Keystream
 from panstream.distributed.two_party._rounds import (
     SEED_BYTES,
     Peer,
-    Work,
-    asked,
-    dealt_to,
-    leave_on_grid,
+    StepInProgress,
+    exchange,
     prepared_answers,
+    read_dealt_shares,
     reconstruct,
+    wait_for_send_slot,
 )
-from panstream.distributed.two_party._step_record import Held, loaded, stored
-from panstream.distributed.two_party.key_agreement import Agreement
-from panstream.distributed.two_party.messages import pack, task_of, unpack
+from panstream.distributed.two_party._step_record import StepRecord, decode_step, encode_step
+from panstream.distributed.two_party.key_agreement import KeyAgreement
+from panstream.distributed.two_party.messages import pack, task_from_json, unpack
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.errors import MachineError, PanstreamError, StoreDamaged
-from panstream.primitives.memory.scratch import leaves_nothing, wipe, wipe_bytes
-from panstream.primitives.memory.secret_memory import settled
+from panstream.errors import PanstreamError, StoreDamaged, TwoPartyError
+from panstream.primitives.memory.scratch import clears_registers, wipe, wipe_bytes
+from panstream.primitives.memory.secret_memory import to_secret_array
 from panstream.primitives.noise.entropy import random_id
 
 
-class Machine:
+class Participant:
     """A machine of a stream. ``first`` is the one that decides, and it calls the other by ``peer``."""
 
     def __init__(
@@ -58,9 +58,9 @@ class Machine:
         operator_key: bytes | None = None,
     ) -> None:
         self.first, self.stream, self._peer = first, stream, peer
-        self._party, self._held = Party(first=first), Held()
-        self._pending: tuple[Held, dict[str, Share]] | None = None
-        self._work: Work | None = None
+        self._party, self._held = Party(first=first), StepRecord()
+        self._pending: tuple[StepRecord, dict[str, StateShare]] | None = None
+        self._work: StepInProgress | None = None
         self.reserved = False  # whether a front end has begun a step
         self._broken = False
         self._id = random_id(16).hex()
@@ -89,7 +89,7 @@ class Machine:
         """Return whether a step has begun that is not decided."""
         return self._work is not None
 
-    @leaves_nothing
+    @clears_registers
     def answer(self, data: bytearray) -> bytearray:
         """Do what a message says, and return the answer; a refusal is an answer, too. Both are the caller's to
         overwrite.
@@ -98,11 +98,11 @@ class Machine:
             header, body = unpack(data)
             verb = getattr(self, f"_do_{header.get('verb')}", None)
             if verb is None:
-                raise MachineError("a message asks for something that this release does not know")
+                raise TwoPartyError("a message asks for something that this release does not know")
             if self._broken:
-                raise MachineError("this machine gave its state up: start it again")
+                raise TwoPartyError("this machine gave its state up: start it again")
             if header.get("stream") != self.stream:
-                raise MachineError(f"this machine belongs to stream {self.stream!r}, not to {header.get('stream')!r}")
+                raise TwoPartyError(f"this machine belongs to stream {self.stream!r}, not to {header.get('stream')!r}")
             response: bytearray = verb(header, body)
             return response
         except PanstreamError as error:
@@ -123,7 +123,7 @@ class Machine:
                 "first": self.first,
                 "step": held.step,
                 "attempt": held.attempt,
-                "tried": max(held.attempt, *self._tries()),
+                "tried": max(held.attempt, *self._attempts()),
                 "origins": {producer: sequence for producer, (sequence, _) in held.origins.items()},
                 "answers": self._held.answers_since(0),
                 "states": {
@@ -133,62 +133,62 @@ class Machine:
             }
         )
 
-    def _tries(self) -> list[int]:
+    def _attempts(self) -> list[int]:
         """Return the numbers of tries that are under way or pending here."""
         pending = 0 if self._pending is None else self._pending[0].attempt
         return [pending, 0 if self._work is None else self._work.attempt]
 
     def _do_round(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Take one round of a step; the first machine ends it, with the other."""
-        task, number = task_of(header["task"]), int(header["round"])
+        task, number = task_from_json(header["task"]), int(header["round"])
         if number == 0 and self._pending is not None:
-            self._settle(*map(int, header["after"]))
-        work = self._begun(header) if number == 0 else self._going_on(header)
-        with self._or_nothing():
+            self._resolve_in_doubt(*map(int, header["after"]))
+        work = self._begun(header) if number == 0 else self._check_continues(header)
+        with self._abort_on_error():
             source = work.source
-            dealt = None if self.first else dealt_to(task, work, body[SEED_BYTES:])
+            dealt = None if self.first else read_dealt_shares(task, work, body[SEED_BYTES:])
             fresh = {name: rule for name, rule in task.started.items() if name not in work.party.shares}
-            task = Task(kind=task.kind, started=fresh, dropped=task.dropped, answered=task.answered)
+            task = StepTask(kind=task.kind, started=fresh, dropped=task.dropped, answered=task.answered)
             work.kinds |= {name: header["task"]["started"][name][0] for name in fresh}
             arrays = work.party.open(task, Keystream(body[:SEED_BYTES], source.scratch), dealt, source)
             work.sent = np.concatenate([np.empty(0, np.uint8), *arrays])
             if task.kind == "answers" or fresh:
-                leave_on_grid()
+                wait_for_send_slot()
             if not self.first:
                 return pack({"ready": [work.step, work.attempt, work.round]})
             return self._exchange(header, work)
 
-    def _do_settle(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
+    def _do_commit(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Hear where the first machine is, and give up one of two shares."""
-        self._settle(int(header["step"]), int(header["attempt"]))
+        self._resolve_in_doubt(int(header["step"]), int(header["attempt"]))
         return pack({"step": self._held.step, "attempt": self._held.attempt})
 
     def _do_open(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Settle, and give the first machine this one's shares of the answers that the step prepared."""
-        self._settle(int(header["step"]), int(header["attempt"]))
+        self._resolve_in_doubt(int(header["step"]), int(header["attempt"]))
         shares = self._party.shares
         return pack({}, [shares[name].answers[number] for name, number in prepared_answers(shares)])
 
     def idle(self) -> None:
         """Blind all shares anew, without the front end: for the first machine, when no step came for a while."""
-        self._tell_decision()
+        self._notify_peer()
         header = {"step": self._held.step + 1, "attempt": self._held.attempt + 1, "round": 0, "last": True}
         work = self._begun(header)
-        with self._or_nothing():
+        with self._abort_on_error():
             work.open_idle()
             self._exchange({**header, "origins": {}, "committed": 0, "idle": True}, work)
 
     # Between the machines.
 
-    def _exchange(self, header: dict[str, Any], work: Work) -> bytearray:
+    def _exchange(self, header: dict[str, Any], work: StepInProgress) -> bytearray:
         """Exchange masked shares with the second machine, and end the round; after the last, decide."""
         assert self._peer is not None
         assert work.sent is not None
-        agreement = Agreement()
+        agreement = KeyAgreement()
         last = bool(header["last"])
         about = {name: header.get(name) for name in ("step", "attempt", "round", "last", "idle")}
         message = pack({"verb": "exchange", "stream": self.stream, "public": agreement.public, **about}, [work.sent])
-        with asked(self._peer, message) as (reply, body):
+        with exchange(self._peer, message) as (reply, body):
             key = agreement.key(reply["public"], agreement.public + reply["public"], self._about(work))
             try:
                 step_result = work.party.close(body, Keystream(key, work.source.scratch))
@@ -199,7 +199,7 @@ class Machine:
         prepared = {name: step_result.shares[name].released for name in step_result.answers}
         opened: dict[str, list[Any]] = {}
         if last:
-            self._decide(header, work)
+            self._commit_locally(header, work)
             opened = self._held.answers_since(work.step)
         return pack({"step": work.step, "prepared": prepared, "opened": opened})
 
@@ -207,13 +207,13 @@ class Machine:
         """Answer the first machine with this one's masked shares, once the new shares are on disk if they are the
         last.
         """
-        with self._or_nothing():
+        with self._abort_on_error():
             if header.get("idle"):
                 self._begun(header).open_idle()
-            work = self._going_on(header)
+            work = self._check_continues(header)
             if work.sent is None:
-                raise MachineError("the front end did not tell this machine of the round")
-            agreement = Agreement()
+                raise TwoPartyError("the front end did not tell this machine of the round")
+            agreement = KeyAgreement()
             key = agreement.key(header["public"], header["public"] + agreement.public, self._about(work))
             try:
                 step_result = work.party.close(body, Keystream(key, work.source.scratch))
@@ -223,13 +223,13 @@ class Machine:
                 wipe(work.sent)
             work.end_round(step_result)
             if header["last"]:
-                held = Held(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
+                held = StepRecord(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
                 self._pending = held, work.party.shares
                 self._commit()
                 self._work = None
             return message
 
-    def _decide(self, header: dict[str, Any], work: Work) -> None:
+    def _commit_locally(self, header: dict[str, Any], work: StepInProgress) -> None:
         """Replace this machine's shares on disk, and tell the other: from here on the step is taken.
 
         Then, and not before, the answers that it prepared are opened.
@@ -246,9 +246,9 @@ class Machine:
             self._open_answers()
             return
         with contextlib.suppress(PanstreamError):  # it hears of it with the next step, if not now
-            self._tell_decision()
+            self._notify_peer()
 
-    def _tell_decision(self) -> None:
+    def _notify_peer(self) -> None:
         """Let the second machine know which of its shares count."""
         with self._ask_other("settle"):
             pass
@@ -271,9 +271,9 @@ class Machine:
         """Tell the second machine which of its shares count, and ask it for something."""
         assert self._peer is not None
         position = {"step": self._held.step, "attempt": self._held.attempt}
-        return asked(self._peer, pack({"verb": verb, "stream": self.stream, **position}))
+        return exchange(self._peer, pack({"verb": verb, "stream": self.stream, **position}))
 
-    def _settle(self, step: int, attempt: int) -> None:
+    def _resolve_in_doubt(self, step: int, attempt: int) -> None:
         if self._pending is not None:
             (held, shares), self._pending = self._pending, None
             if (held.step, held.attempt) == (step, attempt):
@@ -282,34 +282,34 @@ class Machine:
             for share in shares.values():
                 share.wipe()
         if (self._held.step, self._held.attempt) != (step, attempt):
-            raise MachineError(
+            raise TwoPartyError(
                 f"the machines do not fit: this one is at step {self._held.step}, the other at step {step}; one of "
                 "their directories is missing, or was rolled back"
             )
 
     # Steps under way.
 
-    def _begun(self, header: dict[str, Any]) -> Work:
+    def _begun(self, header: dict[str, Any]) -> StepInProgress:
         step, attempt = int(header["step"]), int(header["attempt"])
         if self._pending is not None:
-            raise MachineError("a step is pending here: ask the first machine which shares count")
+            raise TwoPartyError("a step is pending here: ask the first machine which shares count")
         if step != self._held.step + 1:
-            raise MachineError(f"step {step} does not follow this machine's step {self._held.step}")
-        if attempt <= max(self._held.attempt, *self._tries()):
-            raise MachineError(f"try {attempt} of step {step} is not newer than what this machine has")
+            raise TwoPartyError(f"step {step} does not follow this machine's step {self._held.step}")
+        if attempt <= max(self._held.attempt, *self._attempts()):
+            raise TwoPartyError(f"try {attempt} of step {step} is not newer than what this machine has")
         self._abandon()
         self._open_answers()
         party = Party(first=self.first)
         party.shares = {
-            name: Share(share.rule, share.cells, share.released) for name, share in self._party.shares.items()
+            name: StateShare(share.rule, share.cells, share.released) for name, share in self._party.shares.items()
         }
-        self._work = Work(step, attempt, party, dict(self._held.kinds))
+        self._work = StepInProgress(step, attempt, party, dict(self._held.kinds))
         return self._work
 
-    def _going_on(self, header: dict[str, Any]) -> Work:
+    def _check_continues(self, header: dict[str, Any]) -> StepInProgress:
         work, position = self._work, (int(header["step"]), int(header["attempt"]), int(header["round"]))
         if work is None or (work.step, work.attempt, work.round) != position:
-            raise MachineError(f"round {position[2]} of step {position[0]}, try {position[1]}, is not under way here")
+            raise TwoPartyError(f"round {position[2]} of step {position[0]}, try {position[1]}, is not under way here")
         return work
 
     def _abandon(self) -> None:
@@ -318,7 +318,7 @@ class Machine:
             work.abandon()
 
     @contextlib.contextmanager
-    def _or_nothing(self) -> Iterator[None]:
+    def _abort_on_error(self) -> Iterator[None]:
         """Forget the step under way if something goes wrong; the state is as it was."""
         try:
             yield
@@ -327,7 +327,7 @@ class Machine:
                 self._abandon()
             raise
 
-    def _about(self, work: Work) -> bytes:
+    def _about(self, work: StepInProgress) -> bytes:
         return f"{self.stream}\0{work.step}\0{work.attempt}\0{work.round}".encode()
 
     # The disk.
@@ -336,9 +336,9 @@ class Machine:
         """Write what counts, and what is pending beside it; give the state up if that fails."""
         self._keep_secret()
         about = {"first": self.first, "id": self._id, "stream": self.stream}
-        parts = stored("now", self._held, self._party.shares, about)
+        parts = encode_step("now", self._held, self._party.shares, about)
         if self._pending is not None:
-            parts |= stored("next", *self._pending, {})
+            parts |= encode_step("next", *self._pending, {})
         try:
             self._store.commit(parts)
         except BaseException:
@@ -349,8 +349,8 @@ class Machine:
         """Move the shares that stay between steps to secret memory, where the process has some."""
         pending = {} if self._pending is None else self._pending[1]
         for share in (*self._party.shares.values(), *pending.values()):
-            share.cells = settled(share.cells)
-            share.answers = {number: settled(part) for number, part in share.answers.items()}
+            share.cells = to_secret_array(share.cells)
+            share.answers = {number: to_secret_array(part) for number, part in share.answers.items()}
 
     def _load(self) -> None:
         parts = self._store.load()
@@ -358,12 +358,12 @@ class Machine:
             self._commit()
             return
         try:
-            meta, self._held, self._party.shares = loaded("now", parts)
+            meta, self._held, self._party.shares = decode_step("now", parts)
             self._id = meta["id"]
             if meta["first"] is not self.first or meta["stream"] != self.stream:
-                raise MachineError("the directory belongs to the other machine, or to another stream")
+                raise TwoPartyError("the directory belongs to the other machine, or to another stream")
             if "next" in parts:
-                _, held, shares = loaded("next", parts)
+                _, held, shares = decode_step("next", parts)
                 self._pending = held, shares
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged("the store holds something other than a machine's shares") from None

@@ -10,7 +10,7 @@ from panstream.engine.runtime.engine import Engine
 from panstream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from panstream.distributed.two_party.backend import Link
+    from panstream.distributed.two_party.backend import TwoPartyTransport
 
 
 def open_stream(config: Config, **options: Any) -> Engine:
@@ -18,11 +18,13 @@ def open_stream(config: Config, **options: Any) -> Engine:
     return Engine(config, **options) if config.two_party is None else open_engine(config, **options)
 
 
-def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = False, **options: Any) -> Engine:
+def open_engine(
+    config: Config, *, link: TwoPartyTransport | None = None, zero_noise: bool = False, **options: Any
+) -> Engine:
     """Return an engine whose states are with the two machines that the configuration names."""
     # Certificates and HTTPS are a fifth of a command's start: streams on one machine do without.
-    from panstream.distributed.two_party.backend import SharedBackend
-    from panstream.distributed.two_party.https import HttpsLink
+    from panstream.distributed.two_party.backend import TwoPartyBackend
+    from panstream.distributed.two_party.https import HttpsTwoPartyTransport
     from panstream.primitives.mutual_tls import Identity
 
     two_party = config.two_party
@@ -30,7 +32,7 @@ def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = 
         raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
     if link is None:
         identity = Identity(certificate=two_party.certificate, key=two_party.key, authority=two_party.authority)
-        link = HttpsLink((config.stream.machines[0], config.stream.machines[1]), two_party.names, identity)
+        link = HttpsTwoPartyTransport((config.stream.machines[0], config.stream.machines[1]), two_party.names, identity)
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=zero_noise)}
-    backend = SharedBackend(link, config.stream.name, statistics)
+    backend = TwoPartyBackend(link, config.stream.name, statistics)
     return Engine(config, backend=backend, zero_noise=zero_noise, **options)

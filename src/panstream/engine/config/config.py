@@ -14,14 +14,14 @@ from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
 from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
 from panstream.engine.config.website import WebConfig, read_web
-from panstream.engine.sql.lookup_tables import Lookup, listed_keys
-from panstream.engine.sql.parser import ParsedQuery, Select, check_derived, parse
-from panstream.engine.sql.result_view import View
-from panstream.errors import ConfigError, InvalidParameter, SqlRefused, translated
+from panstream.engine.sql.lookup_tables import LookupTable, read_group_keys
+from panstream.engine.sql.parser import ParsedQuery, ParsedSelect, check_derived, parse
+from panstream.engine.sql.result_view import ResultView
+from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery, translate_errors
 from panstream.primitives.hashing import StringHash
-from panstream.primitives.toml_config import Section, read_file
+from panstream.primitives.toml_config import Section, load_config_file
 from panstream.privacy.claim import Unit
-from panstream.privacy.rounding import down, share
+from panstream.privacy.rounding import equal_share, round_down
 
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
 Durability = Literal["batch", "interval", "none"]
@@ -39,34 +39,34 @@ def _keys(config: type[Any]) -> dict[str, _Reader]:
     return {option.name: option.metadata["read"] for option in fields(config) if option.metadata}
 
 
-def _given(section: Section, config: type[Any]) -> dict[str, Any]:
+def _present_values(section: Section, config: type[Any]) -> dict[str, Any]:
     """Return what is given of the keys that are read one by one; defaults stand in the class."""
     return {key: read(section, key) for key, read in _keys(config).items() if section.has(key)}
 
 
-def _a(kind: type[Any]) -> _Reader:
+def _typed(kind: type[Any]) -> _Reader:
     return lambda section, key: section.optional(key, kind)
 
 
-def _whole(low: int, high: int) -> _Reader:
-    return lambda section, key: section.whole(key, low, high)
+def _integer(low: int, high: int) -> _Reader:
+    return lambda section, key: section.integer(key, low, high)
 
 
 def _one_of(*options: str) -> _Reader:
     return lambda section, key: section.choice(key, options)
 
 
-def _duration_or(word: str, meaning: float | None) -> _Reader:
+def _duration_or_keyword(word: str, meaning: float | None) -> _Reader:
     return lambda section, key: meaning if section.values[key] == word else section.duration(key)
 
 
 def _universe(section: Section, key: str) -> Any:
     value = section.values[key]
-    return tuple(value) if isinstance(value, list) else section.whole(key, 1, 1 << 62)
+    return tuple(value) if isinstance(value, list) else section.integer(key, 1, 1 << 62)
 
 
 def _not_negative(section: Section, key: str) -> float:
-    return 0.0 if section.values[key] == 0 else section.positive(key)
+    return 0.0 if section.values[key] == 0 else section.positive_number(key)
 
 
 def _date_formats(section: Section, key: str) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def _encoding(section: Section, key: str) -> Encoding:
 
 
 def _checked(section: Section, read: Callable[[], _T]) -> _T:
-    return translated(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))
+    return translate_errors(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +90,21 @@ class StreamConfig:
 
     name: str
     columns: Mapping[str, str]
-    user: str | None = _key(_a(str))
-    weight: str | None = _key(_a(str))  # signed integer column: deletions and negative weights
-    time: str | None = _key(_a(str))  # column of event time; arrival time if absent
+    user: str | None = _key(_typed(str))
+    weight: str | None = _key(_typed(str))  # signed integer column: deletions and negative weights
+    time: str | None = _key(_typed(str))  # column of event time; arrival time if absent
     lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
-    max_ahead: float | None = _key(_duration_or("any", None), 3600.0)  # how far a row may be ahead of the clock
+    max_ahead: float | None = _key(_duration_or_keyword("any", None), 3600.0)  # how far a row may be ahead of the clock
     max_clock_jump: float = _key(Section.duration, 3600.0)  # seconds that the system's clock may jump ahead
     max_clock_gap: float = _key(
         Section.duration, 7 * 86400.0
     )  # from one process to the next: then the clock is believed
     on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
-    delimiter: str | None = _key(_a(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
+    delimiter: str | None = _key(_typed(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
     decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
     date_format: tuple[str, ...] = _key(_date_formats, ())  # of text in files and pipes; ISO 8601 without one
     encoding: Encoding | None = _key(_encoding)  # of text in files and pipes; UTF-8 unless declared
-    header: bool = _key(_a(bool), True)  # whether such CSV begins with names; else columns are as declared
+    header: bool = _key(_typed(bool), True)  # whether such CSV begins with names; else columns are as declared
     unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
@@ -124,24 +124,24 @@ class QueryConfig:
     epsilon: float
     statement: str = ""  # the name of the [[query]], where several states answer it
     universe: int | tuple[Any, ...] | None = _key(_universe)
-    expected: int | None = _key(_whole(1, 1 << 62))
-    memory: int | None = _key(_whole(1, 1 << 50))
-    lower: float | None = _key(_a(float))
-    upper: float | None = _key(_a(float))
-    max_weight: int | None = _key(_whole(1, 1 << 60))
-    releases: int = _key(_whole(1, 1 << 30), 1)
+    expected: int | None = _key(_integer(1, 1 << 62))
+    memory: int | None = _key(_integer(1, 1 << 50))
+    lower: float | None = _key(_typed(float))
+    upper: float | None = _key(_typed(float))
+    max_weight: int | None = _key(_integer(1, 1 << 60))
+    releases: int = _key(_integer(1, 1 << 30), 1)
     every: float | None = _key(Section.duration)  # seconds between releases on the clock
-    horizon: int | None = _key(_whole(1, 1 << 40))  # how many of them
+    horizon: int | None = _key(_integer(1, 1 << 40))  # how many of them
     window: float | None = _key(Section.duration)  # seconds; each window is a fresh state
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    groups_per_user: int | None = _key(_whole(1, 1 << 20))  # groups that one user can touch; all of them if unknown
-    delta: float = _key(_a(float), 0.0)  # of names that nobody listed: with it the noise is Gaussian
-    max_item_bytes: int | None = _key(_whole(1, 1024))  # bytes of such a name that count
-    contributions: int | None = _key(_whole(1, 1 << 40))  # rows of one user that are protected together
+    groups_per_user: int | None = _key(_integer(1, 1 << 20))  # groups that one user can touch; all of them if unknown
+    delta: float = _key(_typed(float), 0.0)  # of names that nobody listed: with it the noise is Gaussian
+    max_item_bytes: int | None = _key(_integer(1, 1024))  # bytes of such a name that count
+    contributions: int | None = _key(_integer(1, 1 << 40))  # rows of one user that are protected together
     unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
     user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
-    announced: int = _key(_whole(0, MAX_PHASES), 0)  # intrusions that will be told of and are paid for in advance
-    key: int = _key(_whole(0, (1 << 128) - 1), 0)
+    announced: int = _key(_integer(0, MAX_PHASES), 0)  # intrusions that will be told of and are paid for in advance
+    key: int = _key(_integer(0, (1 << 128) - 1), 0)
     of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
     hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")  # of strings: servers take ids from strangers
 
@@ -157,7 +157,7 @@ class _StatementConfig:
 
     name: str
     queries: tuple[str, ...]
-    view: View
+    view: ResultView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,17 +167,19 @@ class Config:
     stream: StreamConfig
     queries: tuple[QueryConfig, ...]
     statements: tuple[_StatementConfig, ...] = ()
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    lookups: Mapping[str, LookupTable] = field(default_factory=dict)
     directory: Path | None = None
     two_party: TwoPartyConfig | None = None
     durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
     interval: float = _key(Section.duration, 1.0)
-    batch_rows: int | None = _key(_whole(1, 10_000_000))  # what suits the source
+    batch_rows: int | None = _key(_integer(1, 10_000_000))  # what suits the source
     batch_time: float = _key(Section.duration, 0.020)
-    keep_tables: int = _key(_whole(1, 1 << 30), 400)  # releases of which any name can be asked for afterwards
-    keep_prefixes: int = _key(_whole(0, 1 << 30), 1)  # releases of which all cells of names are kept, for merging
-    commit_rows: int = _key(_whole(1, 1 << 40), 5_000_000)  # of files: they can be read again, so nobody waits
-    step: float | None = _key(_duration_or("none", 0.0))  # between two commits of live rows; None: by the state's size
+    keep_tables: int = _key(_integer(1, 1 << 30), 400)  # releases of which any name can be asked for afterwards
+    keep_prefixes: int = _key(_integer(0, 1 << 30), 1)  # releases of which all cells of names are kept, for merging
+    commit_rows: int = _key(_integer(1, 1 << 40), 5_000_000)  # of files: they can be read again, so nobody waits
+    step: float | None = _key(
+        _duration_or_keyword("none", 0.0)
+    )  # between two commits of live rows; None: by the state's size
     sink: SinkConfig | None = None
     web: WebConfig | None = None
 
@@ -203,7 +205,7 @@ class Config:
 
 def load_config(path: str | Path) -> Config:
     """Read a configuration file; relative paths in it count from its folder."""
-    return read_config(read_file(Path(path)), base=Path(path).parent)
+    return read_config(load_config_file(Path(path)), base=Path(path).parent)
 
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
@@ -231,7 +233,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     directory = store.optional("directory", str)
     if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
         raise ConfigError('[stream] machines need [store] directory, and durability = "batch": their steps are durable')
-    store_options = _given(store, Config)
+    store_options = _present_values(store, Config)
     return Config(
         stream=stream,
         queries=queries,
@@ -245,9 +247,9 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     )
 
 
-def _lookup(name: str, table: Any, base: Path) -> Lookup:
+def _lookup(name: str, table: Any, base: Path) -> LookupTable:
     section = Section(f"[lookup.{name}]", table, {"file", "key"})
-    return Lookup.read(name, base / section.required("file", str), section.required("key", str))
+    return LookupTable.read(name, base / section.required("file", str), section.required("key", str))
 
 
 def _stream(section: Section) -> StreamConfig:
@@ -257,7 +259,7 @@ def _stream(section: Section) -> StreamConfig:
             raise ConfigError(f"[stream.columns] {column}: type must be one of {', '.join(COLUMN_TYPES)}")
     if not columns:
         raise ConfigError("[stream.columns] must declare at least one column")
-    options = _given(section, StreamConfig)
+    options = _present_values(section, StreamConfig)
     for role in ("user", "time", "weight"):
         if options.get(role, next(iter(columns))) not in columns:
             raise ConfigError(f"[stream] {role}: column {options[role]!r} is not declared in [stream.columns]")
@@ -296,18 +298,18 @@ def _derived(section: Section, columns: Mapping[str, str], user: str | None) -> 
 
 
 def _checked_sql(label: str, read: Callable[[], _T]) -> _T:
-    return translated(read, SqlRefused, lambda error: ConfigError(f"{label}: {error}"))
+    return translate_errors(read, UnsupportedQuery, lambda error: ConfigError(f"{label}: {error}"))
 
 
 def _queries(
-    table: Any, stream: StreamConfig, lookups: Mapping[str, Lookup], number: int, base: Path
+    table: Any, stream: StreamConfig, lookups: Mapping[str, LookupTable], number: int, base: Path
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
     """Return one [[query]] and the queries that its statement is made of, which share its epsilon evenly."""
     name = table.get("name") if isinstance(table, dict) else None
     section = Section(
         f"[[query]] {name or number}", table, {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
     )
-    statement, epsilon = section.required("sql", str), section.positive("epsilon")
+    statement, epsilon = section.required("sql", str), section.positive_number("epsilon")
     select = _checked_sql(
         f"{section.place} sql",
         lambda: parse(
@@ -322,7 +324,7 @@ def _queries(
     if section.has("horizon") and section.has("releases") and not section.has("every"):
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
     name, has_several_parts = section.required("name", str), len(select.parts) > 1
-    groups, options, bounds = _groups(section, select, base), _given(section, QueryConfig), _bounds(section)
+    groups, options, bounds = _groups(section, select, base), _present_values(section, QueryConfig), _bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
     if unused:
         raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
@@ -331,7 +333,7 @@ def _queries(
             name=f"{name}.{part.outputs[0].name}" if has_several_parts else name,
             sql=statement,
             parsed=part,
-            epsilon=down(share(epsilon, len(select.parts))) if has_several_parts else epsilon,
+            epsilon=round_down(equal_share(epsilon, len(select.parts))) if has_several_parts else epsilon,
             statement=name,
             groups=groups,
             **{**options, **_part_bounds(part, bounds, options)},
@@ -366,10 +368,10 @@ def _part_bounds(
     return {} if part_bounds is None else {"lower": part_bounds[0], "upper": part_bounds[1]}
 
 
-def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any, ...]]:
+def _groups(section: Section, select: ParsedSelect, base: Path) -> dict[str, tuple[Any, ...]]:
     declared, parsed = section.optional("groups", dict, {}), select.parts[0]
     missing = [key for key in parsed.group_by if key not in declared]
-    if missing and not select.counts_names:
+    if missing and not select.is_open_domain:
         raise ConfigError(
             f"{section.place}: GROUP BY {missing[0]} needs its keys declared: groups = {{ {missing[0]} = [...] }}; "
             "unlisted keys can only be found by COUNT(*) alone, grouped by one key: join several with ||"
@@ -385,7 +387,7 @@ def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any
     for key, values in declared.items():
         if isinstance(values, dict):
             listed = Section(f"{section.place}: groups.{key}", values, {"file"})
-            values = listed_keys(base / listed.required("file", str), key, listed.place)
+            values = read_group_keys(base / listed.required("file", str), key, listed.place)
         if not isinstance(values, list) or not values or len(set(map(repr, values))) != len(values):
             raise ConfigError(f"{section.place}: groups.{key} must list different keys")
         group_keys[key] = tuple(values)

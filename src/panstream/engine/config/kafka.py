@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from panstream.errors import FeedError, InvalidParameter, needed, translated
+from panstream.errors import InvalidParameter, SourceError, import_optional, translate_errors
 
 PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # the variable that may hold it
 _OPTIONS = ("config", "group", "begin", "gzip")
@@ -32,7 +32,7 @@ class KafkaAddress:
     servers: str
     topic: str
     group: str
-    oldest: bool
+    from_beginning: bool
     allows_gzip: bool
     config: str | None
 
@@ -59,7 +59,7 @@ class KafkaAddress:
             servers=parts.netloc,
             topic=topic,
             group=options.get("group", "panstream"),
-            oldest=begin == "oldest",
+            from_beginning=begin == "oldest",
             allows_gzip="gzip" in options,
             config=options.get("config"),
         )
@@ -74,10 +74,10 @@ class KafkaAddress:
 
 def _read(path: str) -> dict[str, str]:
     """Read lines of ``name = value``; names are those of librdkafka, of which those about connections are taken."""
-    lines = translated(
+    lines = translate_errors(
         lambda: Path(path).read_text().splitlines(),
         OSError,
-        lambda error: FeedError(f"config of the Kafka address cannot be read: {error.strerror}"),
+        lambda error: SourceError(f"config of the Kafka address cannot be read: {error.strerror}"),
     )
     properties: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -85,7 +85,7 @@ def _read(path: str) -> dict[str, str]:
             continue
         name, mark, value = (part.strip() for part in line.partition("="))
         if not mark or not name.startswith(_ALLOWED):
-            raise FeedError(
+            raise SourceError(
                 f"config of the Kafka address, line {number}: only settings of the connection are taken, as name = "
                 f"value; their names begin with {', '.join(_ALLOWED)}"
             )
@@ -98,8 +98,8 @@ def topic_compression(address: KafkaAddress, consumer: Any, timeout: float) -> s
 
     Any broker can tell. Without one, the client would wait for the controller, which not every cluster has.
     """
-    kafka = needed("confluent_kafka", "Kafka", "kafka")
-    admin = needed("confluent_kafka.admin", "Kafka", "kafka")
+    kafka = import_optional("confluent_kafka", "Kafka", "kafka")
+    admin = import_optional("confluent_kafka.admin", "Kafka", "kafka")
     topic = admin.ConfigResource(admin.ResourceType.TOPIC, address.topic)
     client = make_client("AdminClient", address.settings(), admin)
     try:
@@ -115,11 +115,11 @@ def make_client(kind: str, settings: dict[str, Any], module: Any = None) -> Any:
     """Return a ``Consumer``, a ``Producer`` or another client of ``module``; an error names the setting that is wrong,
     and not its value.
     """
-    kafka = needed("confluent_kafka", "Kafka", "kafka")
+    kafka = import_optional("confluent_kafka", "Kafka", "kafka")
 
-    def told(error: Exception) -> FeedError:
+    def told(error: Exception) -> SourceError:
         named = _NAMED.search(str(error))
         setting = named[1] if named else "a setting"
-        return FeedError(f"config of the Kafka address: {setting} cannot be used as it is given")
+        return SourceError(f"config of the Kafka address: {setting} cannot be used as it is given")
 
-    return translated(lambda: getattr(module or kafka, kind)(settings), kafka.KafkaException, told)
+    return translate_errors(lambda: getattr(module or kafka, kind)(settings), kafka.KafkaException, told)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from panstream.engine.config.kafka import KafkaAddress
-from panstream.errors import ConfigError, InvalidParameter, translated
+from panstream.errors import ConfigError, InvalidParameter, translate_errors
 from panstream.primitives.toml_config import Section
 
 
@@ -36,7 +36,7 @@ def read_sink(top: Section, base: Path, directory: str | None) -> SinkConfig | N
     if directory is None:
         raise ConfigError("[sink] needs [store] directory: answers are copied from the log that is kept there")
     if kind == "kafka":
-        address = translated(
+        address = translate_errors(
             partial(KafkaAddress.parse, url), InvalidParameter, lambda error: ConfigError(f"[sink] url: {error}")
         )
         if section.has("table") or "group=" in url or "begin=" in url:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from panstream.errors import ConfigError, translated
+from panstream.errors import ConfigError, translate_errors
 from panstream.primitives.toml_config import Section
 
 Source = Literal["beacon", "log"]
@@ -55,10 +55,10 @@ class WebConfig:
         return {"site": self.site, "source": self.source}
 
 
-def checked_site(name: str) -> str:
+def normalize_hostname(name: str) -> str:
     """Return a host's name in small letters, without www.
 
-    >>> checked_site("WWW.Example.org")
+    >>> normalize_hostname("WWW.Example.org")
     'example.org'
     """
     site = name.lower().removeprefix("www.")
@@ -72,10 +72,10 @@ def origins_of(site: str) -> tuple[str, ...]:
     return tuple(f"{scheme}://{prefix}{site}" for scheme in ("https", "http") for prefix in ("", "www."))
 
 
-def checked_network(text: str) -> Network:
+def parse_network(text: str) -> Network:
     """Return an address, or a network of addresses."""
     refused = ConfigError(f"a trusted proxy must be an address or a network such as 10.0.0.0/8, got {text!r}")
-    return translated(lambda: ipaddress.ip_network(text), ValueError, lambda _: refused)
+    return translate_errors(lambda: ipaddress.ip_network(text), ValueError, lambda _: refused)
 
 
 def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: float | None) -> WebConfig | None:
@@ -83,13 +83,13 @@ def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: fl
     if not top.has("web"):
         return None
     section = Section("[web]", top.required("web", dict), {"site", "source", "origins", "trusted_proxies"})
-    site = checked_site(section.required("site", str))
+    site = normalize_hostname(section.required("site", str))
     source: Source = section.choice("source", get_args(Source)) or "beacon"
     origins = tuple(str(origin).lower() for origin in section.optional("origins", list, list(origins_of(site))))
     for origin in origins:
         if _ORIGIN.fullmatch(origin) is None:
             raise ConfigError(f"[web] origins must be such as https://example.org, got {origin!r}")
-    proxies = tuple(checked_network(str(proxy)) for proxy in section.optional("trusted_proxies", list, []))
+    proxies = tuple(parse_network(str(proxy)) for proxy in section.optional("trusted_proxies", list, []))
     if source == "beacon":
         for name, kind in stream.items():
             if BEACON.get(name) != kind:

@@ -14,16 +14,16 @@ from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.continual.tree_base import Tree
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
-from panstream.algorithms.continual_users.ones_counter import OnesTicker
+from panstream.algorithms.continual_users.ones_counter import SetBitCounter
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.algorithms.secret_shared.capped_counts import SharedCropped, SharedHeavy
-from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum, SharedHeavyCount
+from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.core.estimate import Estimate, format_number
-from panstream.engine.planner.open_domain import question_of
+from panstream.engine.planner.open_domain import top_items_for
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.sql.formulas import Arithmetic
 from panstream.engine.sql.parser import Aggregate, Output
@@ -54,43 +54,47 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
         return [("the count of a listed name", algorithm.count_error(beta=_BETA))]
     if query.announced and isinstance(algorithm, OptBern | Bitmap):
         return _after_announced(plan)
-    read = algorithm.reader if isinstance(algorithm, SharedTicks) else algorithm
+    read = algorithm.reader if isinstance(algorithm, SharedContinual) else algorithm
     if isinstance(read, ContinualMean | ContinualVariance | RangeHistogram):
         sizes = _ROWS if query.expected is None else _around(query.expected)
         what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
-        suffix = f", at release {_SOME:,}" if plan.endless else ""
-        return [(f"{what}with {n:,} rows over the range{suffix}", _reach(_at_size(plan, n, output))) for n in sizes]
-    if isinstance(algorithm, OnesTicker) and plan.releases > 1:
+        suffix = f", at release {_SOME:,}" if plan.is_unbounded else ""
+        return [
+            (f"{what}with {n:,} rows over the range{suffix}", _half_width(_at_size(plan, n, output))) for n in sizes
+        ]
+    if isinstance(algorithm, SetBitCounter) and plan.releases > 1:
         size = query.expected or algorithm.planned
         return [
-            (f"at release {tick:,}, if {size:,.0f} users come", _reach(algorithm.foreseen(tick, size)))
+            (f"at release {tick:,}, if {size:,.0f} users come", _half_width(algorithm.expected_estimate(tick, size)))
             for tick in _ticks(plan)
         ]
-    if isinstance(algorithm, Tree | SharedTicks):
-        return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in _ticks(plan)]
-    return [(_said(plan, size), _reach(_at_size(plan, size, output))) for size in _sizes(plan)]
+    if isinstance(algorithm, Tree | SharedContinual):
+        return [
+            (f"at release {tick:,}", _half_width(_expected_answer(plan, output, tick, 0.0))) for tick in _ticks(plan)
+        ]
+    return [(_said(plan, size), _half_width(_at_size(plan, size, output))) for size in _sizes(plan)]
 
 
 def _ticks(plan: QueryPlan) -> tuple[int, ...]:
     """Return the first answer, one in the middle, and the last; without a last one, some."""
-    if plan.endless:
+    if plan.is_unbounded:
         return 1, _SOME, _MANY
     return tuple(dict.fromkeys((1, max(1, plan.releases // 2), plan.releases)))
 
 
-def _foreseen(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
+def _expected_answer(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
     """Return one answer of a tree after so many ticks and rows, as if no noise moved it."""
     tree = plan.algorithm
 
     def read(what: Any) -> Estimate:
-        law = () if isinstance(tree, SharedTicks) else (tree.engine.law(),)
-        expected: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, *law)
+        law = () if isinstance(tree, SharedContinual) else (tree.engine.law(),)
+        expected: Estimate = tree.from_totals(tree.expected_totals(ticks, rows), what, *law)
         return expected
 
-    return plan.answer(output, tree.foreseen(ticks, rows), read)
+    return plan.answer(output, tree.expected_estimate(ticks, rows), read)
 
 
-def _reach(estimate: Estimate) -> float:
+def _half_width(estimate: Estimate) -> float:
     """Return how far the 95% interval reaches from the value; half its width if there is none, all of it without
     data.
     """
@@ -98,26 +102,26 @@ def _reach(estimate: Estimate) -> float:
     if estimate.at_most_beyond is not None:
         return float(estimate.at_most_beyond)
     if math.isnan(estimate.value):
-        return (high - low) / 2 if estimate.only_interval else high - low
+        return (high - low) / 2 if estimate.has_no_value else high - low
     return max(high - estimate.value, estimate.value - low)
 
 
 def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     """Return the last answer, or a late one where there is no last, if ``size`` users or rows come."""
-    algorithm, last = plan.algorithm, _SOME if plan.endless else plan.releases
-    if isinstance(algorithm, Tree | SharedTicks):
-        return _foreseen(plan, output, last, size)
-    if isinstance(algorithm, OnesTicker):
-        expected: Estimate = algorithm.foreseen(last, size)
+    algorithm, last = plan.algorithm, _SOME if plan.is_unbounded else plan.releases
+    if isinstance(algorithm, Tree | SharedContinual):
+        return _expected_answer(plan, output, last, size)
+    if isinstance(algorithm, SetBitCounter):
+        expected: Estimate = algorithm.expected_estimate(last, size)
     else:
-        cropped = isinstance(algorithm, BlockCounter | SharedCropped) and not isinstance(algorithm, SharedHeavy)
-        expected = algorithm.foreseen(size * algorithm.crop if cropped else size)
+        cropped = isinstance(algorithm, BlockCounter | SharedCroppedSum) and not isinstance(algorithm, SharedHeavyCount)
+        expected = algorithm.expected_estimate(size * algorithm.crop if cropped else size)
     return plan.answer(output, expected, lambda what: expected)
 
 
 def _of_rows(plan: QueryPlan) -> bool:
     """Return whether a question is about rows, not users."""
-    return plan.continual and not isinstance(plan.algorithm, OnesTicker)
+    return plan.continual and not isinstance(plan.algorithm, SetBitCounter)
 
 
 def _universe(plan: QueryPlan) -> int | None:
@@ -156,7 +160,7 @@ def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return errors after all intrusions that were paid for: answers before the first are better."""
     algorithm, label = plan.algorithm, f"after {plan.config.announced} announced"
     if isinstance(algorithm, OptBern) and not algorithm.count:
-        return [(f"of the density, {label}", algorithm.error(beta=_BETA))]
+        return [(f"of the density, {label}", algorithm.error_bound(beta=_BETA))]
     errors = {
         size: 1.96
         * (algorithm.standard_error(size) if isinstance(algorithm, OptBern) else size * algorithm.relative_error(size))
@@ -171,28 +175,28 @@ def error_at(plan: QueryPlan, size: float) -> float:
     """
     if isinstance(plan.algorithm, FrequentItems):
         return plan.algorithm.count_error(beta=_BETA)
-    return max(_reach(_at_size(plan, size, output)) for output in plan.outputs)
+    return max(_half_width(_at_size(plan, size, output)) for output in plan.outputs)
 
 
 def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
     """Return whether the 95% interval reaches further than the answer itself, and than all that is expected."""
     low, high = estimate.interval()
     kind, query = output.aggregate, plan.config
-    if math.isnan(low) or (math.isnan(estimate.value) and not estimate.only_interval):
+    if math.isnan(low) or (math.isnan(estimate.value) and not estimate.has_no_value):
         return False  # no data: said already
     if kind in (Aggregate.MIN, Aggregate.MAX):
         return estimate.value == (query.lower if kind is Aggregate.MAX else query.upper)
     half = (high - low) / 2
-    size = 0.0 if estimate.only_interval else abs(estimate.value)
+    size = 0.0 if estimate.has_no_value else abs(estimate.value)
     if isinstance(output.formula, Arithmetic):
         return half > size
     ranges = _range(plan, kind)
     if ranges is not None:
         return half > _PART * ranges
-    return half > _PART * _most(plan, kind) or half > max(_enough(plan, kind), size)
+    return half > _PART * _most(plan, kind) or half > max(_useful_error(plan, kind), size)
 
 
-def doubt(plan: QueryPlan) -> str | None:
+def accuracy_warning(plan: QueryPlan) -> str | None:
     """Return what is wrong with a plan whose answers will say too little at the size that is expected."""
     size = plan.config.expected if plan.config.expected is not None else _universe(plan)
     if size is None or math.isinf(plan.config.epsilon):
@@ -201,32 +205,32 @@ def doubt(plan: QueryPlan) -> str | None:
         return _names_doubt(plan, size)
     for output in plan.outputs:
         estimate = _at_size(plan, size, output)
-        empty = math.isnan(estimate.value) and not estimate.only_interval
+        empty = math.isnan(estimate.value) and not estimate.has_no_value
         if not empty and not too_uncertain(plan, estimate, output):
             continue
         about = f"with {size:,.0f} {'rows' if _of_rows(plan) else 'users'}"
         error = (
             f"the 95% error is {format_number(off)}"
-            if math.isfinite(off := _reach(estimate))
+            if math.isfinite(off := _half_width(estimate))
             else "no upper end is known"
         )
         error = "there is too little to see anything" if empty else error
-        return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
+        return f"{about} {error}: answers will be too uncertain to use. What would help: {improvement_hint(plan)}"
     return None
 
 
 def _names_doubt(plan: QueryPlan, size: float) -> str | None:
     """Return what is wrong with names that can hardly be as frequent as they must be to be listed."""
-    threshold = question_of(plan.config).listing_threshold
+    threshold = top_items_for(plan.config).listing_threshold
     if threshold <= _PART * size:
         return None
     return (
         f"with {size:,.0f} rows only names with {math.ceil(threshold):,} of them are listed: hardly any will be. What "
-        f"would help: {help_for(plan)}"
+        f"would help: {improvement_hint(plan)}"
     )
 
 
-def help_for(plan: QueryPlan) -> str:
+def improvement_hint(plan: QueryPlan) -> str:
     """Return what would make the answers of a query better."""
     query = plan.config
     sized = query.expected is not None or query.universe is not None
@@ -236,8 +240,8 @@ def help_for(plan: QueryPlan) -> str:
         "a smaller max_item_bytes": query.names is not None,
         "listed keys, if they are known": query.names is not None,
         "a longer window": query.window is not None,
-        "horizon =, the number of answers": plan.endless,
-        "fewer releases": plan.releases > 1 and not plan.endless,
+        "horizon =, the number of answers": plan.is_unbounded,
+        "fewer releases": plan.releases > 1 and not plan.is_unbounded,
         "fewer announced intrusions": query.announced,
         "expected =, about how many users will come": not sized and query.parsed.aggregate is Aggregate.COUNT_DISTINCT,
     }
@@ -275,7 +279,7 @@ def _most(plan: QueryPlan, kind: Aggregate) -> float:
     return math.inf if universe is None or _of_rows(plan) else _each(plan, kind) * universe
 
 
-def _enough(plan: QueryPlan, kind: Aggregate) -> float:
+def _useful_error(plan: QueryPlan, kind: Aggregate) -> float:
     """Return the error below which any count or sum says something: what is expected, or part of what is possible."""
     if plan.config.expected is not None:
         return _each(plan, kind) * plan.config.expected

@@ -14,7 +14,7 @@ from panstream.errors import InvalidParameter
 _ABOUT = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
 
 
-def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str] | None:
+def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str] | None:
     """Return the algorithm that publishes changes, or the start, where that errs less than paying for every release.
 
     None where it does not, or cannot: without ``unit`` a user is protected, and the claim stays what it is.
@@ -42,11 +42,11 @@ def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tup
     }
     if kind is Aggregate.DENSITY:
         density = ContinualDensity(epsilon=query.epsilon, **common)
-        algorithm, why = density, density.why()
+        algorithm, why = density, density.explain()
     else:
         question = ContinualDistinct(query.epsilon, memory=query.memory, hash=query.hash, **common)
-        algorithm, why = question.algorithm, question.why()  # type: ignore[assignment]
-    return None if algorithm.paid and query.unit is None and not single else (algorithm, why)
+        algorithm, why = question.algorithm, question.explain()  # type: ignore[assignment]
+    return None if algorithm.total_loss and query.unit is None and not single else (algorithm, why)
 
 
 def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:

@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from panstream.algorithms.auto import TopItems
-from panstream.algorithms.heavy_hitters.estimates import CountedName, ranks_sure
+from panstream.algorithms.heavy_hitters.estimates import CountedName, certain_ranks
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import QueryConfig, StreamConfig
-from panstream.engine.sql.formulas import Number
-from panstream.engine.sql.result_view import Compared, View
+from panstream.engine.sql.formulas import Constant
+from panstream.engine.sql.result_view import AnswerComparison, ResultView
 from panstream.engine.storage.release_log import Release
 from panstream.errors import InvalidParameter
 from panstream.primitives.escaping import printable
 
 _WRONG = 0.05  # listed names that never came, expected of a release
-_ALL = View()
+_ALL = ResultView()
 _SLACK = 1e-6
 _KINDS = ("string", "int")
 _ONCE = (
@@ -29,7 +29,7 @@ _ONCE = (
 )
 
 
-def check_kind(key: str, kind: str) -> None:
+def check_key_type(key: str, kind: str) -> None:
     """Refuse keys that have no name of their own."""
     if kind not in _KINDS:
         raise InvalidParameter(
@@ -38,7 +38,7 @@ def check_kind(key: str, kind: str) -> None:
         )
 
 
-def open_names(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems, str]:
+def choose_heavy_hitter_sketch(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems, str]:
     """Return the algorithm that finds the names of a query, and why it is sized as it is."""
     if stream.weight is not None:
         raise InvalidParameter("COUNT(*) of names does not work with signed weights")
@@ -48,12 +48,12 @@ def open_names(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems,
         raise InvalidParameter("any number of announced intrusions is covered, so announced need not be declared")
     if query.contributions is not None and stream.user is None:
         raise InvalidParameter("COUNT(*) needs a user column for contributions")
-    algorithm = question_of(query).algorithm
+    algorithm = top_items_for(query).algorithm
     cells = f"{algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells"
     return algorithm, f"noised tables of prefixes and counts, {cells}; names are spelled from what is released of them"
 
 
-def question_of(query: QueryConfig) -> TopItems:
+def top_items_for(query: QueryConfig) -> TopItems:
     """Return the question as the library knows it."""
     options: dict[str, Any] = {
         name: getattr(query, name)
@@ -63,22 +63,22 @@ def question_of(query: QueryConfig) -> TopItems:
     return TopItems(query.epsilon, delta=query.delta, contributions=query.contributions, key=query.key, **options)
 
 
-def listed_text(query: QueryConfig) -> str:
+def listing_threshold_text(query: QueryConfig) -> str:
     """Return how many events a name needs to be listed, and what would make it fewer."""
-    threshold = question_of(query).listing_threshold
+    threshold = top_items_for(query).listing_threshold
     text = (
         f"those with at least {_events(threshold)} events are listed with 95%; at most {_WRONG:g} wrong ones are "
         "expected"
     )
-    fewer = question_of(replace(query, delta=query.delta or _SLACK, memory=None)).listing_threshold
+    fewer = top_items_for(replace(query, delta=query.delta or _SLACK, memory=None)).listing_threshold
     return text if fewer >= threshold else f"{text}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
 
 
-def having_text(query: QueryConfig, view: View) -> list[tuple[str, str]]:
+def having_warning(query: QueryConfig, view: ResultView) -> list[tuple[str, str]]:
     """Return a warning if HAVING asks for names that are too rare to be listed for sure."""
-    threshold = question_of(query).listing_threshold
+    threshold = top_items_for(query).listing_threshold
     condition = view.having
-    if not isinstance(condition, Compared) or not isinstance(condition.right, Number):
+    if not isinstance(condition, AnswerComparison) or not isinstance(condition.right, Constant):
         return []
     if condition.sign not in (">", ">=") or condition.right.number >= threshold:
         return []
@@ -95,14 +95,14 @@ def named_items(counted_names: Iterable[CountedName], *, whole: bool) -> list[di
     return items
 
 
-def shown_items(record: Mapping[str, Any], view: View) -> list[dict[str, Any]]:
+def shown_items(record: Mapping[str, Any], view: ResultView) -> list[dict[str, Any]]:
     """Return the names of a record that a statement shows, in its order."""
     items = record["items"]
     answers = [dict.fromkeys(view.shown, item["count"]) for item in items]
     return [items[index] for index in view.rows([(item["name"],) for item in items], answers)]
 
 
-def listed_names(release: Release, view: View = _ALL) -> list[Release]:
+def listed_names(release: Release, view: ResultView = _ALL) -> list[Release]:
     """Return the names of a release, if it has any, each as an answer of its own: with group, count and interval."""
     if "items" not in release.record:
         return []
@@ -118,7 +118,7 @@ def listed_names(release: Release, view: View = _ALL) -> list[Release]:
     return rows
 
 
-def note_of(release: Release, view: View) -> str:
+def note_of(release: Release, view: ResultView) -> str:
     """Return what a list of names promises, in one sentence."""
     record = release.record
     note = listed_note(record["listing_threshold"])
@@ -129,8 +129,8 @@ def note_of(release: Release, view: View) -> str:
     if view.limit is None or not by_count:
         return note
     ends: Sequence[Any] = [item["interval"] for item in record["items"]]
-    sure = ranks_sure(ends, view.limit, record["listing_threshold"])
-    return f"{note}; {sure_note(sure, view.limit)}"
+    sure = certain_ranks(ends, view.limit, record["listing_threshold"])
+    return f"{note}; {certain_ranks_note(sure, view.limit)}"
 
 
 def listed_note(threshold: float) -> str:
@@ -139,7 +139,7 @@ def listed_note(threshold: float) -> str:
     return f"{text}, and at most {_WRONG:g} wrong ones are expected"
 
 
-def sure_note(sure: int, limit: int) -> str:
+def certain_ranks_note(sure: int, limit: int) -> str:
     """Return how many of the first names surely are the first."""
     return f"{sure} of the first {limit} surely {'belongs' if sure == 1 else 'belong'} there"
 

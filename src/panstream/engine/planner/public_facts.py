@@ -46,10 +46,10 @@ _IN_FLIGHT = "rows in flight are not covered: over HTTP also those of a batch th
 _NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
 
 
-def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, ...]:
+def ingestion_paths(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, ...]:
     """Return how the rows of inputs as given on a command line come in.
 
-    >>> intakes_of(["-", "visits.csv"])
+    >>> ingestion_paths(["-", "visits.csv"])
     ('files', 'pipe')
     """
     paths: set[Intake] = set()
@@ -84,7 +84,7 @@ def public_facts(
     return tuple(fact for fact, holds in facts.items() if holds)
 
 
-def with_facts(
+def with_public_facts(
     plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[QueryPlan, ...]:
     """Return plans whose claims name what the intakes make public, depend on, or leave in memory."""
@@ -110,11 +110,11 @@ def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
     if config.step is not None:
         return config.step
     late = config.stream.lateness
-    size = sum(plan.most_bytes(late) + _HANDLED * plan.most_states(late) for plan in plans)
+    size = sum(plan.max_state_bytes(late) + _HANDLED * plan.most_states(late) for plan in plans)
     return max(_LEAST, math.ceil(100 * size / _WRITTEN) / 100)
 
 
-class Pace:
+class CommitTimer:
     """Steps of ``length`` seconds from now on."""
 
     def __init__(self, length: float, clock: Callable[[], float] = time.monotonic) -> None:

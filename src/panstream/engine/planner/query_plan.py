@@ -18,19 +18,26 @@ from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.algorithm import is_continual
 from panstream.core.estimate import Estimate
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
-from panstream.engine.planner.continual_user_rules import ticked_users
-from panstream.engine.planner.open_domain import open_names
+from panstream.engine.planner.continual_user_rules import choose_continual_algorithm
+from panstream.engine.planner.open_domain import choose_heavy_hitter_sketch
 from panstream.engine.planner.public_facts import public_facts
-from panstream.engine.planner.secret_shared_rules import ticks_on_shares, users_on_shares
-from panstream.engine.planner.turnstile_rules import counted_users
-from panstream.engine.sql.formulas import answer
+from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic, choose_shared_user_statistic
+from panstream.engine.planner.turnstile_rules import choose_turnstile_counter
+from panstream.engine.sql.formulas import estimate_formula
 from panstream.engine.sql.parser import Aggregate, Output
 from panstream.engine.storage import sealed_box as sealed
-from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
+from panstream.errors import (
+    BudgetExceeded,
+    BudgetExhausted,
+    ConfigError,
+    InvalidParameter,
+    UnboundedLoss,
+    translate_errors,
+)
 from panstream.primitives.codec import FieldLayout
-from panstream.primitives.durations import say_duration
+from panstream.primitives.durations import format_duration
 from panstream.privacy.claim import Claim, Location, Unit
-from panstream.privacy.composition import repeated
+from panstream.privacy.composition import compose_repeated
 from panstream.privacy.ledger import Ledger
 
 _BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
@@ -62,12 +69,12 @@ class QueryPlan:
         return _releases_of(self.config)
 
     @property
-    def planned(self) -> int | None:
+    def planned_releases(self) -> int | None:
         """Return how many releases there will be in all, None if they never end."""
-        return None if self.config.window is not None or self.endless else self.releases
+        return None if self.config.window is not None or self.is_unbounded else self.releases
 
     @property
-    def endless(self) -> bool:
+    def is_unbounded(self) -> bool:
         """Return whether there is no last release."""
         return self.releases == ENDLESS
 
@@ -75,7 +82,7 @@ class QueryPlan:
     def state_bytes(self) -> int:
         """Return the size of the stored state of all groups."""
         if self.config.names is not None or isinstance(self.algorithm, SharedStatistic):  # nothing to draw here
-            return self.most_bytes(0.0, windows=1)
+            return self.max_state_bytes(0.0, windows=1)
         return len(self.groups) * len(self.algorithm.start().to_bytes())
 
     @cached_property
@@ -109,7 +116,9 @@ class QueryPlan:
             state_estimate = state_estimate.within(
                 0.0, math.inf
             )  # rows add 1 each, where the algorithm would also take departures
-        return answer(output.formula, lambda what: state_estimate if what is None else read(what), output.name)
+        return estimate_formula(
+            output.formula, lambda what: state_estimate if what is None else read(what), output.name
+        )
 
     @property
     def groups_touched(self) -> int:
@@ -123,7 +132,7 @@ class QueryPlan:
         copies: float = self.claim.delta / self.algorithm.claim().delta  # of the state that one unit touches
         return min(copies * float(self.algorithm.loss_exceeds(times)), 1.0)
 
-    def most_bytes(self, lateness: float, windows: int | None = None) -> int:
+    def max_state_bytes(self, lateness: float, windows: int | None = None) -> int:
         """Return the size of all states at their largest, from public parameters, without starting one."""
         phases = max(0, self.claim.intrusions.announced)
         one = sum(_size(field, phases) for field in self.algorithm.layout().values())
@@ -141,7 +150,7 @@ class QueryPlan:
 
 
 def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ...]:
-    """Return the plan of every query; raise OverBudget if together they exceed the declared budget.
+    """Return the plan of every query; raise BudgetExceeded if together they exceed the declared budget.
 
     ``zero_noise`` switches all noise off, for tests: every claim then reads epsilon = inf.
     """
@@ -152,20 +161,21 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     if config.stream.on_bad_row == "stop":
         plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
     planned_ledger(config, plans)
-    _check_room(config, plans)
+    _check_store_size(config, plans)
     return plans
 
 
-def _check_room(config: Config, plans: Iterable[QueryPlan]) -> None:
+def _check_store_size(config: Config, plans: Iterable[QueryPlan]) -> None:
     """Raise ConfigError if all states together are more than the store can hold."""
     if config.directory is None or config.durability == "none":
         return
     total, max_bytes = 0, sealed.MOST - _BESIDES
     for plan in plans:
-        total += plan.most_bytes(config.stream.lateness)
+        total += plan.max_state_bytes(config.stream.lateness)
         if total > max_bytes:
             raise ConfigError(
-                f"[[query]] {plan.config.name}: with its state, of up to {plan.most_bytes(config.stream.lateness):,} "
+                f"[[query]] {plan.config.name}: with its state, of up to "
+                f"{plan.max_state_bytes(config.stream.lateness):,} "
                 f"bytes, the queries need {total:,} bytes, and the store holds {max_bytes:,} at most: lower universe, "
                 "expected, memory, max_weight or the number of groups"
             )
@@ -177,20 +187,20 @@ def _size(field: FieldLayout, phases: int) -> int:
 
 
 def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
-    """Return what all queries cost together, per unit; raise OverBudget where a limit would be exceeded or cannot
+    """Return what all queries cost together, per unit; raise BudgetExceeded where a limit would be exceeded or cannot
     be kept.
     """
     ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
     for plan in plans:
         try:
             ledger.charge(plan.config.name, plan.claim)
-        except NotBounded as error:
+        except UnboundedLoss as error:
             refused = f"[stream.budget]: {error}; {_remedy(plan, error.unit)}take {error.unit} out of [stream.budget]"
         except BudgetExhausted as error:
             refused = f"[[query]] {plan.config.name}: {error}; lower an epsilon or raise [stream.budget]"
         else:
             continue
-        raise OverBudget(refused)
+        raise BudgetExceeded(refused)
     return ledger
 
 
@@ -224,7 +234,7 @@ def _ticks_per_window(query: QueryConfig) -> int:
     if ticks < 1 or abs(ticks * query.every - query.window) > 1e-6 * query.every:
         raise ConfigError(
             f"[[query]] {query.name}: window must be a whole number of every, got "
-            f"{say_duration(query.window)} and {say_duration(query.every)}"
+            f"{format_duration(query.window)} and {format_duration(query.every)}"
         )
     return ticks
 
@@ -233,9 +243,9 @@ def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Locati
     """Choose the algorithm of one query."""
 
     def planned() -> QueryPlan:
-        algorithm, why = _chosen(query, stream)
+        algorithm, why = _choose_algorithm(query, stream)
         if stream.machines and not isinstance(algorithm, SharedStatistic):
-            algorithm, why = ticks_on_shares(algorithm, stream.cells)
+            algorithm, why = choose_shared_continual_statistic(algorithm, stream.cells)
         groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
         claim = _claim(algorithm.claim(), query, len(groups), locations, public_facts(stream, query, (), by_clock=True))
         return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
@@ -245,7 +255,7 @@ def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Locati
         why = error if isinstance(error, InvalidParameter) else f"epsilon={query.epsilon} is too {size} to compute with"
         return ConfigError(f"[[query]] {query.name}: {why}")
 
-    return translated(planned, (InvalidParameter, ArithmeticError), refused)
+    return translate_errors(planned, (InvalidParameter, ArithmeticError), refused)
 
 
 def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:
@@ -265,14 +275,14 @@ def _claim(
         event_epsilon = base.epsilon if event_epsilon is None else event_epsilon  # an event falls into one group
     unit = base.unit
     if query.window is not None:
-        span = say_duration(query.window)
+        span = format_duration(query.window)
         if unit == "user":
             unit = "user-window"
             notes.append(f"per user and window of {span}; a user in w windows loses w times as much")
         else:
             notes.append(f"windows of {span} are disjoint: an event falls into one")
     return replace(
-        repeated(base, touched),
+        compose_repeated(base, touched),
         releases=base.releases,
         event_epsilon=event_epsilon,
         unit=unit,
@@ -283,16 +293,20 @@ def _claim(
     )
 
 
-def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
+def _choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     kind = query.parsed.aggregate
     name = query.parsed.aggregate.value.split("(")[0].lower()
     _check_ids(query, stream)
     _check_horizon(query, stream)
     if kind.of_users:
         _need(query, "a user column", stream.user)
-        return users_on_shares(query, stream, _releases_of(query)) if stream.machines else _about_users(query, stream)
+        return (
+            choose_shared_user_statistic(query, stream, _releases_of(query))
+            if stream.machines
+            else _about_users(query, stream)
+        )
     if query.names is not None:
-        return open_names(query, stream)
+        return choose_heavy_hitter_sketch(query, stream)
     if query.unit is not None:
         raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
     if stream.weight is not None and kind is not Aggregate.SUM:
@@ -340,7 +354,7 @@ _TREE_WHY = {
 def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     releases = _releases_of(query)
     kind, universe = query.parsed.aggregate, query.universe
-    if (ticked := ticked_users(query, stream, releases)) is not None:
+    if (ticked := choose_continual_algorithm(query, stream, releases)) is not None:
         return ticked
     if kind is Aggregate.DENSITY:
         _need(query, "universe, the known population", universe)
@@ -365,8 +379,8 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
             key=query.key,
             hash=query.hash,
         )
-        return question.algorithm, question.why()
-    return counted_users(query, stream, releases)
+        return question.algorithm, question.explain()
+    return choose_turnstile_counter(query, stream, releases)
 
 
 def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:

@@ -9,8 +9,8 @@ from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.continual.tree_base import Tree
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.algorithms.secret_shared.capped_counts import SharedCropped, SharedHeavy
-from panstream.algorithms.secret_shared.continual import SharedTicks
+from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum, SharedHeavyCount
+from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.sql.parser import Aggregate
@@ -19,7 +19,7 @@ from panstream.errors import InvalidParameter
 _MOST_CAP = 64
 
 
-def users_on_shares(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
+def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
     """Return the statistic of users that two machines keep, and why."""
     kind, universe = query.parsed.aggregate, query.universe
     if query.announced:
@@ -53,15 +53,15 @@ def users_on_shares(query: QueryConfig, stream: StreamConfig, releases: int) -> 
     if universe is None or last != int(last) or not 1 <= last <= _MOST_CAP:
         raise InvalidParameter(f"{kind.value} on two machines needs universe, and a last argument in 1..{_MOST_CAP}")
     if kind is Aggregate.CROPPED_SUM:
-        return SharedCropped(universe=universe, crop=int(last), **common), _BITS_UP_TO
-    return SharedHeavy(universe=universe, crop=int(last), **common), _BITS_UP_TO
+        return SharedCroppedSum(universe=universe, crop=int(last), **common), _BITS_UP_TO
+    return SharedHeavyCount(universe=universe, crop=int(last), **common), _BITS_UP_TO
 
 
 def _why(noisy: bool) -> str:
     return f"one {'noisy' if noisy else 'exact'} bit a user, as shares"
 
 
-def ticks_on_shares(algorithm: Any, cells: str) -> tuple[Any, str]:
+def choose_shared_continual_statistic(algorithm: Any, cells: str) -> tuple[Any, str]:
     """Return the statistic that answers what a tree of one machine answers."""
     if not isinstance(algorithm, Tree):
         raise InvalidParameter(
@@ -71,17 +71,17 @@ def ticks_on_shares(algorithm: Any, cells: str) -> tuple[Any, str]:
         )
     if cells == "noisy":
         raise InvalidParameter(_EXACT_ONLY.format("this statistic"))
-    return SharedTicks.of(algorithm), "exact totals and a least-squares tree of noise, both as shares"
+    return SharedContinual.of(algorithm), "exact totals and a least-squares tree of noise, both as shares"
 
 
-def machines_text(plans: Sequence[Any], lateness: float, cells: str) -> list[str]:
+def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list[str]:
     """Return who sees what on two machines, what a step sends, and the price."""
     dealt = sent = answers = 0
     for plan in plans:
-        rule, states = plan.algorithm.rule, plan.most_bytes(lateness) // plan.algorithm.rule.size
+        rule, states = plan.algorithm.rule, plan.max_state_bytes(lateness) // plan.algorithm.rule.size
         dealt += states * rule.dealt_size(answers=False)
         answers = max(answers, rule.dealt_size(answers=True))
-        sent += states * (0 if isinstance(plan.algorithm, SharedTicks) else rule.size)
+        sent += states * (0 if isinstance(plan.algorithm, SharedContinual) else rule.size)
     return [
         "two machines: any number of looks at one of them at a time loses nothing beyond the answers",
         "  front end    rows in flight, and of everybody else nothing but the answers; run it on neither machine",

@@ -17,7 +17,7 @@ from panstream.privacy.turnstile_loss import refresh_factor
 _BUCKETS = 1 << 14
 
 
-def counted_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
+def choose_turnstile_counter(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
     """Return the counter of a distinct count with deletions, a cropped sum or heavy hitters, and why."""
     kind, universe = query.parsed.aggregate, query.universe
     placement = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}

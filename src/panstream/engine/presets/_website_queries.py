@@ -19,7 +19,7 @@ Kind = Literal["visitors", "count", "groups", "names", "timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class WebsiteQuery:
     """A question by its name; the first of its ``windows`` in which it is useful is the one that is asked.
 
     ``daily`` is how many events it counts for each visitor of a day, as a guess.
@@ -35,7 +35,7 @@ class Question:
     def size(self, visitors: int, window: str) -> int:
         """Return about how many visitors or events a window has.
 
-        >>> next(each for each in questions() if each.name == "page views per day").size(1_000, DAY)
+        >>> next(each for each in website_queries() if each.name == "page views per day").size(1_000, DAY)
         3000
         """
         if self.kind == "visitors":
@@ -43,23 +43,23 @@ class Question:
         return max(1, round(visitors * self.daily * SECONDS[window] / SECONDS[DAY]))
 
 
-def questions(
+def website_queries(
     sections: tuple[str, ...] = (), campaigns: tuple[str, ...] = (), countries: tuple[str, ...] = ()
-) -> list[Question]:
+) -> list[WebsiteQuery]:
     """Return all of them; sections, campaigns and countries that are listed are counted, others are found by name."""
     any_time, by_name = (DAY, WEEK, MONTH), "ORDER BY COUNT(*) DESC LIMIT"
 
-    def visitors(name: str, window: str, **keys: Any) -> Question:
+    def visitors(name: str, window: str, **keys: Any) -> WebsiteQuery:
         sql = f"SELECT COUNT(DISTINCT visitor) FROM {STREAM} WHERE event = 'view'"
-        return Question(name=name, kind="visitors", sql=sql, windows=(window,), keys=keys)
+        return WebsiteQuery(name=name, kind="visitors", sql=sql, windows=(window,), keys=keys)
 
-    def count(name: str, condition: str, window: str, daily: float) -> Question:
+    def count(name: str, condition: str, window: str, daily: float) -> WebsiteQuery:
         sql = f"SELECT COUNT(*) FROM {STREAM} WHERE {condition}"
-        return Question(name=name, kind="count", sql=sql, windows=(window,), daily=daily)
+        return WebsiteQuery(name=name, kind="count", sql=sql, windows=(window,), daily=daily)
 
-    def names(name: str, key: str, condition: str, daily: float, max_item_bytes: int, shown: int = 20) -> Question:
+    def names(name: str, key: str, condition: str, daily: float, max_item_bytes: int, shown: int = 20) -> WebsiteQuery:
         sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key} {by_name} {shown}"
-        return Question(
+        return WebsiteQuery(
             name=name,
             kind="names",
             sql=sql,
@@ -68,14 +68,14 @@ def questions(
             keys={"delta": 1e-6, "max_item_bytes": max_item_bytes},
         )
 
-    def groups(name: str, key: str, condition: str, daily: float, listed: tuple[str, ...]) -> Question:
+    def groups(name: str, key: str, condition: str, daily: float, listed: tuple[str, ...]) -> WebsiteQuery:
         sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key}"
         keys = {"groups": {key: list(listed)}}
-        return Question(name=name, kind="groups", sql=sql, windows=any_time, daily=daily, keys=keys)
+        return WebsiteQuery(name=name, kind="groups", sql=sql, windows=any_time, daily=daily, keys=keys)
 
     def either(
         name: str, key: str, condition: str, daily: float, max_item_bytes: int, listed: tuple[str, ...]
-    ) -> Question:
+    ) -> WebsiteQuery:
         if listed:
             return groups(name, key, condition, daily, listed)
         return names(name, key, condition, daily, max_item_bytes)
@@ -98,7 +98,7 @@ def questions(
         either("countries", "country", f"{visit} AND country <> ''", 1.0, 2, countries),
         groups("devices", "device", visit, 1.0, DEVICES),
         names("events", "event", "event NOT IN ('view', 'load', 'error')", 0.3, 24),
-        Question(
+        WebsiteQuery(
             name="load time",
             kind="timing",
             sql=timing,

@@ -14,11 +14,19 @@ from typing import Any
 from panstream.algorithms.auto import TopItems
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import read_config
-from panstream.engine.config.website import Source, checked_network, checked_site, origins_of
+from panstream.engine.config.website import Source, normalize_hostname, origins_of, parse_network
 from panstream.engine.planner.accuracy import error_at
-from panstream.engine.planner.open_domain import question_of
+from panstream.engine.planner.open_domain import top_items_for
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
-from panstream.engine.presets._website_queries import MONTH, SECONDS, STREAM, UNASKED, Question, columns_of, questions
+from panstream.engine.presets._website_queries import (
+    MONTH,
+    SECONDS,
+    STREAM,
+    UNASKED,
+    WebsiteQuery,
+    columns_of,
+    website_queries,
+)
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.primitives.toml_config import toml_lines
 from panstream.privacy.rounding import rounded_up
@@ -34,7 +42,7 @@ _SAID = {"1 hour": "hour", "1 day": "day", "7 days": "7 days", "30 days": "30 da
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class WebsiteSpec:
     """What the owner of a site declares."""
 
     site: str
@@ -49,7 +57,7 @@ class Site:
     machines: Mapping[str, Any] | None = None  # addresses, names, certificate, key, authority
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "site", checked_site(self.site))
+        object.__setattr__(self, "site", normalize_hostname(self.site))
         object.__setattr__(self, "sections", tuple(f"/{section.strip('/')}" for section in self.sections))
         object.__setattr__(self, "countries", tuple(country.upper() for country in self.countries))
         object.__setattr__(self, "origins", self.origins or origins_of(self.site))
@@ -58,7 +66,7 @@ class Site:
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon:g}")
         for proxy in self.trusted_proxies:
-            checked_network(proxy)
+            parse_network(proxy)
 
     def sections_of_file(self) -> dict[str, Any]:
         """Return the configuration without its questions, as plain values."""
@@ -81,10 +89,10 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _QueryCandidate:
     """A question in one window at one size: its keys, its plan, and how exact the answer will be."""
 
-    question: Question
+    question: WebsiteQuery
     window: str
     keys: dict[str, Any]
     plan: QueryPlan
@@ -128,8 +136,8 @@ class _Asked:
 class Proposal:
     """The questions that are asked of a site, those that are left out, and why."""
 
-    site: Site
-    asked: tuple[_Asked, ...]
+    site: WebsiteSpec
+    asked: tuple[_QueryCandidate, ...]
     left_out: tuple[tuple[str, str], ...]
 
     def config(self) -> dict[str, Any]:
@@ -137,7 +145,7 @@ class Proposal:
         return {**self.site.sections_of_file(), "query": [candidate.keys for candidate in self.asked]}
 
 
-def propose(site: Site) -> Proposal:
+def propose_queries(site: WebsiteSpec) -> Proposal:
     """Choose the questions that are useful at the declared size."""
     candidates, left_out = _chosen(site)
     if not candidates:
@@ -145,10 +153,10 @@ def propose(site: Site) -> Proposal:
     return Proposal(site=site, asked=tuple(candidates), left_out=tuple(left_out))
 
 
-def _chosen(site: Site) -> tuple[list[_Asked], list[tuple[str, str]]]:
-    candidates: list[_Asked] = []
+def _chosen(site: WebsiteSpec) -> tuple[list[_QueryCandidate], list[tuple[str, str]]]:
+    candidates: list[_QueryCandidate] = []
     left_out: list[tuple[str, str]] = []
-    for question in questions(site.sections, site.campaigns, site.countries):
+    for question in website_queries(site.sections, site.campaigns, site.countries):
         if question.name in UNASKED.get(site.source, ()):
             left_out.append((question.name, "an access log does not tell"))
             continue
@@ -160,7 +168,7 @@ def _chosen(site: Site) -> tuple[list[_Asked], list[tuple[str, str]]]:
     return candidates, left_out
 
 
-def _useful(site: Site, question: Question) -> tuple[_Asked | None, str]:
+def _useful(site: WebsiteSpec, question: WebsiteQuery) -> tuple[_QueryCandidate | None, str]:
     """Return the question in the shortest window in which it is useful; or why there is none."""
     why = ""
     for window in question.windows:
@@ -174,7 +182,7 @@ def _useful(site: Site, question: Question) -> tuple[_Asked | None, str]:
     return None, why
 
 
-def _useless(candidate: _Asked) -> str:
+def _useless(candidate: _QueryCandidate) -> str:
     per = {"1 hour": "an hour", "1 day": "a day"}.get(candidate.window, candidate.window)
     if candidate.least is not None:
         return (
@@ -185,7 +193,7 @@ def _useless(candidate: _Asked) -> str:
     return f"the 95% error would be {format_number(candidate.error, 2)} with about {candidate.size:,} {what} in {per}"
 
 
-def _ask(site: Site, question: Question, window: str) -> _Asked:
+def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str) -> _QueryCandidate:
     size = question.size(site.visitors, window)
     keys = {"name": question.name, "sql": question.sql, "epsilon": site.epsilon, "window": window, **question.keys}
     if question.kind not in ("count", "groups"):
@@ -193,8 +201,8 @@ def _ask(site: Site, question: Question, window: str) -> _Asked:
     if question.kind == "names":
         keys["memory"] = _memory(site.epsilon, size, question.keys)
     (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
-    threshold = question_of(plan.config).listing_threshold if question.kind == "names" else None
-    return _Asked(
+    threshold = top_items_for(plan.config).listing_threshold if question.kind == "names" else None
+    return _QueryCandidate(
         question=question, window=window, keys=keys, plan=plan, size=size, error=error_at(plan, size), least=threshold
     )
 

@@ -12,7 +12,7 @@ from panstream.core.estimate import format_number
 from panstream.engine.reporting.unusable_share import UnusableShare
 from panstream.engine.storage.ledger_file import Spent
 from panstream.engine.storage.release_log import Release
-from panstream.errors import InvalidParameter, NotSupported, needed
+from panstream.errors import InvalidParameter, NotSupported, import_optional
 from panstream.primitives.escaping import csv_text, html_text, markdown_text, printable
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
@@ -116,7 +116,7 @@ class Answer:
 
     def plot(self) -> Any:
         """Return a matplotlib figure: every answer with its 95% interval."""
-        pictures = needed("matplotlib.figure", "drawing plots", "plots")
+        pictures = import_optional("matplotlib.figure", "drawing plots", "plots")
         drawn = [row for row in self.rows if None not in (row["estimate"], row["low"], row["high"])]
         if not drawn:
             raise InvalidParameter("there is nothing to plot: no answer has a value and an interval")
@@ -173,7 +173,7 @@ class Answer:
 _NUMERIC = ("estimate", "95% interval")
 
 
-def answer_row(release: Release, name: str | None) -> dict[str, Any]:
+def release_to_row(release: Release, name: str | None) -> dict[str, Any]:
     """Return a release as one flat row: its aggregate if there are several, its group, its period, its figures."""
     record = release.record
     low, high = record["interval"]

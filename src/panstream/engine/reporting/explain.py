@@ -9,19 +9,19 @@ from typing import Any
 
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
-from panstream.engine.planner.accuracy import doubt, expected_errors
-from panstream.engine.planner.open_domain import having_text, listed_text, question_of
-from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, Intake, step_length, with_facts
+from panstream.engine.planner.accuracy import accuracy_warning, expected_errors
+from panstream.engine.planner.open_domain import having_warning, listing_threshold_text, top_items_for
+from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, Intake, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query, planned_ledger
-from panstream.engine.planner.secret_shared_rules import machines_text
+from panstream.engine.planner.secret_shared_rules import two_party_summary
 from panstream.engine.sql.parser import Aggregate
 from panstream.errors import ConfigError
-from panstream.primitives.durations import say_duration
-from panstream.privacy.claim import loose
+from panstream.primitives.durations import format_duration
+from panstream.privacy.claim import weak_epsilon_warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Explained:
+class ConfigExplanation:
     """A configuration, explained."""
 
     config: Config
@@ -88,7 +88,7 @@ class _Explained:
             "the keys if they are few and known"
         )
         view = next(statement.view for statement in self.config.statements if query.name in statement.queries)
-        return [("names", listed_text(query)), ("price", price), *having_text(query, view)]
+        return [("names", listing_threshold_text(query)), ("price", price), *having_warning(query, view)]
 
     @property
     def step(self) -> float:
@@ -101,7 +101,7 @@ class _Explained:
         for intake in INTAKES:
             facts = [
                 fact
-                for plan in with_facts(self.plans, self.config.stream, [intake], by_clock=self.step > 0)
+                for plan in with_public_facts(self.plans, self.config.stream, [intake], by_clock=self.step > 0)
                 for fact in plan.claim.public
             ]
             named = {fact for plan in self.plans for fact in plan.claim.public}
@@ -113,14 +113,16 @@ class _Explained:
         queries_by_warning: dict[str, list[str]] = {}
         for plan in self.plans:
             for intake in INTAKES:
-                if why := _revealing(plan.config, intake, by_clock=self.step > 0):
+                if why := _why_revealing(plan.config, intake, by_clock=self.step > 0):
                     queries_by_warning.setdefault(f"{plan.config.name}: {why}", []).append(intake)
         return [f"{warning} ({', '.join(intakes)})" for warning, intakes in queries_by_warning.items()]
 
     def uncertain(self) -> list[str]:
         """Return which queries will say too little at the sizes that are expected, and what would help."""
         texts_by_query = [
-            (plan.config.name, text) for plan in self.plans for text in (doubt(plan), loose(plan.config.epsilon))
+            (plan.config.name, text)
+            for plan in self.plans
+            for text in (accuracy_warning(plan), weak_epsilon_warning(plan.config.epsilon))
         ]
         return [f"[[query]] {name}: {text}" for name, text in texts_by_query if text is not None]
 
@@ -152,7 +154,9 @@ class _Explained:
                         {"at": size_label, "error": error if math.isfinite(error) else None}
                         for size_label, error in expected_errors(plan)
                     ],
-                    **({"listing_threshold": question_of(plan.config).listing_threshold} if plan.config.names else {}),
+                    **(
+                        {"listing_threshold": top_items_for(plan.config).listing_threshold} if plan.config.names else {}
+                    ),
                     "claim": plan.claim.to_json(),
                 }
                 for plan in self.plans
@@ -178,7 +182,11 @@ class _Explained:
                 ("state", f"{plan.state_bytes:,} bytes{groups}"),
                 *[("error, 95%", f"{format_error(error)} {size_label}") for size_label, error in expected_errors(plan)],
                 *self._names(plan),
-                *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
+                *[
+                    ("warning", text)
+                    for text in (accuracy_warning(plan), weak_epsilon_warning(plan.config.epsilon))
+                    if text
+                ],
                 *[("announced", text) for text in [self._announced(plan)] if text],
                 *[("two machines", text) for text in [self._beside_one_machine(plan)] if text],
                 *plan.claim.rows(),
@@ -191,13 +199,13 @@ class _Explained:
             loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}{slack}, {limit}"
             lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
         if self.config.stream.machines:
-            lines += ["", *machines_text(self.plans, self.config.stream.lateness, self.config.stream.cells)]
+            lines += ["", *two_party_summary(self.plans, self.config.stream.lateness, self.config.stream.cells)]
         lines += ["", "how rows arrive, and what else that makes public"]
         for intake in INTAKES:
             condition = CONDITIONS.get(intake)
             texts = [*self.intakes()[intake], *([condition] if condition else [])]
             lines.append(f"  {intake:<15} {'; '.join(texts) or 'nothing'}")
-        when = f"every {say_duration(self.step)}, whether or not any arrived" if self.step else ""
+        when = f"every {format_duration(self.step)}, whether or not any arrived" if self.step else ""
         lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
         lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile")
         warnings = [*self.warnings(), *self.strict_windows()]
@@ -205,19 +213,21 @@ class _Explained:
         return "\n".join(lines)
 
 
-def explain(config: Config) -> _Explained:
+def explain(config: Config) -> ConfigExplanation:
     """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
-    return _Explained(config=config, plans=plan_all(config))
+    return ConfigExplanation(config=config, plans=plan_all(config))
 
 
 def _when(plan: QueryPlan) -> str:
     """Return when a query answers."""
     query = plan.config
     if query.window is not None:
-        span = f"per window of {say_duration(query.window)}"
-        return f"once {span}" if query.every is None else f"every {say_duration(query.every)}, afresh {span}"
+        span = f"per window of {format_duration(query.window)}"
+        return f"once {span}" if query.every is None else f"every {format_duration(query.every)}, afresh {span}"
     if query.every is not None:
-        return f"every {say_duration(query.every)}, " + ("without end" if plan.endless else f"{plan.releases:,} times")
+        return f"every {format_duration(query.every)}, " + (
+            "without end" if plan.is_unbounded else f"{plan.releases:,} times"
+        )
     return "once, at the end of the input" if plan.releases == 1 else f"{plan.releases:,} times, when asked"
 
 
@@ -230,7 +240,9 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
         lines.append("each counts the rows that came before the stream reached its time; a late row is in the next one")
     if plan.config.window is not None and stream.lateness:
         last = "the last of a window" if plan.config.every is not None else "a window"
-        lines.append(f"{last} waits {say_duration(stream.lateness)} for late rows, and counts those of the window only")
+        lines.append(
+            f"{last} waits {format_duration(stream.lateness)} for late rows, and counts those of the window only"
+        )
     return "".join(f"\n{line}" for line in lines)
 
 
@@ -244,7 +256,7 @@ def format_error(number: float) -> str:
     return format_number(number, 3, infinite="no bound on")
 
 
-def _revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
+def _why_revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
     """Return why what an intake makes public gives away a query's answer; None if it does not."""
     parsed = query.parsed
     if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:

@@ -13,7 +13,7 @@ import numpy as np
 
 from panstream.engine.planner.open_domain import listed_names, note_of
 from panstream.engine.storage.release_log import Release
-from panstream.errors import InvalidParameter, needed
+from panstream.errors import InvalidParameter, import_optional
 from panstream.primitives.escaping import csv_text, printable
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def answers(engine: Engine) -> Iterator[dict[str, Any]]:
 
     HAVING, ORDER BY and LIMIT of a statement say which of its groups, and in which order; the log has all of them.
     """
-    for _, release in shown(engine, latest=True):
+    for _, release in visible_rows(engine, latest=True):
         yield _as_answer(release)
 
 
-def shown(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str, Release]]:
+def visible_rows(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str, Release]]:
     """Yield what statements show of all their releases, or of the latest: the name of every answer, and the release."""
     plans = {plan.config.name: plan for plan in engine.plans}
     for statement in engine.config.statements:
@@ -92,7 +92,7 @@ def history(engine: Engine) -> dict[str, list[Release]]:
     return {name: list(engine.log.history(name)) for plan in engine.plans for name in plan.series}
 
 
-def write(engine: Engine, path: Path) -> int:
+def write_releases(engine: Engine, path: Path) -> int:
     """Write all releases to a CSV or Parquet file; return how many."""
     released = [release for releases in history(engine).values() for release in releases]
     found = [each for release in released for each in (release, *listed_names(release))]
@@ -150,7 +150,7 @@ def said_gaps(record: Mapping[str, Any]) -> str | None:
 
 def plot(engine: Engine, path: Path) -> None:
     """Draw the answers of every query with more than one, with their 95% intervals."""
-    pictures = needed("matplotlib.figure", "drawing plots", "plots")
+    pictures = import_optional("matplotlib.figure", "drawing plots", "plots")
     series = {name: releases for name, releases in history(engine).items() if len(releases) > 1}
     if not series:
         raise InvalidParameter("there is nothing to plot: no query has answered more than once")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panstream.algorithms.heavy_hitters.estimates import ranks_sure, spell
-from panstream.algorithms.heavy_hitters.released_tables import Tables
-from panstream.engine.planner.open_domain import listed_note, named_items, sure_note
-from panstream.engine.reporting.point_queries import published_in
+from panstream.algorithms.heavy_hitters.estimates import certain_ranks, decode_names
+from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
+from panstream.engine.planner.open_domain import certain_ranks_note, listed_note, named_items
+from panstream.engine.reporting.point_queries import open_release_log
 from panstream.engine.storage.release_log import ALL_CELLS, Release
-from panstream.errors import InvalidParameter, MergeRefused
+from panstream.errors import InvalidParameter, MergeError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class MergedNames:
         note = listed_note(self.listing_threshold)
         if not self.items:
             return f"no name stands out; {note}"
-        sure = ranks_sure([item["interval"] for item in self.items], limit, self.listing_threshold)
-        return note if limit >= len(self.items) else f"{note}; {sure_note(sure, limit)}"
+        sure = certain_ranks([item["interval"] for item in self.items], limit, self.listing_threshold)
+        return note if limit >= len(self.items) else f"{note}; {certain_ranks_note(sure, limit)}"
 
     @property
     def costs(self) -> list[str]:
@@ -64,7 +64,7 @@ class MergedNames:
         } | {"parts": parts}
 
 
-def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows: bool = False) -> MergedNames:
+def merge_lists(stores: Sequence[str | Path], *, query: str | None = None, all_windows: bool = False) -> MergedNames:
     """Return one list of names from the latest answer of a query in every store, or from all answers kept.
 
     Stores keep all cells of as many answers as ``[store] keep_prefixes`` says. ``query`` picks one of several that
@@ -74,7 +74,7 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
     cells: list[bytes] = []
     for store in stores:
         label = Path(store).resolve().name if Path(store).name in ("", ".", "..") else str(store)
-        with published_in(store) as log:
+        with open_release_log(store) as log:
             releases = [release for release in log.with_tables(ALL_CELLS) if query in (None, release.query)]
             if len({release.query for release in releases}) > 1:
                 query_names = ", ".join(sorted({release.query for release in releases}))
@@ -88,11 +88,11 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
                 parts.append((label, window_release))
                 cells.append(log.table(window_release.query, window_release.number, ALL_CELLS))
     _check(parts, cells, all_windows=all_windows)
-    tables = Tables.added([Tables.from_bytes(table_bytes) for table_bytes in cells])
+    tables = ReleasedTables.added([ReleasedTables.from_bytes(table_bytes) for table_bytes in cells])
     has_integer_names = any(isinstance(item["name"], int) for _, release in parts for item in release.record["items"])
     return MergedNames(
         key=parts[0][1].record["key"],
-        items=tuple(named_items(spell(tables).items, whole=has_integer_names)),
+        items=tuple(named_items(decode_names(tables).items, whole=has_integer_names)),
         listing_threshold=tables.listing_threshold,
         parts=tuple(parts),
     )
@@ -103,13 +103,13 @@ def _check(parts: Sequence[tuple[str, Release]], cells: Sequence[bytes], *, all_
         raise InvalidParameter("there is one answer only: name several stores, or add all windows of one with --all")
     keys = sorted({release.record["key"] for _, release in parts})
     if len(keys) > 1:
-        raise MergeRefused(f"the answers list different keys: {', '.join(keys)}")
+        raise MergeError(f"the answers list different keys: {', '.join(keys)}")
     if len(set(cells)) < len(cells):
-        raise MergeRefused("the same answer was given twice: a store must not be named again, nor a copy of it")
+        raise MergeError("the same answer was given twice: a store must not be named again, nor a copy of it")
     windows = {tuple(release.record.get("window", ())) for _, release in parts}
     if len(windows) > 1 and not all_windows:
         starts = ", ".join(f"{store} from {release.record.get('window', ['the start'])[0]}" for store, release in parts)
-        raise MergeRefused(f"the latest answers are about different windows ({starts}); with --all everything is added")
+        raise MergeError(f"the latest answers are about different windows ({starts}); with --all everything is added")
 
 
 def _cost(claim: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.algorithms.heavy_hitters.point_counts import PointCounts
-from panstream.engine.sql.expressions import not_too_deep, parsed
+from panstream.engine.sql.expressions import limit_nesting, parse_sql
 from panstream.engine.storage.release_log import Release, ReleaseLog
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim
@@ -15,7 +15,7 @@ from panstream.privacy.claim import Claim
 _LOG = "releases.sqlite"
 
 
-def ask(
+def point_query(
     store: str | Path, condition: str, *, query: str | None = None, all_windows: bool = False
 ) -> list[dict[str, Any]]:
     """Return how often names came, from what a store has published: ``page = '/x'``, or ``page IN ('/x', '/y')``.
@@ -23,8 +23,8 @@ def ask(
     Each answer has an interval that holds for its name alone, with 95%. ``query`` picks one of several that count the
     same key; with ``all_windows`` every published window answers, and not only the latest.
     """
-    key, names = named(condition)
-    with published_in(store) as log:
+    key, names = parse_name_condition(condition)
+    with open_release_log(store) as log:
         published = [release for release in log.with_tables() if query in (None, release.query)]
         with_key = [release for release in published if release.record["key"] == key]
         if not with_key:
@@ -32,10 +32,12 @@ def ask(
             raise InvalidParameter(f"no names of {key!r} were published; there are names of: {known_keys}")
         last = {release.query: release for release in with_key}
         chosen = with_key if all_windows else list(last.values())
-        return [row for release in chosen for row in counted(release, log.table(release.query, release.number), names)]
+        return [
+            row for release in chosen for row in count_names(release, log.table(release.query, release.number), names)
+        ]
 
 
-def published_in(store: str | Path) -> ReleaseLog:
+def open_release_log(store: str | Path) -> ReleaseLog:
     """Return the log of a store's directory, or raise where there is none."""
     path = Path(store) / _LOG
     if not path.exists():
@@ -43,7 +45,7 @@ def published_in(store: str | Path) -> ReleaseLog:
     return ReleaseLog(path)
 
 
-def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:
+def count_names(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return how often every name came, as one release's table says it."""
     points, claim_json = PointCounts.from_bytes(table), release.record["claim"]
     claim = Claim(
@@ -65,14 +67,14 @@ def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[s
     return rows
 
 
-@not_too_deep
-def named(condition: str) -> tuple[str, list[str]]:
+@limit_nesting
+def parse_name_condition(condition: str) -> tuple[str, list[str]]:
     """Return the key and the names of a condition.
 
-    >>> named("page IN ('/', '/about')"), named("code = -7")
+    >>> parse_name_condition("page IN ('/', '/about')"), parse_name_condition("code = -7")
     (('page', ['/', '/about']), ('code', ['-7']))
     """
-    tree = parsed(condition)
+    tree = parse_sql(condition)
     kind = type(tree).__name__
     literals = tree.expressions if kind == "In" else [tree.expression] if kind == "EQ" else []
     names = [_literal(literal) for literal in literals]

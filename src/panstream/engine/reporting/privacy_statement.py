@@ -14,10 +14,10 @@ from panstream import __version__
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
 from panstream.engine.reporting.explain import explain, format_error
-from panstream.engine.reporting.statement_page import PAGE, code, listed, paragraph, tabled
+from panstream.engine.reporting.statement_page import PAGE, code, html_list, html_table, paragraph
 from panstream.engine.reporting.unusable_share import epsilon_for_files
 from panstream.engine.runtime.intrusions import break_ins_in_words
-from panstream.primitives.durations import say_duration
+from panstream.primitives.durations import format_duration
 from panstream.primitives.escaping import html_text
 from panstream.privacy.claim import Unit
 from panstream.privacy.rounding import rounded_up
@@ -37,11 +37,11 @@ def statement(config: Config, *, source: str, digest: str, today: date) -> str:
         ("In short", _in_short(config, plans)),
         ("What is collected", _collected(config)),
         ("What is kept", _kept(config, plans, document)),
-        ("What a thief would see", _thief(config, plans, explanation.step)),
+        ("What a thief would see", _attacker_section(config, plans, explanation.step)),
         ("What is published, and how often", _published(plans, document)),
         ("The numbers", _numbers(config, plans)),
         ("What is not protected", _not_protected(config, plans, document)),
-        ("What this rests on", _rests_on(plans)),
+        ("What this rests on", _assumptions_section(plans)),
     ]
     body = "".join(f"<section><h2>{title}</h2>{''.join(parts)}</section>" for title, parts in sections)
     footer = (
@@ -58,10 +58,10 @@ def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
     if config.two_party is not None:
         state_text = "is divided between two machines, and what either of them holds is random"
         often = "as often as she likes, but never both machines between the same two steps,"
-    yield listed(
+    yield html_list(
         [
             f"Rows are counted and then forgotten. What remains {state_text}.",
-            f"Every published answer carries noise, too. {_many(len(config.statements), 'question')} "
+            f"Every published answer carries noise, too. {_pluralize(len(config.statements), 'question')} "
             f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
             f"Someone who copies {_places(config, plans)} {often} and reads every answer can improve her odds of a "
             f"right guess about one protected person or row by a factor of at most {_factor(worst)} per question"
@@ -92,7 +92,7 @@ def _collected(config: Config) -> Iterable[str]:
             roles.append("used by " + _names(dict.fromkeys(queries_using_column)))
         rows.append([code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
     yield paragraph(f"Each row of the stream “{stream.name}” may have these columns:")
-    yield tabled(["column", "type", "what for"], rows)
+    yield html_table(["column", "type", "what for"], rows)
     for name in config.lookups:
         yield paragraph(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
 
@@ -114,7 +114,7 @@ def _kept(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) 
         states,
         "The published answers, the budget spent, this configuration, and how far the input was read.",
     ]
-    yield listed(lines)
+    yield html_list(lines)
     if config.directory is None:
         where = "The state is in memory only: this configuration names no directory to store it in."
     elif config.durability == "batch":
@@ -127,8 +127,10 @@ def _kept(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) 
     yield paragraph(where + " No log of rows, addresses or requests is written.")
 
 
-def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
-    flight = f"for up to {say_duration(step)} and the time it takes to store them" if step else "until they are stored"
+def _attacker_section(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
+    flight = (
+        f"for up to {format_duration(step)} and the time it takes to store them" if step else "until they are stored"
+    )
     states = "noisy states"
     second = "A second copy that nobody noticed is not covered, by this or by any program that remembers anything."
     if config.two_party is not None:
@@ -137,7 +139,7 @@ def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[
             "Further copies, of either machine, tell no more, unless both are copied between the same two steps: "
             f"{_both_shares(plans)}."
         )
-    yield listed(
+    yield html_list(
         [
             f"Someone who copies {_places(config, plans)} at a moment of her choice gets the {states}, this "
             "configuration and the published answers. What she learns about one protected person or row is "
@@ -160,7 +162,7 @@ def _published(plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable
         error = query["error_95"][-1]
         reach = "no bound on" if error["error"] is None else f"± {format_error(error['error'])}"
         rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
-    yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
+    yield html_table(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
     yield paragraph("Treated as public, and not protected: " + "; ".join(facts) + ".")
     ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in document["intakes"].items() if facts)
@@ -198,7 +200,7 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         if not total.reason
     ]
     guesses = [f"{guess} sure becomes" for guess, _ in _GUESSES]
-    yield tabled(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
+    yield html_table(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
     for plan in plans:
         claim = plan.claim
         if claim.event_epsilon is not None:
@@ -278,7 +280,8 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], document: dict[st
         if query.contributions is not None
     ]
     limits += [
-        f"Someone in more than {_many(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."
+        f"Someone in more than {_pluralize(query.groups_per_user, 'group')}, in “{query.name}”: that number was "
+        "declared."
         for query in queries
         if query.groups_per_user is not None
     ]
@@ -288,18 +291,18 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], document: dict[st
         for total in planned_ledger(config, tuple(plans)).totals()
         if total.reason
     ]
-    yield listed(limits)
+    yield html_list(limits)
     if document["warnings"]:
         yield paragraph("Warnings about this configuration:")
-        yield listed(document["warnings"])
+        yield html_list(document["warnings"])
 
 
-def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
+def _assumptions_section(plans: Sequence[QueryPlan]) -> Iterable[str]:
     rows: dict[str, list[str]] = {}
     for plan in plans:
         page = f"docs/proofs/{plan.algorithm.proof}"
         rows.setdefault(f"{type(plan.algorithm).__name__}: {page}", []).append(plan.config.name)
-    yield listed(
+    yield html_list(
         [
             "Proofs, in the documentation of this version: "
             + "; ".join(f"{proof} (for {_names(names)})" for proof, names in rows.items())
@@ -347,14 +350,14 @@ def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
 
 def _unit(plan: QueryPlan, config: Config) -> str:
     claim, contributions = plan.claim, plan.config.contributions
-    rows = "" if contributions is None else f", with {_many(contributions, 'row')} at most"
+    rows = "" if contributions is None else f", with {_pluralize(contributions, 'row')} at most"
     return _protected(claim.unit, claim.window, config) + rows + _ADJACENT[claim.adjacency]
 
 
 def _protected(unit: Unit, window: float | None, config: Config) -> str:
     person = f"one person (one {config.stream.user})"
     if unit in ("user", "user-window"):
-        return person if window is None else f"{person} within {say_duration(window)}"
+        return person if window is None else f"{person} within {format_duration(window)}"
     return "one row" if unit == "event" else f"one {unit}"
 
 
@@ -384,5 +387,5 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f"“{name}”" for name in names)
 
 
-def _many(count: int, noun: str) -> str:
+def _pluralize(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

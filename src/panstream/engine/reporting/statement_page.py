@@ -69,12 +69,12 @@ def paragraph(text: str) -> str:
     return f"<p>{_escaped(text)}</p>"
 
 
-def listed(items: Iterable[str]) -> str:
+def html_list(items: Iterable[str]) -> str:
     """Return a list of points."""
     return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in items) + "</ul>"
 
 
-def tabled(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose cells carry their column's name, for narrow screens."""
     body = "".join(
         "<tr>"

@@ -19,7 +19,7 @@ from panstream.engine.sql.parser import Output, ParsedQuery
 from panstream.engine.sql.state_sharing import Aggregate
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim
-from panstream.privacy.rounding import down, rest, share
+from panstream.privacy.rounding import equal_share, remainder, round_down
 
 _USUAL_EPSILON = 0.05  # that ``run`` spends on the share of unusable rows in files
 PART = 20  # one part in so many of an answer's epsilon is spent on the share
@@ -86,9 +86,9 @@ def with_paid_share(config: Config, epsilon: float) -> Config:
     """Return the configuration with a share that costs a part of ``epsilon``, and queries that cost the rest."""
     if math.isinf(epsilon):
         return with_share(config, epsilon)
-    part = down(share(epsilon, PART))
-    factor = Fraction(rest(epsilon, part)) / Fraction(epsilon)
-    queries = tuple(replace(query, epsilon=down(Fraction(query.epsilon) * factor)) for query in config.queries)
+    part = round_down(equal_share(epsilon, PART))
+    factor = Fraction(remainder(epsilon, part)) / Fraction(epsilon)
+    queries = tuple(replace(query, epsilon=round_down(Fraction(query.epsilon) * factor)) for query in config.queries)
     return with_share(replace(config, queries=queries), part)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, numbers_of, pa, truth_of, words_of
+from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, numeric_view, pa, string_array
 from panstream.engine.rows.row_batch import arrow_type
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -39,11 +39,11 @@ _EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two w
 _MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
 
 
-class _NotPlain(Exception):
+class _Unsupported(Exception):
     """The condition is not sure to mean the same here as in DuckDB."""
 
 
-class PlainCompiler:
+class ArrowPredicateCompiler:
     """Turns a condition into a function of record batches, or returns ``None`` where that is not sure to be the
     same.
     """
@@ -55,19 +55,19 @@ class PlainCompiler:
         """Return the condition: a mask of a record batch, false where it is not known."""
         try:
             condition = self._compiled(node)
-        except _NotPlain:
+        except _Unsupported:
             return None
 
         def mask(batch: Any) -> Mask:
             truths = condition(batch)
-            return truths if isinstance(truths, np.ndarray) else truth_of(truths)
+            return truths if isinstance(truths, np.ndarray) else boolean_bytes(truths)
 
         return mask
 
     def _compiled(self, node: Any) -> Condition:
         kind = type(node).__name__
         if any(value and part not in _KNOWN_PARTS for part, value in node.args.items()):
-            raise _NotPlain
+            raise _Unsupported
         if node.args.get("negate"):
             positive = node.copy()
             positive.set("negate", None)
@@ -87,7 +87,7 @@ class PlainCompiler:
             "StartsWith": self._like,
         }
         if kind not in rules:
-            raise _NotPlain
+            raise _Unsupported
         return rules[kind](node)
 
     def _flag(self, node: Any) -> Condition:
@@ -107,7 +107,7 @@ class PlainCompiler:
             return lambda batch: _COMPARISONS[kind](_decoded(batch.column(name)), _decoded(batch.column(other)))
         value = self._value(right, form)
         if form == "string":
-            word = words_of([value])[0]
+            word = string_array([value])[0]
             return lambda batch: self._of_words(batch.column(name), lambda words: _COMPARISONS[kind](words, word))
         if form == "bool":
             return lambda batch: _COMPARISONS[kind](batch.column(name), pa.scalar(value))
@@ -147,7 +147,7 @@ class PlainCompiler:
         truths = test(array.dictionary)
         if array.indices.null_count or truths.null_count:
             return truths.take(array.indices)
-        codes, right = numbers_of(array.indices), truth_of(truths)
+        codes, right = numeric_view(array.indices), boolean_bytes(truths)
         matches = np.empty(codes.size, np.bool_)
         if np.count_nonzero(right) == 1:
             return np.equal(codes, codes.dtype.type(right.argmax()), out=matches)
@@ -193,7 +193,7 @@ class PlainCompiler:
 
 def _need(plain: bool) -> None:
     if not plain:
-        raise _NotPlain
+        raise _Unsupported
 
 
 def _bare(node: Any) -> Any:

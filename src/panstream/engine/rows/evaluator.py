@@ -16,11 +16,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, numbers_of, pa, truth_of
-from panstream.engine.rows.arrow_predicates import PlainCompiler
+from panstream.engine.arrow import boolean_bytes, compute, numeric_view, pa
+from panstream.engine.rows.arrow_predicates import ArrowPredicateCompiler
 from panstream.engine.rows.row_batch import arrow_type
 from panstream.engine.rows.wiping import wipe_unused
-from panstream.errors import EvaluationFailed, MissingExtra, SqlRefused
+from panstream.errors import EvaluationFailed, MissingExtra, UnsupportedQuery
 
 Kind = Literal["mask", "value", "key"]
 
@@ -62,7 +62,7 @@ _KEYS = {  # what a key is cast to, and the type of a column that it is like
 }
 
 
-class _Duck:
+class _DuckDBEvaluator:
     """Expressions over columns ``names`` (in the order of their numbers), evaluated together."""
 
     def __init__(self, columns: Mapping[str, str], *, forbidden: str | None = None) -> None:
@@ -83,7 +83,7 @@ class _Duck:
         with contextlib.suppress(self._error):
             value = connection.execute(f"SELECT TRY({sql})").fetchall()[0][0]
         if value is None:
-            raise SqlRefused(f"{sql} has no value")
+            raise UnsupportedQuery(f"{sql} has no value")
         return value
 
     def add(self, tree: Any, kind: Kind) -> tuple[int, str]:
@@ -94,15 +94,17 @@ class _Duck:
         sql = self._renamed(tree)
         sql_type = self._type_of(sql)
         if sql_type is None or not self._works(sql):
-            raise SqlRefused(f"DuckDB does not accept {text}", hint="compare and compute with matching types")
+            raise UnsupportedQuery(f"DuckDB does not accept {text}", hint="compare and compute with matching types")
         family = sql_type.partition("(")[0]
         if kind == "mask" and family != "BOOLEAN":
-            raise SqlRefused(f"{text} is not a condition", hint="write a comparison")
+            raise UnsupportedQuery(f"{text} is not a condition", hint="write a comparison")
         if kind == "value" and family not in (*_WHOLE, *_REAL):
-            raise SqlRefused(f"{text} is not a number", hint="use CAST or a numeric function")
+            raise UnsupportedQuery(f"{text} is not a number", hint="use CAST or a numeric function")
         if kind == "key":
             if family not in _KEYS:
-                raise SqlRefused(f"{text} cannot be a group key", hint="keys are text, numbers, booleans or times")
+                raise UnsupportedQuery(
+                    f"{text} cannot be a group key", hint="keys are text, numbers, booleans or times"
+                )
             self._results.append(f"TRY(CAST({sql} AS {_KEYS[family][0]}))")
             return len(self._results) - 1, _KEYS[family][1]
         target = "BOOLEAN" if kind == "mask" else "BIGINT" if family in _WHOLE else "DOUBLE"
@@ -155,7 +157,7 @@ class _Duck:
             if not isinstance(node, expressions.Column):
                 return node
             if node.name == self._forbidden:
-                raise SqlRefused("the user column holds ids and is not handed to DuckDB")
+                raise UnsupportedQuery("the user column holds ids and is not handed to DuckDB")
             if node.name not in self._names:
                 self._names.append(node.name)
             return expressions.column(f"c{self._names.index(node.name)}")
@@ -206,7 +208,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Values:
+class NumericColumn:
     """One number a row, int64 or float64; ``valid`` marks those that are there."""
 
     numbers: NDArray[np.int64] | NDArray[np.float64]
@@ -217,13 +219,13 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Keys:
+class KeyColumn:
     """One key a row, as an Arrow array with nulls where there is none."""
 
     column: Any
 
 
-Result: TypeAlias = Mask | Values | Keys
+Result: TypeAlias = Mask | NumericColumn | KeyColumn
 _Step: TypeAlias = Callable[[Any, list[Any]], Result]  # batch and DuckDB's results to one result
 
 
@@ -243,8 +245,8 @@ class Evaluator:
         plain: bool = True,
     ) -> None:
         self._columns, self._user = dict(columns), user
-        self._duck = _Duck(columns, forbidden=user)
-        self._plain = PlainCompiler(columns, self._duck.constant, user=user)
+        self._duck = _DuckDBEvaluator(columns, forbidden=user)
+        self._plain = ArrowPredicateCompiler(columns, self._duck.constant, user=user)
         self._prefers_plain = plain
         self._used: set[str] = set()
         self._kinds: dict[Expression, str] = {}
@@ -284,7 +286,7 @@ class Evaluator:
         names = {node.name for node in tree.walk() if type(node).__name__ == "Column"}
         for name in names:
             if name not in self._columns:
-                raise SqlRefused(f"column {name!r} is not declared", hint=f"declared: {', '.join(self._columns)}")
+                raise UnsupportedQuery(f"column {name!r} is not declared", hint=f"declared: {', '.join(self._columns)}")
         self._used |= names
         if self._user in names:
             return self._user_step(tree, names)
@@ -298,21 +300,21 @@ class Evaluator:
                 return simple
         number, target = self._duck.add(tree, expression.kind)
         if target == "BOOLEAN":
-            return lambda batch, rich: truth_of(rich[number])  # NULL is not true
+            return lambda batch, rich: boolean_bytes(rich[number])  # NULL is not true
         return lambda batch, rich: _values(rich[number])
 
     def _key_step(self, tree: Any, expression: Expression) -> _Step:
         if type(tree).__name__ == "Column":
             name = tree.name
             self._kinds[expression] = self._columns[name]
-            return lambda batch, rich: Keys(batch.column(name))
+            return lambda batch, rich: KeyColumn(batch.column(name))
         number, self._kinds[expression] = self._duck.add(tree, "key")
-        return lambda batch, rich: Keys(rich[number])
+        return lambda batch, rich: KeyColumn(rich[number])
 
     def _user_step(self, tree: Any, names: set[str]) -> _Step:
         condition = self._plain.compile(tree) if len(names) == 1 else None
         if condition is None:
-            raise SqlRefused(
+            raise UnsupportedQuery(
                 "this condition on the user column cannot be evaluated",
                 hint="=, <>, IN and LIKE 'prefix%' can, and <, >, BETWEEN for whole numbers",
             )
@@ -334,7 +336,7 @@ class Evaluator:
             return lambda batch, rich: np.full(batch.num_rows, bool(value))
         is_integer = float(value).is_integer() and abs(value) < 2**53
         number = int(value) if is_integer else float(value)
-        return lambda batch, rich: Values(np.full(batch.num_rows, number), np.ones(batch.num_rows, bool))
+        return lambda batch, rich: NumericColumn(np.full(batch.num_rows, number), np.ones(batch.num_rows, bool))
 
 
 def _parsed(sql: str) -> Any:
@@ -346,16 +348,16 @@ def _parsed(sql: str) -> Any:
     except errors.SqlglotError:
         tree = None
     if tree is None:
-        raise SqlRefused("this is not a SQL expression")
+        raise UnsupportedQuery("this is not a SQL expression")
     return tree
 
 
-def _values(array: Any) -> Values:
+def _values(array: Any) -> NumericColumn:
     """Return the numbers of a column, with zero where there is none."""
     if pa.types.is_floating(array.type):
-        valid = truth_of(compute.is_finite(array))
-        numbers = np.asarray(numbers_of(array), np.float64)
+        valid = boolean_bytes(compute.is_finite(array))
+        numbers = np.asarray(numeric_view(array), np.float64)
     else:
-        valid = truth_of(array.is_valid())
-        numbers = np.asarray(numbers_of(array), np.int64)
-    return Values(numbers if valid.all() else np.where(valid, numbers, 0), valid)
+        valid = boolean_bytes(array.is_valid())
+        numbers = np.asarray(numeric_view(array), np.int64)
+    return NumericColumn(numbers if valid.all() else np.where(valid, numbers, 0), valid)

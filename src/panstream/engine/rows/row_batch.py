@@ -1,4 +1,5 @@
-"""The road of a row: bytes become ``Rows``, typed and checked, and of those every query gets its ``QueryRows``.
+"""The road of a row: bytes become ``RowBatch``, typed and checked, and of those every query gets its
+``QuerySelection``.
 
 Bad rows are known by their number and a reason that names a column and a rule, never by what stands in them, and only
 their sender is told.
@@ -13,9 +14,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
+from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, numeric_view, pa
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.wiping import NONE_LENT, Lent, shares, wipe_array
+from panstream.engine.rows.wiping import NONE_LENT, BorrowedMemory, shares, wipe_array
 from panstream.errors import InvalidParameter
 from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.memory.scratch import clear_registers
@@ -91,13 +92,13 @@ class RowSchema:
         """
         return pa.schema([(name, arrow_type(kind)) for name, kind in self.columns.items()])
 
-    def misfit(self, name: str) -> int:
+    def type_error_code(self, name: str) -> int:
         """Return the code of a row whose value in a column does not fit."""
         return len(_FAULTS) + 2 * list(self.columns).index(name)
 
-    def absent(self, name: str) -> int:
+    def missing_code(self, name: str) -> int:
         """Return the code of a row without a user."""
-        return self.misfit(name) + 1
+        return self.type_error_code(name) + 1
 
     def mark(self, codes: Codes, bad: Mask | None, code: int) -> None:
         """Note a fault of some rows; the first one of a row counts."""
@@ -108,7 +109,7 @@ class RowSchema:
         """Return in words what is wrong with a row: a rule, never what stands there.
 
         >>> schema = RowSchema(columns={"age": "int"})
-        >>> schema.reason(schema.misfit("age"))
+        >>> schema.reason(schema.type_error_code("age"))
         'column age is not a whole number of 64 bits'
         """
         if code < len(_FAULTS):
@@ -142,7 +143,7 @@ def _no_numbers() -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Applied:
+class BatchResult:
     """What became of some rows: for whoever sent them, and nobody else."""
 
     new: bool  # False if they were applied before
@@ -151,7 +152,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class QueryRows:
+class QuerySelection:
     """What one query looks at: ``rows`` are chosen, and of those it cannot use the ``unusable``.
 
     Every column is as long as the rows are many, or None where the query has no use for it; ``groups`` is -1 for
@@ -166,41 +167,41 @@ class QueryRows:
     names: Any = None  # an Arrow array of texts or whole numbers, of keys that nobody listed
 
     @classmethod
-    def all(cls, count: int, **columns: Any) -> Self:
+    def select_all(cls, count: int, **columns: Any) -> Self:
         """Return all of some rows."""
         return cls(**{"rows": np.ones(count, bool), "unusable": np.zeros(count, bool), **columns})
 
-    def part(self, start: int, stop: int) -> QueryRows:
+    def part(self, start: int, stop: int) -> QuerySelection:
         """Return consecutive rows."""
         columns = (self.rows, self.unusable, self.values, self.weights, self.groups, self.names)
         names = ("rows", "unusable", "values", "weights", "groups", "names")
-        return QueryRows(**{n: None if c is None else c[start:stop] for n, c in zip(names, columns, strict=True)})  # type: ignore[arg-type]
+        return QuerySelection(**{n: None if c is None else c[start:stop] for n, c in zip(names, columns, strict=True)})  # type: ignore[arg-type]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Rows:
+class RowBatch:
     """Some rows of one producer; bad ones are among them, since their times count.
 
     A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it.
-    ``lent`` is memory of the columns that belongs to the caller. The selector adds ``times`` (seconds of event time,
-    NaN where unknown, None where the time of arrival counts), ``queries``, and ``ids`` as a NumPy or Arrow array if a
-    query needs them.
+    ``borrowed`` is memory of the columns that belongs to the caller. The selector adds ``times`` (seconds of event
+    time, NaN where unknown, None where the time of arrival counts), ``queries``, and ``ids`` as a NumPy or Arrow array
+    if a query needs them.
 
     Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them
     (rows read so far for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on
     behind it. Rows of several producers that were joined are named by ``origins``, and are known to be new. ``token``
-    goes to ``Feed.acknowledge`` once the state is durable. ``first_row`` is the first one's number for the sender
-    (None: they are told by their places, from 0 on), and ``labels`` is what the sender calls the rows, where those are
-    not numbers.
+    goes to ``EventSource.acknowledge`` once the state is durable. ``first_row`` is the first one's number for the
+    sender (None: they are told by their places, from 0 on), and ``labels`` is what the sender calls the rows, where
+    those are not numbers.
     """
 
     columns: Any = field(default=None, repr=False)
     count: int = -1  # as many as the columns have
     codes: Codes = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)  # without any, nothing is wrong
     ids: Any = field(default=None, repr=False)
-    lent: Lent = field(default=NONE_LENT, repr=False)
+    borrowed: BorrowedMemory = field(default=NONE_LENT, repr=False)
     times: NDArray[np.float64] | None = field(default=None, repr=False)
-    queries: Mapping[str, QueryRows] = field(default_factory=dict, repr=False)
+    queries: Mapping[str, QuerySelection] = field(default_factory=dict, repr=False)
     first_row: int | None = None
     producer: str | None = None
     sequence: int = 0
@@ -218,17 +219,19 @@ class Rows:
         return cls(columns=pa.RecordBatch.from_pylist([], schema.arrow()))
 
     @classmethod
-    def checked(cls, columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Self:
+    def checked(
+        cls, columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: BorrowedMemory = NONE_LENT
+    ) -> Self:
         """Return rows of columns, checking what no conversion checks: missing ids, infinite numbers."""
         for name, column in columns.items():
             if name == schema.user and column.null_count:
-                schema.mark(codes, truth_of(column.is_null()), schema.absent(name))
+                schema.mark(codes, boolean_bytes(column.is_null()), schema.missing_code(name))
             if schema.columns[name] == "double" and not compute.all(compute.is_finite(column), min_count=0).as_py():
-                bad = truth_of(compute.invert(compute.is_finite(column)))
-                columns[name] = compute.if_else(arrow_mask(bad), missing(column.type), column)
-                schema.mark(codes, bad, schema.misfit(name))
+                bad = boolean_bytes(compute.invert(compute.is_finite(column)))
+                columns[name] = compute.if_else(arrow_mask(bad), null_of(column.type), column)
+                schema.mark(codes, bad, schema.type_error_code(name))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        return cls(columns=batch, codes=codes, lent=lent)
+        return cls(columns=batch, codes=codes, borrowed=lent)
 
     def __len__(self) -> int:
         return self.count
@@ -258,18 +261,18 @@ class Rows:
         if keep.all():
             return ids, False
         if not isinstance(ids, np.ndarray) and ids.type == pa.int64() and not ids.null_count:
-            ids = numbers_of(ids)
+            ids = numeric_view(ids)
         if isinstance(ids, np.ndarray):
             return _kept(ids, keep), True
         taken = ids.filter(arrow_mask(keep))
         return taken, not shares(getattr(taken, "indices", taken), ids)  # a dictionary is shared
 
-    def split(self, rows: int) -> tuple[Rows, Rows]:
+    def split(self, rows: int) -> tuple[RowBatch, RowBatch]:
         """Return the first rows and the others, as they were read; these must not be used any more."""
         early = replace(self, columns=self.columns.slice(0, rows), codes=self.codes[:rows])
         return early, replace(self, columns=self.columns.slice(rows), codes=self.codes[rows:])
 
-    def part(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> RowBatch:
         """Return consecutive rows as the queries see them."""
         return replace(
             self,
@@ -285,5 +288,5 @@ class Rows:
     def wipe(self) -> None:
         """Overwrite the columns, but for memory that was lent; the rows must not be used afterwards."""
         for column in self.columns.columns:
-            wipe_array(column, self.lent)
+            wipe_array(column, self.borrowed)
         clear_registers()

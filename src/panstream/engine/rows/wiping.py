@@ -19,11 +19,11 @@ _OFFSETS = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binar
 _UNWIPED = {kind.id for kind in (pa.string_view(), pa.binary_view(), pa.null())}
 
 
-class Lent:
+class BorrowedMemory:
     """Stretches of memory that are not ours to write on.
 
     >>> table = pa.table({"n": [1, 2, 3]})
-    >>> wipe_array(table["n"], Lent.of(table.columns))
+    >>> wipe_array(table["n"], BorrowedMemory.of(table.columns))
     >>> table["n"].to_pylist()
     [1, 2, 3]
     """
@@ -34,14 +34,14 @@ class Lent:
         self._stretches = tuple(stretches)
 
     @classmethod
-    def of(cls, arrays: Iterable[Any]) -> Lent:
+    def of(cls, arrays: Iterable[Any]) -> BorrowedMemory:
         """Return the memory of some arrays, dictionaries included."""
         return cls([(buffer.address, buffer.address + buffer.size) for array in arrays for buffer in _buffers(array)])
 
-    def __or__(self, other: Lent) -> Lent:
-        return Lent((*self._stretches, *other._stretches)) if other._stretches else self
+    def __or__(self, other: BorrowedMemory) -> BorrowedMemory:
+        return BorrowedMemory((*self._stretches, *other._stretches)) if other._stretches else self
 
-    def holds(self, buffer: Any) -> bool:
+    def contains(self, buffer: Any) -> bool:
         """Return whether any byte of a buffer is among them."""
         if not self._stretches:
             return False
@@ -49,23 +49,23 @@ class Lent:
         return True in [start < last and first < stop for start, stop in self._stretches]  # any() calls for each
 
 
-NONE_LENT = Lent()
+NONE_LENT = BorrowedMemory()
 
 
 def shares(one: Any, other: Any) -> bool:
     """Return whether two arrays have memory in common."""
-    lent = Lent.of([one])
-    return any(lent.holds(buffer) for buffer in _buffers(other))
+    lent = BorrowedMemory.of([one])
+    return any(lent.contains(buffer) for buffer in _buffers(other))
 
 
-def wipe_unused(old: Iterable[Any], new: Iterable[Any], lent: Lent = NONE_LENT) -> None:
+def wipe_unused(old: Iterable[Any], new: Iterable[Any], lent: BorrowedMemory = NONE_LENT) -> None:
     """Overwrite the memory of ``old`` arrays of ours, but for what ``new`` ones made from them still use."""
-    retained = lent | Lent.of(new)
+    retained = lent | BorrowedMemory.of(new)
     for array in old:
         wipe_array(array, retained)
 
 
-def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
+def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
     """Overwrite the memory of an array of ours, but for buffers that were lent.
 
     Only the array's own rows are overwritten, so slices of one block can be wiped one by one. Left alone: dictionaries,
@@ -92,7 +92,7 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
     if start == stop:
         return
     held = array.buffers()
-    buffers = [None if buffer is None or lent.holds(buffer) else buffer for buffer in held]
+    buffers = [None if buffer is None or lent.contains(buffer) else buffer for buffer in held]
     if buffers[0] is not None:
         _wipe_bits(buffers[0], start, stop)
     if width is not None:
@@ -130,7 +130,7 @@ def _wipe_bytes(buffer: Any, start: int, stop: int) -> None:
         wipe_at(buffer.address + start, min(stop, buffer.size) - start)
 
 
-def grown(data: bytearray, used: int, size: int) -> bytearray:
+def grow_buffer(data: bytearray, used: int, size: int) -> bytearray:
     """Return a larger buffer with the bytes that are used of another, which is overwritten."""
     larger = bytearray(size)
     larger[:used] = memoryview(data)[:used]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.row_batch import Rows
-from panstream.engine.runtime.running_query import Prepared, RunningQuery
+from panstream.engine.rows.row_batch import RowBatch
+from panstream.engine.runtime.running_query import PreparedBatch, RunningQuery
 from panstream.errors import BadRowError
 
 Mask = NDArray[np.bool_]
@@ -18,11 +18,11 @@ Mask = NDArray[np.bool_]
 def prepare_batch(
     queries: Mapping[str, RunningQuery],
     stream: StreamConfig,
-    rows: Rows,
+    rows: RowBatch,
     has_time: Mask,
     times: NDArray[np.float64] | None,
     marks: NDArray[np.float64] | None,
-) -> tuple[list[tuple[RunningQuery, Prepared]], Mask, Mask]:
+) -> tuple[list[tuple[RunningQuery, PreparedBatch]], Mask, Mask]:
     """Return the checked work of every query, and which rows are left out and which are late.
 
     Args:
@@ -38,7 +38,7 @@ def prepare_batch(
     """
     has_time = has_time & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
     skipped, late = ~has_time, np.zeros(rows.count, bool)
-    work: list[tuple[RunningQuery, Prepared]] = []
+    work: list[tuple[RunningQuery, PreparedBatch]] = []
     try:
         for name, query in queries.items():
             if query.plan.config.of_unusable:

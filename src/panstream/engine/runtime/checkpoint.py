@@ -41,7 +41,7 @@ def open_log(config: Config) -> ReleaseLog:
 
 
 @dataclass(slots=True)
-class Kept:
+class EngineCheckpoint:
     """Everything that goes into one commit besides the states themselves.
 
     With durability "none" the states are left out: each start begins afresh and is charged again.
@@ -49,9 +49,9 @@ class Kept:
 
     stream: str
     ledger: Ledger
-    seen: dict[str, int] = field(default_factory=dict)  # by file, or by the place of a producer
+    applied_batches: dict[str, int] = field(default_factory=dict)  # by file, or by the place of a producer
     producers: Producers = field(default_factory=Producers)
-    drawn: list[Release] = field(default_factory=list)
+    unpublished: list[Release] = field(default_factory=list)
     intrusions: list[dict[str, Any]] = field(default_factory=list)
     applied: int | None = None  # when rows were last applied, or may have been, by the clock of arrival
     newest: float | None = None
@@ -75,7 +75,7 @@ class Kept:
         log: ReleaseLog,
         *,
         now: str,
-    ) -> Kept:
+    ) -> EngineCheckpoint:
         """Load what is stored into ``queries``, start what is new at the time ``now``, and charge for it."""
         parts = store.load() if store is not None else None
         published = log.counts()
@@ -94,7 +94,7 @@ class Kept:
         for name, query in queries.items():
             _restore_query(query, config, stored.get(name), parts or {})
             query.coverage = _coverage(stored.get(name), now, begun=parts is not None)
-            _check_log(query, published, {(release.query, release.number) for release in checkpoint.drawn})
+            _check_log(query, published, {(release.query, release.number) for release in checkpoint.unpublished})
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
             if charge not in {name for name, _ in checkpoint.ledger}:
                 checkpoint.ledger.charge(charge, query.plan.claim)
@@ -102,7 +102,7 @@ class Kept:
         return checkpoint
 
     @classmethod
-    def _read(cls, config: Config, parts: Mapping[str, bytes] | None) -> Kept:
+    def _read(cls, config: Config, parts: Mapping[str, bytes] | None) -> EngineCheckpoint:
         limits: dict[Kind, float] = {(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()}  # type: ignore[misc]
         if parts is None:
             return cls(stream=config.stream.name, ledger=Ledger(limits))
@@ -113,8 +113,8 @@ class Kept:
         return cls(
             stream=meta["stream"],
             ledger=Ledger(limits, Ledger.from_json(meta["ledger"])),
-            seen=meta["seen"] if on else {},
-            drawn=[
+            applied_batches=meta["seen"] if on else {},
+            unpublished=[
                 Release(
                     query=q,
                     number=n,
@@ -153,7 +153,7 @@ class Kept:
             "format": _FORMAT,
             "stream": self.stream,
             "with_states": self.with_states,
-            "seen": self.seen,
+            "seen": self.applied_batches,
             "begun": self.begun,
             "producers": self.producers.to_json(),
             "ledger": self.ledger.to_json(),
@@ -170,7 +170,7 @@ class Kept:
         parts |= {f"table/{release.number}/{release.query}": release.table for release in drawn if release.table}
         for name, query in queries.items() if self.with_states else ():
             for (window, group), monitor in query.monitors.items():
-                parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
+                parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checksum=False)
         return parts
 
     def expose_parked(self) -> None:
@@ -186,16 +186,16 @@ class Kept:
         assert self.config is not None
         name = query.plan.config.name
         if name not in self._declarations:
-            self._declarations[name] = _declared(query.plan.config, self.config)
+            self._declarations[name] = _query_fingerprint(query.plan.config, self.config)
         return {
             "declared": self._declarations[name],
             "algorithm": type(query.plan.algorithm).__name__,
             "claim": query.plan.claim.to_json(),
             "kept": self.with_states,
             "starts": query.starts,
-            "made": query.made,
-            "before": query.before,
-            "ticked": list(query.ticked.items()),
+            "made": query.release_count,
+            "before": query.prior_releases,
+            "ticked": list(query.ticks_by_window.items()),
             "started": list(query.started.items()),
             "refreshed": list(query.refreshed.items()),
             "exposed": sorted(query.exposed),
@@ -212,13 +212,13 @@ def _restore_query(
         query.start()
         return
     name = query.plan.config.name
-    now = _declared(query.plan.config, config)
+    now = _query_fingerprint(query.plan.config, config)
     for key, value in meta["declared"].items():
         # Without a stored state the query starts afresh, under whatever the claim now depends on.
         if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
             raise _changed(name, key)
     if not meta["kept"]:
-        query.before, query.starts = meta["before"] + meta["made"], meta["starts"] + 1
+        query.prior_releases, query.starts = meta["before"] + meta["made"], meta["starts"] + 1
         query.start()
         return
     if meta["claim"]["epsilon"] == "inf" and query.plan.claim.is_private:
@@ -230,11 +230,11 @@ def _restore_query(
             if monitor.algorithm != query.plan.algorithm:
                 raise _changed(name, "its algorithm")
             query.monitors[window, group] = monitor
-    query.made, query.before, query.starts = meta["made"], meta["before"], meta["starts"]
+    query.release_count, query.prior_releases, query.starts = meta["made"], meta["before"], meta["starts"]
     query.exposed = {(int(window), int(group)) for window, group in meta["exposed"]}
     query.started = {int(window): int(moment) for window, moment in meta["started"]}
     query.refreshed = {int(window): list(moments) for window, moments in meta["refreshed"]}
-    query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
+    query.ticks_by_window = {int(window): int(count) for window, count in meta["ticked"]}
     if query.schedule is not None:
         query.schedule.step = meta["step"]
 
@@ -256,7 +256,7 @@ def _check_log(
 
     Every answer is stored before it is published, and those of the last commits may not have been: they are ``drawn``.
     """
-    name, release_count = query.plan.config.name, query.before + query.made
+    name, release_count = query.plan.config.name, query.prior_releases + query.release_count
     for series in query.plan.series:
         count, last = published.get(series, (0, 0))
         if last > release_count:
@@ -284,7 +284,7 @@ _CLAIMED: dict[str, Callable[[Config], Any]] = {
 }
 
 
-def _declared(query: QueryConfig, config: Config) -> dict[str, Any]:
+def _query_fingerprint(query: QueryConfig, config: Config) -> dict[str, Any]:
     """Return all that the meaning of a query's state and its claim depend on, as JSON holds it."""
     stream = config.stream
     values = {

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from panstream.engine.config.config import StreamConfig
 
 if TYPE_CHECKING:
-    from panstream.engine.runtime.running_query import Drawn, RunningQuery
+    from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery
 
 _LOG = logging.getLogger("panstream")
 JUMPED = (
@@ -41,7 +41,7 @@ class StreamClock:
 
     newest: float | None = None
 
-    def marks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    def watermarks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the clock as it stands at every row, in order; rows without a time leave it where it is."""
         start = -math.inf if self.newest is None else self.newest
         finite_times = np.where(np.isfinite(times), times, -math.inf)
@@ -74,7 +74,7 @@ class Schedule:
         mark_steps = np.where(np.isfinite(marks), np.floor(marks / self.length), float(min_step))
         return np.maximum(mark_steps.astype(np.int64), min_step)
 
-    def reach(self, step: int) -> None:
+    def advance_to(self, step: int) -> None:
         """Move on to ``step``."""
         self.step = step if self.step is None else max(self.step, step)
 
@@ -90,7 +90,7 @@ def _since_boot() -> float:
     return time.monotonic()
 
 
-class _WatchedClock:
+class _JumpGuardedClock:
     """Tells the time, but stands still while the system's clock is more than ``most_jump`` seconds ahead of what has
     passed.
 
@@ -136,7 +136,7 @@ class _WatchedClock:
 def follow_clock(
     query: RunningQuery,
     now: float,
-    drawer: Callable[[RunningQuery], Callable[[Drawn], None]],
+    drawer: Callable[[RunningQuery], Callable[[DrawnAnswer], None]],
     *,
     start: bool,
 ) -> None:
@@ -152,18 +152,18 @@ def follow_clock(
         return
     step = query.schedule.at(now)
     if query.schedule.step is None or step >= query.schedule.step:  # else ``finish`` has closed the slot
-        query.reach(step, drawer(query))
-        query.open_at(step)
+        query.advance_to(step, drawer(query))
+        query.open_window(step)
 
 
-def watched(
+def guard_clock(
     clock: Callable[[], float],
     elapsed: Callable[[], float] | None,
     stream: StreamConfig,
     queries: Iterable[RunningQuery],
     *,
     last: float | None,
-) -> _WatchedClock:
+) -> _JumpGuardedClock:
     """Return the clock of a stream, watched where answers are drawn by the time of arrival.
 
     ``last`` is the stream's time when an earlier process committed it; without it the present time is believed.
@@ -175,7 +175,7 @@ def watched(
     schedules = [query.schedule for query in queries if query.schedule is not None]
     ends = [(schedule.step + 1) * schedule.length for schedule in schedules if schedule.step is not None]
     if last is None or not ends:
-        return _WatchedClock(clock, elapsed, most_jump=stream.max_clock_jump)
-    return _WatchedClock(
+        return _JumpGuardedClock(clock, elapsed, most_jump=stream.max_clock_jump)
+    return _JumpGuardedClock(
         clock, elapsed, most_jump=stream.max_clock_jump, last=last, until=min(ends) + stream.max_clock_gap
     )

@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 
 from panstream.engine.config.config import Config
 from panstream.engine.config.sink import SinkState
-from panstream.engine.planner.public_facts import INTAKES, LIVE, Intake, step_length, with_facts
+from panstream.engine.planner.public_facts import INTAKES, LIVE, Intake, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
-from panstream.engine.rows.row_batch import Applied, Rows
+from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.runtime.batch_preparation import prepare_batch
-from panstream.engine.runtime.checkpoint import Kept, open_log, open_store
-from panstream.engine.runtime.clocks import StreamClock, follow_clock, watched
+from panstream.engine.runtime.checkpoint import EngineCheckpoint, open_log, open_store
+from panstream.engine.runtime.clocks import StreamClock, follow_clock, guard_clock
 from panstream.engine.runtime.exposure import Exposure
-from panstream.engine.runtime.intrusions import NOT_KNOWN, CopyTime, Refreshed
-from panstream.engine.runtime.name_decoder import Spelling
+from panstream.engine.runtime.intrusions import NOT_KNOWN, CopyTime, RefreshOutcome
+from panstream.engine.runtime.name_decoder import NameDecoder
 from panstream.engine.runtime.producers import Producers
-from panstream.engine.runtime.release_record import record, stamp_of
-from panstream.engine.runtime.running_query import Drawn, RunningQuery
-from panstream.engine.runtime.state_backend import Backend, LocalBackend, Slot
+from panstream.engine.runtime.release_record import release_record, release_timestamp
+from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery
+from panstream.engine.runtime.state_backend import LocalBackend, Slot, StateBackend
 from panstream.engine.storage.release_log import Release
 from panstream.errors import StoreError
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.ledger import Ledger
 
 Mask = NDArray[np.bool_]
@@ -61,9 +61,9 @@ class Engine:
         accept_time: bool = False,
         operator_key: bytes | None = None,
         publish: Callable[[Release], None] = lambda release: None,
-        source: Source | None = None,
+        source: NoiseSource | None = None,
         zero_noise: bool = False,
-        backend: Backend | None = None,
+        backend: StateBackend | None = None,
     ) -> None:
         self.config = config
         self.plans: tuple[QueryPlan, ...] = plan_all(config, zero_noise=zero_noise)
@@ -76,7 +76,7 @@ class Engine:
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # another one after every commit
         self.sink: SinkState | None = None  # how copying answers to a database goes, where it is configured
-        self._backend: Backend = LocalBackend(source) if backend is None else backend
+        self._backend: StateBackend = LocalBackend(source) if backend is None else backend
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
         self._clock: Callable[[], float] = clock  # watched from now on, and standing still during a live stream's step
         self._queries = {
@@ -92,25 +92,27 @@ class Engine:
             if self._store is not None:
                 self._files.enter_context(self._store)
             self.log = self._files.enter_context(open_log(config))
-            self.spelling = self._files.enter_context(Spelling(self.log, self.plans, publish))
-            self._kept = Kept.restore(config, self._store, self._queries, self.log, now=stamp_of(clock()))
+            self.spelling = self._files.enter_context(NameDecoder(self.log, self.plans, publish))
+            self._kept = EngineCheckpoint.restore(
+                config, self._store, self._queries, self.log, now=release_timestamp(clock())
+            )
             last = None if accept_time else self._kept.newest
-            self._wall = watched(clock, elapsed, config.stream, self._queries.values(), last=last)
+            self._wall = guard_clock(clock, elapsed, config.stream, self._queries.values(), last=last)
             self._clock = self._wall
             self.exposure = Exposure(self._kept, self._queries, clock)
             self.exposure.correct_starts(int(self._clock()))
-            self._restored()
+            self._after_restore()
             self._publish_facts()
             self._stream_clock.newest = self._kept.newest
-            self._drawn = [partial(replace, release) for release in self._kept.drawn]
+            self._drawn = [partial(replace, release) for release in self._kept.unpublished]
             self._follow_clock(start=True)
-            self._committed, self._slots = self._clock(), self._held()
+            self._committed, self._slots = self._clock(), self._checkpoint_parts()
             self.commit()
         except BaseException:
             self.close()
             raise
 
-    def _restored(self) -> None:
+    def _after_restore(self) -> None:
         """Do what a kind of engine does with what it finds stored, before that is committed again."""
 
     def __enter__(self) -> Self:
@@ -130,14 +132,16 @@ class Engine:
         self._publish_facts()
         if LIVE & set(intakes) and self.step_length:
             self.by_clock = True
-            self._stand_still()
+            self._freeze_clock()
 
     def _publish_facts(self) -> None:
-        self.plans = with_facts(self.plans, self.config.stream, self._kept.intakes, by_clock=self.step_length > 0)
+        self.plans = with_public_facts(
+            self.plans, self.config.stream, self._kept.intakes, by_clock=self.step_length > 0
+        )
         for plan in self.plans:
             self._queries[plan.config.name].plan = plan
 
-    def _stand_still(self) -> None:
+    def _freeze_clock(self) -> None:
         now = self._wall()
         self._clock = lambda: now
 
@@ -155,22 +159,22 @@ class Engine:
         """Return whether a query has made all its releases."""
         return self._queries[self.config.query(name).name].finished
 
-    def made(self, name: str) -> int:
+    def release_count(self, name: str) -> int:
         """Return how many releases a query has made, over all windows and restarts."""
         query = self._queries[self.config.query(name).name]
-        return query.before + query.made
+        return query.prior_releases + query.release_count
 
     @property
     def jumped(self) -> bool:
         """Return whether the system's clock jumped ahead: then rows are taken in, and nothing is drawn by the clock."""
         return self._wall.jumped
 
-    def seen(self, producer: str | None, sequence: int) -> bool:
+    def is_applied(self, producer: str | None, sequence: int) -> bool:
         """Return whether a batch was applied already."""
         return producer is not None and self.last_sequence(producer) >= sequence
 
     @property
-    def joins(self) -> bool:
+    def can_join_batches(self) -> bool:
         """Return whether batches of several producers may be joined: not if others keep count of who sent what.
 
         A cluster does not: a step sends every shard one message, however many producers' batches it takes.
@@ -184,7 +188,7 @@ class Engine:
 
     def positions(self) -> dict[str, int]:
         """Return how far every producer was applied."""
-        return dict(self._kept.seen)
+        return dict(self._kept.applied_batches)
 
     @property
     def producers(self) -> Producers:
@@ -193,56 +197,56 @@ class Engine:
 
     def close_producer(self, token: str, name: str) -> None:
         """Forget a producer: its batches are refused from now on."""
-        self.forget([self._kept.producers.close(token, name)])
+        self.forget_producers([self._kept.producers.close(token, name)])
 
-    def _look_at_clock(self) -> None:
+    def _check_clock(self) -> None:
         now = self._clock()
-        self.forget(self._kept.producers.retire(int(now // _DAY)))
+        self.forget_producers(self._kept.producers.retire(int(now // _DAY)))
         self._follow_clock()
-        self.spelling.publish(stamp_of(now))
+        self.spelling.publish(release_timestamp(now))
 
-    def forget(self, producer_keys: Collection[str]) -> None:
+    def forget_producers(self, producer_keys: Collection[str]) -> None:
         """Remember no longer how far some producers came."""
         for producer_key in producer_keys:
-            self._kept.seen.pop(producer_key, None)
+            self._kept.applied_batches.pop(producer_key, None)
 
     def last_sequence(self, producer: str) -> int:
         """Return the number of the last batch that was applied of a producer, -1 if there was none."""
-        return self._kept.seen.get(producer, -1)
+        return self._kept.applied_batches.get(producer, -1)
 
-    def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
+    def apply(self, rows: RowBatch, *, commit: bool = True) -> BatchResult:
         """Take a micro-batch: all of it, or none of it and an error. With durability "batch" it is on disk afterwards.
 
         With ``commit=False`` it is not, and answers that became due are not published, until ``commit`` is called: so
         several batches can share the cost of one.
         """
-        self._check_whole()
+        self._require_usable()
         if not self._declared:
             self.declare("calls")
-        if self.seen(rows.producer, rows.sequence):
-            return Applied(new=False)
+        if self.is_applied(rows.producer, rows.sequence):
+            return BatchResult(new=False)
         has_time, times = self._times(rows)
         if not has_time.all():  # a time that cannot be used opens no window either
             rows = replace(rows, times=times)
-        marks = None if times is None else self._stream_clock.marks(times)
+        marks = None if times is None else self._stream_clock.watermarks(times)
         work, skipped, late = prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)
-        with self._all_or_nothing():
+        with self._fail_stop():
             self._backend.begin(rows.producer, rows.sequence)
             for query, prepared in work:
                 query.apply(prepared, self._drawer(query))
-            self._backend.settle()
+            self._backend.end_batch()
             if times is not None:
                 self._stream_clock.reach(times)
             for producer, sequence in rows.origins if rows.producer is None else ((rows.producer, rows.sequence),):
-                self._kept.seen[producer] = sequence
+                self._kept.applied_batches[producer] = sequence
             self._kept.dirty = self._uncommitted = True
             if commit:
                 self._commit_as_configured()
             if not self.by_clock:  # otherwise whether rows came between two steps would show
                 self.exposure.note_applied()
-        return Applied(new=True, skipped=rows.numbers(skipped), late=rows.numbers(late))
+        return BatchResult(new=True, skipped=rows.numbers(skipped), late=rows.numbers(late))
 
-    def _times(self, rows: Rows) -> tuple[Mask, NDArray[np.float64] | None]:
+    def _times(self, rows: RowBatch) -> tuple[Mask, NDArray[np.float64] | None]:
         """Return which rows have a time that can be used, and all times, NaN where they cannot be used."""
         if rows.times is None:
             scheduled = any(query.schedule is not None for query in self._queries.values())
@@ -254,15 +258,15 @@ class Engine:
 
     def advance(self) -> None:
         """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
-        with self._all_or_nothing():
-            self._look_at_clock()
+        with self._fail_stop():
+            self._check_clock()
             self._commit_as_configured()
 
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: draw what is due and commit, whether or not rows came."""
-        with self._all_or_nothing():
-            self._stand_still()
-            self._look_at_clock()
+        with self._fail_stop():
+            self._freeze_clock()
+            self._check_clock()
             self._kept.dirty = True
             if self._drawn or (self.config.durability != "none" and self._late):
                 self.commit(durable=durable)
@@ -281,7 +285,7 @@ class Engine:
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end; once per stretch of input."""
-        with self._all_or_nothing():
+        with self._fail_stop():
             if self._kept.dirty:
                 for query in self._queries.values():
                     query.finish(self._drawer(query), self._stream_clock.newest)
@@ -297,10 +301,10 @@ class Engine:
 
     def draw(self, name: str) -> list[Release]:
         """Answer like `release`, but do not wait for names to be read."""
-        self._check_whole()
+        self._require_usable()
         query, already_drawn = self._queries[self.config.query(name).name], len(self._drawn)
-        query.check_asked()
-        with self._all_or_nothing():
+        query.require_on_demand()
+        with self._fail_stop():
             query.draw_now(self._drawer(query))
             drawn = self._drawn[already_drawn:]
             self.commit()
@@ -308,10 +312,10 @@ class Engine:
 
     def publish_names(self, *, wait: bool = True) -> None:
         """Publish the names that were read; with ``wait``, all of them."""
-        if self.spelling.publish(stamp_of(self._clock()), wait=wait):
+        if self.spelling.publish(release_timestamp(self._clock()), wait=wait):
             self.commit()
 
-    def announce_intrusion(self, copy: CopyTime = NOT_KNOWN) -> list[Refreshed]:
+    def announce_intrusion(self, copy: CopyTime = NOT_KNOWN) -> list[RefreshOutcome]:
         """Refresh every state that was copied and can be, record the verdicts, and commit.
 
         Args:
@@ -324,7 +328,7 @@ class Engine:
             InvalidParameter: The copy was made in the future; nothing is recorded.
         """
         copy.check_past(self.exposure.clock())
-        with self._all_or_nothing():
+        with self._fail_stop():
             states = self.exposure.announce(copy, live=self.by_clock)
             self.commit()
         return states
@@ -341,10 +345,10 @@ class Engine:
         drawn = [make_release() for make_release in self._drawn]
         if self._store is not None:
             options = {} if durable is None else {"durable": durable}
-            self._store.commit(self._kept.parts(self._queries, [*self.spelling.unread, *drawn]), **options)
+            self._store.commit(self._kept.parts(self._queries, [*self.spelling.has_pending, *drawn]), **options)
         elif durable is not None:
             durable()
-        old_slots, self._slots = self._slots, self._held()
+        old_slots, self._slots = self._slots, self._checkpoint_parts()
         self._backend.drop(old_slots - self._slots)
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         self._drawn = []
@@ -353,9 +357,9 @@ class Engine:
         for release in published:
             self._publish(release)
         for release in (drawn_release for drawn_release in drawn if drawn_release.unread):
-            self.spelling.begin(release)
+            self.spelling.submit(release)
 
-    def _held(self) -> set[tuple[str, Slot]]:
+    def _checkpoint_parts(self) -> set[tuple[str, Slot]]:
         return {(name, slot) for name, query in self._queries.items() for slot in query.monitors}
 
     def _commit_as_configured(self) -> None:
@@ -369,18 +373,20 @@ class Engine:
         # The clock may have been set back since: then a commit is due as well.
         return at_once or abs(self._clock() - self._committed) >= self.config.interval
 
-    def _drawer(self, query: RunningQuery) -> Callable[[Drawn], None]:
-        stamp = stamp_of(self._clock())
-        return lambda drawn: self._drawn.append(cache(partial(record, query.plan, drawn, stamp, query.coverage)))
+    def _drawer(self, query: RunningQuery) -> Callable[[DrawnAnswer], None]:
+        stamp = release_timestamp(self._clock())
+        return lambda drawn: self._drawn.append(
+            cache(partial(release_record, query.plan, drawn, stamp, query.coverage))
+        )
 
-    def _check_whole(self) -> None:
+    def _require_usable(self) -> None:
         if self.broken:
             raise StoreError("a step failed half-way, so the state in memory was discarded: start again from the store")
 
     @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _fail_stop(self) -> Iterator[None]:
         """Give up if a step is left half done, be it by Ctrl-C."""
-        self._check_whole()
+        self._require_usable()
         try:
             yield
         except BaseException:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 
 from panstream.engine.planner.query_plan import QueryPlan
-from panstream.engine.runtime.checkpoint import Kept
+from panstream.engine.runtime.checkpoint import EngineCheckpoint
 from panstream.engine.runtime.intrusions import (
     ENDED_PHASE,
     NOT_COPIED,
     CopyTime,
-    Refreshed,
+    RefreshOutcome,
     Verdict,
-    outlook,
     recorded,
+    refresh_forecast,
     refresh_state,
 )
 from panstream.engine.runtime.running_query import RunningQuery
@@ -28,7 +28,7 @@ class Exposure:
     kept in whole seconds, rounded to the safe side, so that their length in the store is always the same.
     """
 
-    def __init__(self, kept: Kept, queries: Mapping[str, RunningQuery], clock: Callable[[], float]) -> None:
+    def __init__(self, kept: EngineCheckpoint, queries: Mapping[str, RunningQuery], clock: Callable[[], float]) -> None:
         self._kept, self._queries, self.clock = kept, queries, clock
 
     def note_applied(self) -> None:
@@ -47,9 +47,9 @@ class Exposure:
         """Return whether a query can be refreshed, and what to say before another intrusion is announced."""
         query = self._queries[plan.config.name]
         used = 0 if query.windowed else len(query.refreshed.get(0, ()))
-        return outlook(plan, used, exposed=bool(query.exposed))
+        return refresh_forecast(plan, used, exposed=bool(query.exposed))
 
-    def announce(self, copy: CopyTime, *, live: bool) -> list[Refreshed]:
+    def announce(self, copy: CopyTime, *, live: bool) -> list[RefreshOutcome]:
         """Refresh every state that was copied and can be, and record the verdicts.
 
         Args:
@@ -65,12 +65,12 @@ class Exposure:
         if live:
             self.note_applied()
         rows_since_copy = copy.rows_since(self._kept.applied)
-        states: list[Refreshed] = []
+        states: list[RefreshOutcome] = []
         for query in self._queries.values():
             verdicts = {slot: _refresh(query, slot, copy, rows_since_copy) for slot in sorted(query.monitors)}
             for window in {slot[0] for slot, verdict in verdicts.items() if verdict.refreshed}:
                 query.refreshed.setdefault(window, []).append(now)
-            states += Refreshed.states(query.plan, verdicts)
+            states += RefreshOutcome.states(query.plan, verdicts)
         self._kept.expose_parked()
         self._kept.intrusions.append(recorded(now, copy, states))
         return states

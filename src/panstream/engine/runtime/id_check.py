@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, numbers_of, truth_of
+from panstream.engine.arrow import arrow_mask, boolean_bytes, numeric_view
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.primitives.hashing import derive
 from panstream.primitives.hashing.items import hash_items
@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IdCheck:
+class IdValidator:
     """Which ids are null, or outside the declared universe."""
 
     universe: int | None = None
@@ -29,7 +29,7 @@ class IdCheck:
     numbers: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, plan: QueryPlan) -> IdCheck:
+    def for_plan(cls, plan: QueryPlan) -> IdValidator:
         """Return the check that a query's algorithm calls for: a bitmap takes any id, whatever the universe."""
         listed = getattr(plan.algorithm, "universe", None)
         if listed is None or isinstance(listed, int):
@@ -48,17 +48,17 @@ class IdCheck:
         """Return where ids cannot be used."""
         bad = np.zeros(count, bool)
         if not isinstance(ids, np.ndarray) and ids.null_count:
-            bad = truth_of(ids.is_null())
+            bad = boolean_bytes(ids.is_null())
         if self.universe is not None:
-            integers = ids if isinstance(ids, np.ndarray) else np.asarray(numbers_of(ids), np.int64)
+            integers = ids if isinstance(ids, np.ndarray) else np.asarray(numeric_view(ids), np.int64)
             bad |= (integers < 0) | (integers >= self.universe)
         elif self.slots is not None:
             usable_ids = ids.filter(arrow_mask(~bad)) if bad.any() else ids
-            bad[np.flatnonzero(~bad)[self._strangers(usable_ids)]] = True
+            bad[np.flatnonzero(~bad)[self._unknown_ids(usable_ids)]] = True
         return bad
 
-    def _strangers(self, ids: Any) -> Mask:
-        from panstream.primitives.kernels.hashing.hash_table import find_strangers
+    def _unknown_ids(self, ids: Any) -> Mask:
+        from panstream.primitives.kernels.hashing.hash_table import mark_unknown
 
         assert self.slots is not None
         assert self.numbers is not None
@@ -68,7 +68,7 @@ class IdCheck:
             with Scratch() as scratch:
                 hashes = scratch.array(len(batch), np.uint64)
                 hash_items(batch, _KEY, hashes)
-                find_strangers(hashes, self.slots, self.numbers, is_unknown)
+                mark_unknown(hashes, self.slots, self.numbers, is_unknown)
         finally:
             batch.wipe()
         return is_unknown

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.config.config import Config, StreamConfig
-from panstream.engine.planner.public_facts import Pace, intakes_of
+from panstream.engine.planner.public_facts import CommitTimer, ingestion_paths
 from panstream.engine.planner.query_plan import plan_all
-from panstream.engine.rows.row_batch import BadRow, Rows, RowSchema
+from panstream.engine.rows.row_batch import BadRow, RowBatch, RowSchema
 from panstream.engine.runtime.clocks import JUMPED
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import Dialect, Feed, TableFeed, open_feed
+from panstream.engine.sources import Dialect, EventSource, TableSource, open_feed
 from panstream.engine.sources.first_rows import check_first_rows
 from panstream.errors import ClockJumped
 from panstream.primitives.interrupts import INTERRUPTS
@@ -35,7 +35,7 @@ Tick = Callable[[int, float | None], None]
 
 
 @dataclass(slots=True)
-class Fed:
+class IngestResult:
     """What a feed delivered. Row numbers are for whoever sent the rows, and nobody else."""
 
     rows: int = 0
@@ -56,13 +56,13 @@ class Fed:
 
 def feed_of(
     config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
-) -> Feed:
+) -> EventSource:
     """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
     ``mqtt://host/topic`` or ``kafka://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
     """
     schema = RowSchema.of(config.stream, config.needed_columns)
     if not is_paths(inputs):
-        return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
+        return TableSource(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}
     is_finite_input = not follow and all(source_text != "-" and "://" not in source_text for source_text in inputs)
     rows = config.batch_rows or (ROWS_OF_FILES if is_finite_input else None)
@@ -98,7 +98,7 @@ def check_files(config: Config, inputs: Sequence[str], *, format: str | None = N
     Live inputs are not looked at, since what they will bring is not there yet.
 
     Raises:
-        FeedError: Most of the first rows of a file cannot be used.
+        SourceError: Most of the first rows of a file cannot be used.
     """
     files = [name for name in inputs if name != "-" and "://" not in name]
     if not files:
@@ -112,21 +112,21 @@ def check_files(config: Config, inputs: Sequence[str], *, format: str | None = N
     )
 
 
-def feed(
+def ingest(
     engine: Engine,
     inputs: Sequence[str] | Any,
     *,
     follow: bool = False,
     format: str | None = None,
-    tick: Tick | None = None,
-) -> Fed:
+    on_batch: Tick | None = None,
+) -> IngestResult:
     """Feed files, or one table of pandas, polars, Arrow or DuckDB, to an engine until they end, or until Ctrl-C or
     SIGTERM: then ``interrupted`` is set.
     """
     feed = feed_of(engine.config, inputs, follow=follow, format=format)
-    engine.declare(*(intakes_of(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
+    engine.declare(*(ingestion_paths(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
     with Selector(engine.config) as select:
-        return drain(engine, feed, select, tick=tick)
+        return ingest_all(engine, feed, select, on_batch=on_batch)
 
 
 def is_paths(inputs: Any) -> bool:
@@ -134,20 +134,22 @@ def is_paths(inputs: Any) -> bool:
     return isinstance(inputs, list | tuple) and all(isinstance(entry, str) for entry in inputs)
 
 
-def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None, once: bool = False) -> Fed:
+def ingest_all(
+    engine: Engine, feed: EventSource, select: Selector, *, on_batch: Tick | None = None, once: bool = False
+) -> IngestResult:
     """Drain a feed into an engine; what was applied before is passed over, and batches are acknowledged when durable.
 
     Files can be read again, so that many of their micro-batches share a commit; rows of live feeds wait for the end of
     their step. Of a feed that is read ``once`` no position is kept, which would tell how long it is.
     """
-    fed = Fed()
+    fed = IngestResult()
     feed.resume({} if once else engine.positions())
     share = engine.config.commit_rows if feed.progress() is not None else 1
-    clock = Pace(engine.step_length) if engine.by_clock else None
+    clock = CommitTimer(engine.step_length) if engine.by_clock else None
     waiting: list[object] = []
     looked, pending = time.monotonic(), 0
     try:
-        with INTERRUPTS.caught() as guard:
+        with INTERRUPTS.handling() as guard:
             with guard.step():
                 if clock is not None:
                     engine.step()
@@ -157,7 +159,7 @@ def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = N
                     batch.producer = None if once else batch.producer
                     pending += len(batch)
                     with guard.step():
-                        _take(engine, select, batch, fed, commit=clock is None and pending >= share)
+                        _apply_batch(engine, select, batch, fed, commit=clock is None and pending >= share)
                     pending = 0 if pending >= share else pending
                     waiting.append(batch.token)
                 if clock is not None:
@@ -175,8 +177,8 @@ def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = N
                     for token in waiting:
                         feed.acknowledge(token)
                     waiting.clear()
-                if tick is not None:
-                    tick(fed.rows, feed.progress())
+                if on_batch is not None:
+                    on_batch(fed.rows, feed.progress())
     except KeyboardInterrupt:
         fed.interrupted = True
         INTERRUPTS.forget()
@@ -193,7 +195,7 @@ def _check_clock(engine: Engine) -> None:
         raise ClockJumped(JUMPED)
 
 
-def _take(engine: Engine, select: Selector, batch: Rows, fed: Fed, *, commit: bool) -> None:
+def _apply_batch(engine: Engine, select: Selector, batch: RowBatch, fed: IngestResult, *, commit: bool) -> None:
     try:
         applied = engine.apply(select(batch), commit=commit)
         if applied.new:
@@ -205,7 +207,7 @@ def _take(engine: Engine, select: Selector, batch: Rows, fed: Fed, *, commit: bo
         batch.wipe()
 
 
-def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None) -> Iterator[BadRow]:
+def find_invalid_rows(config: Config, inputs: Sequence[str], *, format: str | None = None) -> Iterator[BadRow]:
     """Yield the rows that would be left out, in the order of the input; for whoever owns them, and nobody else.
 
     There is no state and no store, and nothing is charged.
@@ -228,7 +230,7 @@ def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None
         source.close()
 
 
-def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: Rows) -> list[BadRow]:
+def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: RowBatch) -> list[BadRow]:
     schema = RowSchema.of(config.stream, config.needed_columns)
     batch_bad_rows, rows = batch.bad_rows(schema), select(batch)
 

@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Any, Self
 
 from panstream.engine.planner.query_plan import QueryPlan
-from panstream.engine.runtime.release_record import iso, stamp_of
-from panstream.engine.runtime.state_backend import Held, Slot
+from panstream.engine.runtime.release_record import iso_timestamp, release_timestamp
+from panstream.engine.runtime.state_backend import Slot, StateHandle
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.privacy.claim import Claim, Intrusions, Refresh
 
@@ -69,7 +69,8 @@ class CopyTime:
         """Raise InvalidParameter if the copy was made later than ``now``."""
         if self.at is not None and self.at > now:
             raise InvalidParameter(
-                f"the time of the copy, {stamp_of(self.at)}, is in the future: it is {stamp_of(now)} by this machine's "
+                f"the time of the copy, {release_timestamp(self.at)}, is in the future: it is "
+                f"{release_timestamp(now)} by this machine's "
                 "clock"
             )
 
@@ -109,7 +110,7 @@ ENDED_PHASE = Verdict(
 
 
 def refresh_state(
-    monitor: Held, often: Intrusions, *, rows_since_copy: bool | None, exposed: bool = False
+    monitor: StateHandle, often: Intrusions, *, rows_since_copy: bool | None, exposed: bool = False
 ) -> tuple[Verdict, bool]:
     """Refresh a state that was copied, if that makes another copy safe.
 
@@ -138,7 +139,7 @@ def refresh_state(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refreshed:
+class RefreshOutcome:
     """What became of one state in an announced intrusion. ``window`` is its beginning, of a query with windows."""
 
     query: str
@@ -147,14 +148,14 @@ class Refreshed:
     group: str | None = None
 
     @classmethod
-    def states(cls, plan: QueryPlan, verdicts: Mapping[Slot, Verdict]) -> list[Refreshed]:
+    def states(cls, plan: QueryPlan, verdicts: Mapping[Slot, Verdict]) -> list[RefreshOutcome]:
         """Return what became of every state of a query."""
         length = plan.config.window
         return [
             cls(
                 query=plan.config.name,
                 verdict=verdict,
-                window=None if length is None else iso(window * length),
+                window=None if length is None else iso_timestamp(window * length),
                 group=plan.group_name(plan.groups[group]) or None,
             )
             for (window, group), verdict in verdicts.items()
@@ -187,7 +188,7 @@ _ONE_COPY = "it counts as the one unannounced copy that the claim covers, and an
 _SECOND_COPY = "not covered: an earlier copy was not followed by a refresh; the claim no longer holds"
 
 
-def recorded(time: float, copy: CopyTime, states: Sequence[Refreshed]) -> dict[str, Any]:
+def recorded(time: float, copy: CopyTime, states: Sequence[RefreshOutcome]) -> dict[str, Any]:
     """Return what is kept of an announced intrusion, as plain JSON values: one verdict for all groups of a window."""
     verdicts = {
         (state.query, state.window): {
@@ -199,8 +200,8 @@ def recorded(time: float, copy: CopyTime, states: Sequence[Refreshed]) -> dict[s
         for state in states
     }
     return {
-        "announced": stamp_of(time),
-        "copied": "just now" if copy.just_now else None if copy.at is None else stamp_of(copy.at),
+        "announced": release_timestamp(time),
+        "copied": "just now" if copy.just_now else None if copy.at is None else release_timestamp(copy.at),
         "verdicts": list(verdicts.values()),
     }
 
@@ -214,7 +215,7 @@ def say_recorded(record: Mapping[str, Any]) -> str:
     return f"{record['announced']} ({copied}; {'not covered: ' + ', '.join(bad) if bad else 'covered'})"
 
 
-def outlook(plan: QueryPlan, used: int, *, exposed: bool = False) -> tuple[bool, str]:
+def refresh_forecast(plan: QueryPlan, used: int, *, exposed: bool = False) -> tuple[bool, str]:
     """Return whether a query can be refreshed, and what to say before another intrusion is announced.
 
     Args:

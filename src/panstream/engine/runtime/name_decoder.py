@@ -15,8 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
-from panstream.algorithms.heavy_hitters.estimates import spell
-from panstream.algorithms.heavy_hitters.released_tables import Tables
+from panstream.algorithms.heavy_hitters.estimates import decode_names
+from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
 from panstream.engine.planner.open_domain import named_items
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.storage.release_log import Release, ReleaseLog
@@ -24,7 +24,7 @@ from panstream.engine.storage.release_log import Release, ReleaseLog
 _BEHIND = 10  # steps of priority
 
 
-class Spelling:
+class NameDecoder:
     """The answers whose names are still being read, in the order in which they were drawn. Whoever owns ``log`` calls
     everything here: the thread that reads touches nothing but tables.
     """
@@ -33,7 +33,7 @@ class Spelling:
         self._log, self._publish = log, publish
         self._whole = {name for plan in plans if plan.config.parsed.whole_key for name in plan.series}
         self._waiting: list[tuple[Release, Future[Release]]] = []
-        self._pool = ThreadPoolExecutor(1, "names", initializer=stand_back)
+        self._pool = ThreadPoolExecutor(1, "names", initializer=lower_thread_priority)
 
     def __enter__(self) -> Self:
         return self
@@ -43,11 +43,11 @@ class Spelling:
         self._pool.shutdown(cancel_futures=True)
 
     @property
-    def unread(self) -> list[Release]:
+    def has_pending(self) -> list[Release]:
         """Return what must be stored until it is read."""
         return [release for release, _ in self._waiting]
 
-    def begin(self, release: Release) -> None:
+    def submit(self, release: Release) -> None:
         """Have the tables of a release read, unless that was done before a crash."""
         if self._log.find(release) is not None:
             return
@@ -74,12 +74,12 @@ class Spelling:
 
 def _read(release: Release, *, whole: bool) -> Release:
     """Return a release with its names, ``whole`` numbers or texts, and with a table of counts beside all cells."""
-    decoded = spell(Tables.from_bytes(release.table))
+    decoded = decode_names(ReleasedTables.from_bytes(release.table))
     listed = {**release.record, "items": named_items(decoded.items, whole=whole)}
     return replace(release, record=listed, table=decoded.points.to_bytes(), prefixes=release.table, unread=False)
 
 
-def stand_back() -> None:
+def lower_thread_priority() -> None:
     """Have this thread give way to everybody who needs the processor."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):

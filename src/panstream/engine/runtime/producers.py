@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from panstream.errors import InvalidParameter, ProducerRefused
+from panstream.errors import InvalidParameter, ProducerFenced
 from panstream.primitives.noise.entropy import random_id
 
 NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
@@ -33,11 +33,11 @@ class Sender:
 
 @dataclass(slots=True)
 class _Producer:
-    """An open producer. How far it came is stored under its ``place``, from its first opening on."""
+    """An open producer. How far it came is stored under its ``position_key``, from its first opening on."""
 
     name: str
     id: str
-    place: str
+    position_key: str
     active: bool = True  # in this round
 
 
@@ -45,7 +45,7 @@ class _Producer:
 class Producers:
     """The producers of every token."""
 
-    round: int | None = None  # the day on which it began
+    retirement_round: int | None = None  # the day on which it began
     _tokens: dict[str, dict[str, _Producer]] = field(default_factory=dict)
 
     def open(self, token: str, name: str, max_producers: int) -> _Producer:
@@ -55,7 +55,7 @@ class Producers:
         token_producers = self._tokens.get(token, {})
         producer = token_producers.get(name)
         if producer is None and len(token_producers) >= max_producers:
-            raise ProducerRefused(
+            raise ProducerFenced(
                 f"{max_producers:,} producers are open under this token: close some, or wait until unused ones "
                 "are retired",
                 code="too_many_producers",
@@ -72,40 +72,40 @@ class Producers:
         """Return a producer that is open under a token."""
         producer = self._tokens.get(token, {}).get(name)
         if producer is None:
-            raise ProducerRefused("no producer of this name is open under this token", code="not_found")
+            raise ProducerFenced("no producer of this name is open under this token", code="not_found")
         return producer
 
     def all_of(self, token: str) -> list[_Producer]:
         """Return the producers that are open under a token."""
         return [producer for _, producer in sorted(self._tokens.get(token, {}).items())]
 
-    def place(self, sender: Sender) -> str:
+    def position_key(self, sender: Sender) -> str:
         """Return the place of the producer that a batch comes from; refuse those that are not open."""
         producer = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
         if producer is None or producer.id != sender.id:
-            raise ProducerRefused(
+            raise ProducerFenced(
                 "this producer was closed, retired or reopened, or never opened under this token; whether earlier "
                 "batches were counted is unknown, and this one was not: open it again",
                 code="unknown_producer",
             )
         producer.active = True
-        return producer.place
+        return producer.position_key
 
     def close(self, token: str, name: str) -> str:
         """Forget a producer, and return its place, which is to be forgotten too."""
         self.find(token, name)
-        producer_key = self._tokens[token].pop(name).place
+        producer_key = self._tokens[token].pop(name).position_key
         if not self._tokens[token]:
             del self._tokens[token]
         return producer_key
 
     def retire(self, day: int) -> list[str]:
         """Forget those that were not used in a round that is over by that day, and return their places."""
-        if self.round is None or day < self.round:  # a clock that was put back begins a round
-            self.round = day
-        if day < self.round + ROUND:
+        if self.retirement_round is None or day < self.retirement_round:  # a clock that was put back begins a round
+            self.retirement_round = day
+        if day < self.retirement_round + ROUND:
             return []
-        self.round = day
+        self.retirement_round = day
         idle = [
             (token, name)
             for token, token_producers in self._tokens.items()
@@ -121,10 +121,13 @@ class Producers:
     def to_json(self) -> dict[str, Any]:
         """Return the table as it is stored."""
         tokens = {
-            token: {name: [producer.id, producer.place, producer.active] for name, producer in token_producers.items()}
+            token: {
+                name: [producer.id, producer.position_key, producer.active]
+                for name, producer in token_producers.items()
+            }
             for token, token_producers in self._tokens.items()
         }
-        return {"round": self.round, "tokens": tokens}
+        return {"round": self.retirement_round, "tokens": tokens}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:

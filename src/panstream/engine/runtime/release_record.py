@@ -9,17 +9,17 @@ from typing import Any
 
 from panstream.algorithms.heavy_hitters.estimates import ItemEstimates
 from panstream.core.estimate import Estimate
-from panstream.engine.planner.accuracy import help_for, too_uncertain
+from panstream.engine.planner.accuracy import improvement_hint, too_uncertain
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.runtime.coverage import ALL_DATA, Coverage
-from panstream.engine.runtime.running_query import Drawn
+from panstream.engine.runtime.running_query import DrawnAnswer
 from panstream.engine.storage.release_log import Release
 
 _LEVEL = 0.95
 _EACH_OF_TWO = 0.975  # of usable and unusable rows, which both are right with 95%
 
 
-def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
+def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
     """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
     estimate = drawn.estimate()
     level = _EACH_OF_TWO if plan.config.of_unusable else _LEVEL
@@ -30,12 +30,12 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_D
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
     if drawn.window is not None:
         length = plan.config.window or 0.0
-        fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
+        fields["window"] = [iso_timestamp(drawn.window * length), iso_timestamp((drawn.window + 1) * length)]
     if drawn.until is not None:
-        fields["end"] = iso(drawn.until)
+        fields["end"] = iso_timestamp(drawn.until)
     fields |= coverage.labels(fields.get("window"))
     if too_uncertain(plan, estimate, plan.outputs[drawn.output]):
-        fields |= {"too_uncertain": True, "help": help_for(plan)}
+        fields |= {"too_uncertain": True, "help": improvement_hint(plan)}
     name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
     if isinstance(estimate, ItemEstimates):
         fields |= {"key": plan.config.names, "listing_threshold": estimate.listing_threshold}
@@ -44,12 +44,12 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str, coverage: Coverage = ALL_D
     return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=bool(table))
 
 
-def iso(seconds: float) -> str:
+def iso_timestamp(seconds: float) -> str:
     """Return seconds since 1970 as a date and time in UTC."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-def stamp_of(seconds: float) -> str:
+def release_timestamp(seconds: float) -> str:
     """Return seconds since 1970 as an answer's time, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 

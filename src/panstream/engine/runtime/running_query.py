@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from panstream.core.estimate import Estimate
 from panstream.engine.arrow import arrow_mask
 from panstream.engine.planner.query_plan import QueryPlan
-from panstream.engine.rows.row_batch import QueryRows, Rows
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.rows.wiping import shares, wipe_array
 from panstream.engine.runtime.clocks import UNKNOWN, Schedule
 from panstream.engine.runtime.coverage import ALL_DATA, Coverage
-from panstream.engine.runtime.id_check import IdCheck
-from panstream.engine.runtime.state_backend import Backend, Held, LocalBackend, PendingAnswer, Slot
+from panstream.engine.runtime.id_check import IdValidator
+from panstream.engine.runtime.state_backend import LocalBackend, PendingAnswer, Slot, StateBackend, StateHandle
 from panstream.engine.sql.parser import Aggregate, Output
 from panstream.errors import BudgetExhausted, NotSupported
 from panstream.primitives.memory.scratch import wipe
@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnAnswer:
     """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds.
 
     ``estimate`` may be called once the backend has flushed; on one machine, at any time.
@@ -47,7 +47,7 @@ class Drawn:
 
 
 @dataclass(slots=True, eq=False)
-class Prepared:
+class PreparedBatch:
     """What a query will do with a micro-batch: nothing here can fail because of the data any more."""
 
     step: int | None  # what is over: windows that end before it take no more rows
@@ -74,26 +74,26 @@ class RunningQuery:
     """
 
     plan: QueryPlan
-    backend: Backend = field(default_factory=LocalBackend)
+    backend: StateBackend = field(default_factory=LocalBackend)
     lateness: float = 0.0  # seconds that windows wait for rows after their end
-    monitors: dict[Slot, Held] = field(default_factory=dict)
+    monitors: dict[Slot, StateHandle] = field(default_factory=dict)
     schedule: Schedule | None = None
-    made: int = 0  # releases so far, over all windows
-    before: int = 0  # releases of earlier starts whose state was not kept
+    release_count: int = 0  # releases so far, over all windows
+    prior_releases: int = 0  # releases of earlier starts whose state was not kept
     starts: int = 1
-    ticked: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
+    ticks_by_window: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
     coverage: Coverage = ALL_DATA
     clock: Callable[[], float] = time.time
     started: dict[int, int] = field(default_factory=dict)  # per window, a time before which its states were not there
     refreshed: dict[int, list[int]] = field(default_factory=dict)  # per window, when its states were refreshed
     exposed: set[Slot] = field(default_factory=set)  # states seen in an announced intrusion and not refreshed
-    _ids: IdCheck | None = None
+    _ids: IdValidator | None = None
 
     def __post_init__(self) -> None:
         query = self.plan.config
         step = query.every if query.every is not None else query.window
         self.schedule = None if step is None else Schedule(step)
-        self._ids = IdCheck.of(self.plan)
+        self._ids = IdValidator.for_plan(self.plan)
 
     @property
     def windowed(self) -> bool:
@@ -103,7 +103,7 @@ class RunningQuery:
     @property
     def finished(self) -> bool:
         """Return whether all paid releases were made; windows never end."""
-        return not self.windowed and self.made >= self.plan.releases
+        return not self.windowed and self.release_count >= self.plan.releases
 
     def start(self) -> None:
         """Start the states of a query without windows: which groups have rows must not show."""
@@ -119,7 +119,7 @@ class RunningQuery:
 
     # Checking: nothing is touched yet.
 
-    def unusable(self, rows: Rows, chosen: QueryRows) -> Mask:
+    def unusable(self, rows: RowBatch, chosen: QuerySelection) -> Mask:
         """Return which of the chosen rows this query cannot take."""
         kind, bad = self.plan.config.parsed.aggregate, chosen.unusable.copy()
         if kind.of_users or self.plan.config.contributions is not None:
@@ -131,16 +131,18 @@ class RunningQuery:
             bad |= ~np.isfinite(chosen.values)
         return bad & chosen.rows
 
-    def prepare(self, rows: Rows, chosen: QueryRows, usable: Mask, marks: NDArray[np.float64] | None) -> list[Prepared]:
+    def prepare(
+        self, rows: RowBatch, chosen: QuerySelection, usable: Mask, marks: NDArray[np.float64] | None
+    ) -> list[PreparedBatch]:
         """Return the checked work, slot by slot. ``marks`` is the stream's time at every row."""
         keep = chosen.rows & usable
         if chosen.groups is not None:
             keep &= chosen.groups >= 0
         if self.schedule is None or marks is None:
             return [self._prepare(rows, chosen, keep, None, None, None)]
-        steps, reached = self.steps(marks)
+        steps, reached = self.watermark_steps(marks)
         windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
-        prepared: list[Prepared] = []
+        prepared: list[PreparedBatch] = []
         try:
             for step, reached_step in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
                 inside = (steps == step) & (reached == reached_step)
@@ -153,20 +155,20 @@ class RunningQuery:
             raise
         return prepared
 
-    def prepare_usability(self, rows: Rows, skipped: Mask) -> list[Prepared]:
+    def prepare_usability(self, rows: RowBatch, skipped: Mask) -> list[PreparedBatch]:
         """Return the checked work of counting usable and unusable rows, each row in one of two groups; of a query that
         asks for anything else, none.
         """
         if not self.plan.config.of_unusable:
             return []
         groups = skipped.astype(np.int64)
-        chosen = QueryRows.all(rows.count, groups=groups)
+        chosen = QuerySelection.select_all(rows.count, groups=groups)
         try:
             return self.prepare(rows, chosen, chosen.rows, None)
         finally:
             wipe(groups)
 
-    def steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def watermark_steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return at every row the step before which all is over, and the step that the stream's time has reached.
 
         They differ for windows only, which wait for late rows. Answers without a window, and those within one, do not
@@ -189,7 +191,7 @@ class RunningQuery:
         """Return the rows whose window is over by the stream's clock; none of a query without windows."""
         if not self.windowed or self.schedule is None:
             return np.zeros(times.size, bool)
-        steps, _ = self.steps(marks)
+        steps, _ = self.watermark_steps(marks)
         return np.isfinite(times) & (self.windows_of(times) < steps // self.ticks_per_window)
 
     @property
@@ -200,19 +202,19 @@ class RunningQuery:
 
     def _prepare(
         self,
-        rows: Rows,
-        chosen: QueryRows,
+        rows: RowBatch,
+        chosen: QuerySelection,
         keep: Mask,
         step: int | None,
         reached: int | None,
         windows: NDArray[np.int64] | None,
-    ) -> Prepared:
+    ) -> PreparedBatch:
         opened: tuple[int, ...] = ()
         if windows is not None and step is not None:
             alive = windows >= step // self.ticks_per_window
             opened = tuple(int(window) for window in np.unique(windows[alive]))
             keep = keep & alive
-        prepared = Prepared(step, reached, opened, [], [])
+        prepared = PreparedBatch(step, reached, opened, [], [])
         try:
             for slot, part in _parts(chosen.groups, windows, keep):
                 prepared.batches.append((slot, self._batch(rows, chosen, part, prepared.copies)))
@@ -221,7 +223,7 @@ class RunningQuery:
             raise
         return prepared
 
-    def _batch(self, rows: Rows, chosen: QueryRows, part: Mask, copies: list[Any]) -> Any:
+    def _batch(self, rows: RowBatch, chosen: QuerySelection, part: Mask, copies: list[Any]) -> Any:
         kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
         by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
         is_whole_batch = bool(part.all())  # then nothing is copied
@@ -253,77 +255,77 @@ class RunningQuery:
 
     # Doing: called only after every query has checked its share.
 
-    def apply(self, prepared: Prepared, draw: Callable[[Drawn], None]) -> None:
+    def apply(self, prepared: PreparedBatch, draw: Callable[[DrawnAnswer], None]) -> None:
         """Draw what is due before these rows, then take them in and wipe them."""
         if prepared.step is not None:
-            self.reach(prepared.step, draw, prepared.reached)
+            self.advance_to(prepared.step, draw, prepared.reached)
         for window in prepared.windows:
             self._open(window)
             passed = 0 if prepared.reached is None else prepared.reached - window * self.ticks_per_window
-            self.ticked.setdefault(window, min(max(passed, 0), self.ticks_per_window - 1))
+            self.ticks_by_window.setdefault(window, min(max(passed, 0), self.ticks_per_window - 1))
         for slot, batch in prepared.batches:
-            answered = self.windowed and self.ticked[slot[0]] >= self.plan.releases
+            answered = self.windowed and self.ticks_by_window[slot[0]] >= self.plan.releases
             if not self.finished and not answered:
                 self.monitors[slot].apply(batch)
         prepared.wipe()
 
-    def open_at(self, step: int) -> None:
+    def open_window(self, step: int) -> None:
         """Open the window that a step of the clock falls into, whether or not rows do; nothing without windows."""
         if self.windowed:
             window = step // self.ticks_per_window
             self._open(window)
-            self.ticked.setdefault(window, step - window * self.ticks_per_window)
+            self.ticks_by_window.setdefault(window, step - window * self.ticks_per_window)
 
-    def reach(self, step: int, draw: Callable[[Drawn], None], reached: int | None = None) -> None:
+    def advance_to(self, step: int, draw: Callable[[DrawnAnswer], None], reached: int | None = None) -> None:
         """Close every slot before ``step`` and draw its answers; drop windows that are over.
 
         Slots of windows that wait for late rows are answered up to ``reached``, all but the last one.
         """
         assert self.schedule is not None
         previous_step = self.schedule.step
-        self.schedule.reach(step)
+        self.schedule.advance_to(step)
         if not self.windowed:
             for closed in range(previous_step if previous_step is not None else step, step):
                 if self.finished:
                     break
                 self._draw(0, draw, until=(closed + 1) * self.schedule.length)
             return
-        for window in sorted(self.ticked):
+        for window in sorted(self.ticks_by_window):
             first = window * self.ticks_per_window
             over = step >= first + self.ticks_per_window
             now = step if reached is None else reached
             due = self.ticks_per_window if over else min(now - first, self.ticks_per_window - 1)
-            while self.ticked[window] < due:
-                self.ticked[window] += 1
-                if self.ticked[window] <= self.plan.releases:
-                    self._draw(window, draw, until=(first + self.ticked[window]) * self.schedule.length)
+            while self.ticks_by_window[window] < due:
+                self.ticks_by_window[window] += 1
+                if self.ticks_by_window[window] <= self.plan.releases:
+                    self._draw(window, draw, until=(first + self.ticks_by_window[window]) * self.schedule.length)
             if over:
                 self._drop(window)
 
-    def finish(self, draw: Callable[[Drawn], None], newest: float | None) -> None:
+    def finish(self, draw: Callable[[DrawnAnswer], None], newest: float | None) -> None:
         """Close what is open at the end of the input; slots that never began are not answered."""
         if self.schedule is None:
             if not self.finished:
                 self._draw(0, draw)
             return
-        if self.schedule.step is None or (self.windowed and not self.ticked):
+        if self.schedule.step is None or (self.windowed and not self.ticks_by_window):
             return  # a window that has not begun stays as it is, for the next stretch of input
         open_step = self.schedule.step if newest is None else max(self.schedule.step, self.schedule.at(newest))
-        self.reach(open_step + 1, draw)
-        if self.ticked:
-            self.schedule.reach((max(self.ticked) + 1) * self.ticks_per_window)
-            for window in list(self.ticked):
+        self.advance_to(open_step + 1, draw)
+        if self.ticks_by_window:
+            self.schedule.advance_to((max(self.ticks_by_window) + 1) * self.ticks_per_window)
+            for window in list(self.ticks_by_window):
                 self._drop(window)
 
     def _drop(self, window: int) -> None:
-        del self.ticked[window]
+        del self.ticks_by_window[window]
         self.started.pop(window, None)
         self.refreshed.pop(window, None)
         for slot in [slot for slot in self.monitors if slot[0] == window]:
             del self.monitors[slot]
             self.exposed.discard(slot)
 
-    def check_asked(self) -> None:
+    def require_on_demand(self) -> None:
         """Raise if the query does not answer when asked, or if all paid releases were made."""
         name = self.plan.config.name
         if self.finished:
@@ -331,18 +333,21 @@ class RunningQuery:
         if self.schedule is not None:
             raise NotSupported(f"query {name!r} answers by its schedule, not when asked")
 
-    def draw_now(self, draw: Callable[[Drawn], None]) -> None:
+    def draw_now(self, draw: Callable[[DrawnAnswer], None]) -> None:
         """Answer a query without schedule."""
         self._draw(0, draw)
 
-    def _draw(self, window: int, draw: Callable[[Drawn], None], until: float | None = None) -> None:
-        self.made += 1
+    def _draw(self, window: int, draw: Callable[[DrawnAnswer], None], until: float | None = None) -> None:
+        self.release_count += 1
         for group in range(len(self.plan.groups)):
             monitor = self.monitors[window, group]
             state_estimate = monitor.tick() if self.plan.continual else monitor.release()
             for output_index, output in enumerate(self.plan.outputs):
-                estimate, number = self._estimate(output, monitor, state_estimate), self.before + self.made
-                draw(Drawn(group, number, estimate, window if self.windowed else None, until, output_index))
+                estimate, number = (
+                    self._estimate(output, monitor, state_estimate),
+                    self.prior_releases + self.release_count,
+                )
+                draw(DrawnAnswer(group, number, estimate, window if self.windowed else None, until, output_index))
 
     def _estimate(
         self, output: Output, monitor: Any, state_estimate: Estimate | PendingAnswer

@@ -14,29 +14,31 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
+from panstream.engine.arrow import boolean_bytes, compute, numeric_view, pa, string_array
 from panstream.engine.config.config import Config, QueryConfig, load_config
-from panstream.engine.planner.open_domain import check_kind
-from panstream.engine.rows.evaluator import Evaluator, Expression, Keys, Mask, Result, Values
-from panstream.engine.rows.row_batch import QueryRows, Rows, arrow_type
+from panstream.engine.planner.open_domain import check_key_type
+from panstream.engine.rows.evaluator import Evaluator, Expression, KeyColumn, Mask, NumericColumn, Result
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch, arrow_type
 from panstream.engine.rows.wiping import wipe_array
-from panstream.engine.sql.expressions import Joined
-from panstream.engine.sql.lookup_tables import Lookup
+from panstream.engine.sql.expressions import LookupColumn
+from panstream.engine.sql.lookup_tables import LookupTable
 from panstream.engine.sql.parser import ParsedQuery
-from panstream.errors import ConfigError, InvalidParameter, SqlRefused
+from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery
 
 
-def _places_of(column: Any, keys: Any) -> Any:
+def _key_indices(column: Any, keys: Any) -> Any:
     """Return where among ``keys`` every value of a column is, null where it is not; of a dictionary, word by word."""
     if not pa.types.is_dictionary(column.type):
         return compute.index_in(column, value_set=keys)
     return compute.index_in(column.dictionary, value_set=keys).take(column.indices)
 
 
-class _Joins:
+class _LookupJoiner:
     """Columns of public lookup tables, put beside the columns of a micro-batch: one row in, at most one found."""
 
-    def __init__(self, joined: Sequence[Joined], lookups: Mapping[str, Lookup], columns: Mapping[str, str]) -> None:
+    def __init__(
+        self, joined: Sequence[LookupColumn], lookups: Mapping[str, LookupTable], columns: Mapping[str, str]
+    ) -> None:
         self._joined = tuple(dict.fromkeys(joined))
         self._keys = tuple(
             dict.fromkeys(Expression(sql=lookup_column.key, kind="key") for lookup_column in self._joined)
@@ -57,7 +59,7 @@ class _Joins:
             )
             if kind != lookups[lookup_column.lookup].columns[key]:
                 other = lookups[lookup_column.lookup].columns[key]
-                raise SqlRefused(
+                raise UnsupportedQuery(
                     f"{lookup_column.key} is {kind}, and {lookup_column.lookup}.{key} is {other}", hint="use CAST"
                 )
 
@@ -66,7 +68,7 @@ class _Joins:
         """Return the types of the columns that are put beside."""
         return {lookup_column.name: lookup_column.kind for lookup_column in self._joined}
 
-    def beside(self, batch: Any) -> Any:
+    def with_lookup_columns(self, batch: Any) -> Any:
         """Return the batch with all of them."""
         if not self._joined:
             return batch
@@ -74,9 +76,9 @@ class _Joins:
         joined_columns = []
         for lookup_column in self._joined:
             key = keys[Expression(sql=lookup_column.key, kind="key")]
-            assert isinstance(key, Keys)
+            assert isinstance(key, KeyColumn)
             lookup_keys, values = self._tables[lookup_column]
-            indices = _places_of(key.column, lookup_keys)
+            indices = _key_indices(key.column, lookup_keys)
             joined_columns.append(values.take(indices))
             self._made += [indices, joined_columns[-1]]
         names = [*batch.schema.names, *(lookup_column.name for lookup_column in self._joined)]
@@ -94,7 +96,7 @@ class _Joins:
         self._evaluator.close()
 
 
-def _column(lookup: Lookup, name: str) -> Any:
+def _column(lookup: LookupTable, name: str) -> Any:
     """Return a column of a lookup table as the columns of streams travel."""
     return lookup.table.column(name).cast(arrow_type(lookup.columns[name])).combine_chunks()
 
@@ -140,8 +142,8 @@ class _GroupKeys:
         total = np.zeros(len(keys[0]), np.int64)
         is_known = np.ones(len(keys[0]), bool)
         for column, array in zip(keys, self.declared, strict=True):
-            indices = _places_of(column, array)
-            positions = np.where(truth_of(indices.is_valid()), numbers_of(indices), -1).astype(np.int64)
+            indices = _key_indices(column, array)
+            positions = np.where(boolean_bytes(indices.is_valid()), numeric_view(indices), -1).astype(np.int64)
             is_known &= positions >= 0
             total = total * len(array) + positions
         return np.where(is_known, total, -1)
@@ -154,7 +156,7 @@ def _typed(keys: tuple[Any, ...], kind: str) -> Any:
             return None
     try:
         if kind == "string":
-            return words_of(keys)
+            return string_array(keys)
         if kind == "timestamp":  # a day stands for its beginning
             keys = tuple(datetime.combine(key, time()) if type(key) is date else key for key in keys)
         return pa.array(keys, arrow_type(kind))
@@ -179,18 +181,18 @@ class Selector:
         refused: str | None = None
         try:
             self._joins, self._evaluator, self._expressions, self._keys = self._compiled(self._queries)
-        except (SqlRefused, InvalidParameter) as error:
-            refused = self._culprit() or str(error)
+        except (UnsupportedQuery, InvalidParameter) as error:
+            refused = self._first_invalid_query() or str(error)
         if refused is not None:
             raise ConfigError(refused)
 
     def _compiled(
         self, queries: Sequence[QueryConfig]
-    ) -> tuple[_Joins, Evaluator, list[Expression], dict[str, _GroupKeys]]:
-        """Return what evaluates some queries; raise SqlRefused or InvalidParameter if one of them cannot be."""
+    ) -> tuple[_LookupJoiner, Evaluator, list[Expression], dict[str, _GroupKeys]]:
+        """Return what evaluates some queries; raise UnsupportedQuery or InvalidParameter if one of them cannot be."""
         stream = self._stream
         columns = {name: kind for name, kind in stream.columns.items() if name != stream.user}
-        joins = _Joins(
+        joins = _LookupJoiner(
             [lookup_column for query in queries for lookup_column in query.parsed.joined], self._lookups, columns
         )
         expressions = [expression for query in queries for expression in _expressions(query.parsed)]
@@ -202,17 +204,17 @@ class Selector:
                 name: evaluator.kind_of(expression) for name, expression in zip(names, _keys(query.parsed), strict=True)
             }
             if query.names is not None:
-                check_kind(query.names, kinds[query.names])
+                check_key_type(query.names, kinds[query.names])
             elif names:
                 keys[query.name] = _GroupKeys.of({name: query.groups[name] for name in names}, kinds)
         return joins, evaluator, expressions, keys
 
-    def _culprit(self) -> str | None:
+    def _first_invalid_query(self) -> str | None:
         """Return which query cannot be evaluated, and why."""
         for query in self._queries:
             try:
                 joins, evaluator, _, _ = self._compiled([query])
-            except (SqlRefused, InvalidParameter) as error:
+            except (UnsupportedQuery, InvalidParameter) as error:
                 return f"[[query]] {query.statement or query.name}: {error}"
             evaluator.close()
             joins.close()
@@ -226,9 +228,9 @@ class Selector:
         self._evaluator.close()
         self._joins.close()
 
-    def __call__(self, rows: Rows) -> Rows:
+    def __call__(self, rows: RowBatch) -> RowBatch:
         """Return the rows as the engine takes them."""
-        evaluated = self._evaluator.evaluate(self._joins.beside(rows.columns))
+        evaluated = self._evaluator.evaluate(self._joins.with_lookup_columns(rows.columns))
         results = dict(zip(self._expressions, evaluated, strict=True))
         return replace(
             rows,
@@ -246,7 +248,7 @@ class Selector:
         self._evaluator.wipe()
         self._joins.wipe()
 
-    def _chosen(self, query: QueryConfig, rows: Rows, results: dict[Expression, Result]) -> QueryRows:
+    def _chosen(self, query: QueryConfig, rows: RowBatch, results: dict[Expression, Result]) -> QuerySelection:
         parsed = query.parsed
         chosen, unusable = np.ones(len(rows), bool), np.zeros(len(rows), bool)
         for sql in (parsed.where, parsed.user_where):
@@ -258,60 +260,62 @@ class Selector:
         weights = self._numbers(results, parsed.weight, np.int64, unusable)
         if weights is None and self._stream.weight is not None and parsed.aggregate.of_presence:
             column = rows.columns.column(self._stream.weight)
-            unusable |= truth_of(column.is_null())
-            weights = self._own(np.array(numbers_of(column), np.int64))
+            unusable |= boolean_bytes(column.is_null())
+            weights = self._adopt(np.array(numeric_view(column), np.int64))
             weights[unusable] = 0
         groups = names = None
         if query.names is not None:
             (key,) = (results[expression] for expression in _keys(parsed))
-            assert isinstance(key, Keys)
+            assert isinstance(key, KeyColumn)
             names = key.column
-            chosen &= truth_of(names.is_valid())
+            chosen &= boolean_bytes(names.is_valid())
         elif query.name in self._keys:
             keys = [results[expression] for expression in _keys(parsed)]
-            groups = self._own(
+            groups = self._adopt(
                 self._keys[query.name].numbers(
-                    [key_column.column for key_column in keys if isinstance(key_column, Keys)]
+                    [key_column.column for key_column in keys if isinstance(key_column, KeyColumn)]
                 )
             )
-        return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable)
+        return QuerySelection(
+            rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable
+        )
 
     def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
         """Return the numbers of an expression; mark where there is none or, for weights, none that is whole."""
         if sql is None:
             return None
         column = results[Expression(sql=sql, kind="value")]
-        assert isinstance(column, Values)
+        assert isinstance(column, NumericColumn)
         unusable |= ~column.valid
         numbers = column.numbers
         if kind is np.int64 and numbers.dtype != np.int64:
             broken = (numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**62)
             unusable |= broken
             numbers = np.where(broken, 0.0, numbers)
-        return numbers if numbers.dtype == kind else self._own(numbers.astype(kind))
+        return numbers if numbers.dtype == kind else self._adopt(numbers.astype(kind))
 
-    def _times(self, rows: Rows) -> NDArray[np.float64] | None:
+    def _times(self, rows: RowBatch) -> NDArray[np.float64] | None:
         """Return event times as seconds since 1970, NaN where there is none."""
         if self._stream.time is None:
             return None
         column = rows.columns.column(self._stream.time)
         unit = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}[self._stream.columns[self._stream.time]]
         integers = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
-        values: NDArray[np.float64] = numbers_of(integers) * unit
+        values: NDArray[np.float64] = numeric_view(integers) * unit
         if column.null_count:
-            values[truth_of(column.is_null())] = np.nan
+            values[boolean_bytes(column.is_null())] = np.nan
         return values
 
-    def _ids(self, rows: Rows) -> Any:
+    def _ids(self, rows: RowBatch) -> Any:
         name = self._stream.user
         return rows.columns.column(name) if name in rows.columns.schema.names else None
 
-    def _own(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _adopt(self, array: NDArray[Any]) -> NDArray[Any]:
         self._made.append(array)
         return array
 
 
-def load_checked(path: Path) -> Config:
+def load_and_check(path: Path) -> Config:
     """Read a configuration file, and check every condition."""
     config = load_config(path)
     with Selector(config):

@@ -12,19 +12,19 @@ from panstream.core.monitor import Monitor
 from panstream.errors import NotSupported
 from panstream.primitives import codec
 from panstream.primitives.codec import FieldLayout, public
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Refresh
 
 Slot = tuple[int, int]  # window, group
 
 
-def label(query: str, slot: Slot) -> str:
+def state_name(query: str, slot: Slot) -> str:
     """Return the name of one state: ``window/group/query``."""
     return f"{slot[0]}/{slot[1]}/{query}"
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class RemoteStateRecord:
     """What an engine stores of a state that is held elsewhere: its releases, and the step that must be reached."""
 
     released: int = public()
@@ -32,12 +32,12 @@ class Elsewhere:
 
     def to_bytes(self, algorithm: Any, *, checked: bool = True) -> bytes:
         """Return the record of an algorithm's state."""
-        return codec.encode(type(algorithm).__name__, algorithm.parameters(), self, _LAYOUT, checked=checked)
+        return codec.encode(type(algorithm).__name__, algorithm.parameters(), self, _LAYOUT, checksum=checked)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Elsewhere:
+    def from_bytes(cls, data: bytes) -> RemoteStateRecord:
         """Return the record that was stored, which the store has authenticated."""
-        record: Elsewhere = codec.decode(data, cls, _LAYOUT, checked=False)
+        record: RemoteStateRecord = codec.decode(data, cls, _LAYOUT, checked=False)
         return record
 
 
@@ -66,7 +66,7 @@ class PendingAnswer:
         return estimate
 
 
-class Held(Protocol):
+class StateHandle(Protocol):
     """A running state as the engine sees it; `Monitor` is one."""
 
     @property
@@ -85,23 +85,23 @@ class Held(Protocol):
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
         """Refresh the state after an announced intrusion, unless it would have to be frozen and rows came since."""
 
-    def to_bytes(self, *, checked: bool = True) -> bytes:
-        """Return what the engine must store to go on with it; without ``checked``, without a checksum."""
+    def to_bytes(self, *, checksum: bool = True) -> bytes:
+        """Return what the engine must store to go on with it; without ``checksum``, without a checksum."""
 
 
-class Backend(Protocol):
+class StateBackend(Protocol):
     """Starts and restores states, and is told what the engine is about to do with them."""
 
-    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+    def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Return a fresh state."""
 
-    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+    def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
         """Return the state that ``to_bytes`` described."""
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Hear that a micro-batch is about to be applied."""
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """Hear that the micro-batch is complete."""
 
     def flush(self) -> None:
@@ -113,7 +113,7 @@ class Backend(Protocol):
         """Hear that states are no longer needed and that this is durable."""
 
 
-class _Stored(Monitor[Any]):
+class _StoredMonitor(Monitor[Any]):
     """A monitor whose releases the store counts: what was drawn and not committed was never published, and is drawn
     again.
 
@@ -130,23 +130,25 @@ class _Stored(Monitor[Any]):
 class LocalBackend:
     """The usual place: a monitor each, in this process, stored with everything else."""
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: NoiseSource | None = None) -> None:
         self._source = source
 
-    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+    def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Return a monitor."""
         if isinstance(algorithm, SharedStatistic):
             raise NotSupported("this stream is kept by two machines: open it with panstream.distributed.two_party")
-        return _Stored(algorithm, source=self._source)
+        return _StoredMonitor(algorithm, source=self._source)
 
-    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+    def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
         """Return the stored monitor."""
-        return _Stored.from_bytes(data, source=self._source, checked=False)  # the store has authenticated it
+        return _StoredMonitor.from_bytes(
+            data, source=self._source, verify_checksum=False
+        )  # the store has authenticated it
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Do nothing."""
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """Do nothing."""
 
     def flush(self) -> None:

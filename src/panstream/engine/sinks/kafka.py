@@ -18,7 +18,7 @@ from typing import Any
 from panstream.engine.config.kafka import KafkaAddress, make_client
 from panstream.engine.sinks.release_rows import COLUMNS, WHOLE, rows_of
 from panstream.engine.storage.release_log import Release, ReleaseLog
-from panstream.errors import ConnectionLost, SinkError, needed, translated
+from panstream.errors import ConnectionLost, SinkError, import_optional, translate_errors
 
 _NOTE = "sink.json"
 _TIMEOUT = 5.0  # seconds to wait for an answer of the broker
@@ -27,13 +27,13 @@ _SILENT = "the Kafka broker does not answer"
 _EMPTY: dict[str, Any] = {"sent": {}, "ends": {}}
 
 
-class KafkaTopic:
+class KafkaDestination:
     """The topic, and what is known of it."""
 
     error: type[Exception] = ConnectionLost
 
     def __init__(self, url: str, stream: str, series: Sequence[str], log: ReleaseLog, directory: Path) -> None:
-        self._kafka, self._address = needed("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
+        self._kafka, self._address = import_optional("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
         self._stream, self._series, self._log, self._file = stream, series, log, directory / _NOTE
         self._settings = {"message.timeout.ms": int(1000 * _SENDING), "acks": "all", "enable.idempotence": True}
         self._settings |= self._address.settings()
@@ -43,7 +43,7 @@ class KafkaTopic:
 
     def copy(self) -> None:
         """Send what is missing there, and note it."""
-        translated(self._copy, self._kafka.KafkaException, lambda error: ConnectionLost(error.args[0].str()))
+        translate_errors(self._copy, self._kafka.KafkaException, lambda error: ConnectionLost(error.args[0].str()))
 
     def _copy(self) -> None:
         if self._producer is None:

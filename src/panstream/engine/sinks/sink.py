@@ -19,12 +19,12 @@ from panstream.engine.config.sink import SinkState
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.sinks.release_rows import COLUMNS, WHOLE, key_of, rows_of
 from panstream.engine.storage.release_log import ReleaseLog
-from panstream.errors import SinkError, needed
+from panstream.errors import SinkError, import_optional
 
 _PAUSE = 1.0  # seconds between two looks at the log
 
 
-class Place(Protocol):
+class Destination(Protocol):
     """Where answers go."""
 
     error: type[Exception]  # what it raises while it cannot be written to
@@ -33,7 +33,7 @@ class Place(Protocol):
         """Copy what is missing there; raise SinkError if it has other answers of the same names."""
 
 
-class _Database:
+class _DatabaseDestination:
     """A table of answers, in which rows are told apart by what ``WHOLE`` names."""
 
     def __init__(self, url: str, table: str, stream: str, series: Sequence[str], log: ReleaseLog) -> None:
@@ -51,7 +51,7 @@ class _Database:
 
             self._connect, self.error = partial(duckdb.connect, path), duckdb.Error
         else:
-            driver = needed("psycopg", "writing to PostgreSQL", "postgres")
+            driver = import_optional("psycopg", "writing to PostgreSQL", "postgres")
             self._connect = partial(driver.connect, url, autocommit=True, connect_timeout=10)
             self.error, self._mark, self._time = driver.Error, "%s", "TIMESTAMPTZ"
 
@@ -97,7 +97,7 @@ class _Database:
         return number
 
 
-class _Sink:
+class _SinkThread:
     """Copies what is published for as long as it is entered, in a thread of its own, and a last time at the end.
 
     A database that cannot be written to holds up nothing: ``tell`` hears of it once, and it is tried again. Leaving
@@ -113,13 +113,15 @@ class _Sink:
         series = [name for plan in engine.plans for name in plan.series]
         self._log = ReleaseLog(config.directory / "releases.sqlite")
         try:
-            self._place: Place
+            self._place: Destination
             if config.sink.url.startswith("kafka:"):
-                from panstream.engine.sinks.kafka import KafkaTopic
+                from panstream.engine.sinks.kafka import KafkaDestination
 
-                self._place = KafkaTopic(config.sink.url, config.stream.name, series, self._log, config.directory)
+                self._place = KafkaDestination(config.sink.url, config.stream.name, series, self._log, config.directory)
             else:
-                self._place = _Database(config.sink.url, config.sink.table, config.stream.name, series, self._log)
+                self._place = _DatabaseDestination(
+                    config.sink.url, config.sink.table, config.stream.name, series, self._log
+                )
         except BaseException:
             self._log.close()
             raise
@@ -130,7 +132,7 @@ class _Sink:
 
     def __enter__(self) -> Self:
         try:
-            self._turn()
+            self._copy_once()
         except BaseException:
             self._log.close()
             raise
@@ -141,20 +143,20 @@ class _Sink:
         self._stop.set()
         self._thread.join()
         with contextlib.closing(self._log):
-            problem = self._turn()
+            problem = self._copy_once()
         if problem is not None and kind is None:
             raise SinkError(f"{problem}; the answers are in the store, and will be copied at the next start")
 
     def _run(self) -> None:
         while not self._stop.wait(_PAUSE):
             try:
-                self._turn()
+                self._copy_once()
             except SinkError as error:
                 self._state.up = False
                 self._tell(str(error))
                 return
 
-    def _turn(self) -> str | None:
+    def _copy_once(self) -> str | None:
         """Copy what is missing; return what is wrong if the database cannot be written to."""
         version = self._log.version()
         if version == self._copied:
@@ -172,6 +174,6 @@ class _Sink:
         return problem
 
 
-def sink_of(engine: Engine, tell: Callable[[str], None]) -> contextlib.AbstractContextManager[Any]:
+def open_sink(engine: Engine, tell: Callable[[str], None]) -> contextlib.AbstractContextManager[Any]:
     """Return the sink of an engine, or one that does nothing where none is configured."""
-    return contextlib.nullcontext() if engine.config.sink is None else _Sink(engine, tell)
+    return contextlib.nullcontext() if engine.config.sink is None else _SinkThread(engine, tell)

@@ -16,50 +16,50 @@ from collections.abc import Sequence
 from typing import Any
 
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.sources.base import Feed
-from panstream.engine.sources.files import FileFeed, FollowFeed
+from panstream.engine.sources.base import EventSource
+from panstream.engine.sources.files import FileSource, TailSource
 from panstream.engine.sources.formats.csv import Dialect
 from panstream.engine.sources.input_files import Format
-from panstream.engine.sources.kafka import KafkaFeed
-from panstream.engine.sources.mqtt import MqttFeed
-from panstream.engine.sources.redis_streams import RedisFeed
-from panstream.engine.sources.tables import TableFeed
-from panstream.errors import FeedError
+from panstream.engine.sources.kafka import KafkaSource
+from panstream.engine.sources.mqtt import MqttSource
+from panstream.engine.sources.redis_streams import RedisStreamSource
+from panstream.engine.sources.tables import TableSource
+from panstream.errors import SourceError
 
 __all__ = [
     "Dialect",
-    "Feed",
-    "FileFeed",
-    "FollowFeed",
+    "EventSource",
+    "FileSource",
     "Format",
-    "KafkaFeed",
-    "MqttFeed",
-    "RedisFeed",
-    "TableFeed",
+    "KafkaSource",
+    "MqttSource",
+    "RedisStreamSource",
+    "TableSource",
+    "TailSource",
     "open_feed",
 ]
 
 
-def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> Feed:
+def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
     """Return the feed for inputs as given on a command line.
 
-    Paths, globs, directories and "-" go to ``FileFeed`` or, with ``follow``, to ``FollowFeed``; a single
-    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``, one
-    ``mqtt://host/topic`` (``mqtts://``) to ``MqttFeed``, and one ``kafka://host/topic`` to ``KafkaFeed``.
+    Paths, globs, directories and "-" go to ``FileSource`` or, with ``follow``, to ``TailSource``; a single
+    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisStreamSource``, one
+    ``mqtt://host/topic`` (``mqtts://``) to ``MqttSource``, and one ``kafka://host/topic`` to ``KafkaSource``.
     """
-    for begins, feed in ((("mqtt://", "mqtts://"), MqttFeed), (("kafka://",), KafkaFeed)):
+    for begins, feed in ((("mqtt://", "mqtts://"), MqttSource), (("kafka://",), KafkaSource)):
         if any(source_text.startswith(begins) for source_text in inputs):
             if len(inputs) > 1:
-                raise FeedError(f"a topic is given alone, as {begins[0]}host:port/topic")
+                raise SourceError(f"a topic is given alone, as {begins[0]}host:port/topic")
             if settings.keys() & {"format", "dialect"}:
-                raise FeedError("messages are JSON objects or bare values, and have no format")
+                raise SourceError("messages are JSON objects or bare values, and have no format")
             return feed(inputs[0], schema, **settings)
     addresses = [source_text for source_text in inputs if source_text.startswith(("redis://", "rediss://", "unix://"))]
     if not addresses:
-        return (FollowFeed if follow else FileFeed)(inputs, schema, **settings)
+        return (TailSource if follow else FileSource)(inputs, schema, **settings)
     url, _, stream = addresses[0].partition("#")
     if len(inputs) > 1 or not stream:
-        raise FeedError("a Redis stream is given alone, as redis://host:port/db#stream")
+        raise SourceError("a Redis stream is given alone, as redis://host:port/db#stream")
     if settings.keys() & {"format", "dialect"}:
-        raise FeedError("the entries of a Redis stream have fields, and no format")
-    return RedisFeed(url, stream, schema, **settings)
+        raise SourceError("the entries of a Redis stream have fields, and no format")
+    return RedisStreamSource(url, stream, schema, **settings)

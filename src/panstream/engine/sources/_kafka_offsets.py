@@ -21,7 +21,7 @@ _TEXT = re.compile(r"panstream 1 ([0-9]+)((?: [0-9]+:[0-9]+:[0-9a-f]{16})+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class OffsetMark:
     """How far every partition was read by a tick."""
 
     tick: int  # milliseconds since 1970; 0 before anything was read
@@ -34,19 +34,19 @@ class Mark:
         return (tick << _BITS) + int.from_bytes(seal, "big")
 
 
-class Marks:
+class OffsetMarks:
     """The marks since the last state that is known to be on disk, oldest first."""
 
-    def __init__(self, marks: list[Mark]) -> None:
+    def __init__(self, marks: list[OffsetMark]) -> None:
         self._marks = marks
 
     @classmethod
-    def begin(cls, offsets: Mapping[int, int]) -> Marks:
+    def begin(cls, offsets: Mapping[int, int]) -> OffsetMarks:
         """Return the marks of a topic that nobody has read yet."""
-        return cls([Mark(0, dict(offsets), random_id(8))])
+        return cls([OffsetMark(0, dict(offsets), random_id(8))])
 
     @classmethod
-    def found(cls, texts: Mapping[int, str | None]) -> tuple[Marks | None, int]:
+    def found(cls, texts: Mapping[int, str | None]) -> tuple[OffsetMarks | None, int]:
         """Return the marks that a broker has of the partitions, and how many partitions there were then."""
         lists: dict[int, dict[tuple[int, bytes], int]] = {}
         newest_tick = 0
@@ -62,10 +62,10 @@ class Marks:
             (key, {partition: offsets_by_mark[key] for partition, offsets_by_mark in lists.items()})
             for key in sorted(common)
         ]
-        return cls([Mark(tick, where, name) for (tick, name), where in offsets]), newest_tick
+        return cls([OffsetMark(tick, where, name) for (tick, name), where in offsets]), newest_tick
 
     @property
-    def last(self) -> Mark:
+    def last(self) -> OffsetMark:
         """The newest mark."""
         return self._marks[-1]
 
@@ -74,11 +74,11 @@ class Marks:
         """Whether there is no room for another before a state is on disk."""
         return len(self._marks) >= MOST
 
-    def add(self, tick: int, offsets: Mapping[int, int]) -> Marks:
+    def add(self, tick: int, offsets: Mapping[int, int]) -> OffsetMarks:
         """Return the marks with one more."""
-        return Marks([*self._marks, Mark(tick, dict(offsets), random_id(8))])
+        return OffsetMarks([*self._marks, OffsetMark(tick, dict(offsets), random_id(8))])
 
-    def explaining(self, position: int | None) -> Mark | None:
+    def explaining(self, position: int | None) -> OffsetMark | None:
         """Return the mark of a stored position, or of a store that holds none; None if it is not there."""
         if position is None:
             return self._marks[0] if self._marks and self._marks[0].tick == 0 else None
@@ -86,10 +86,10 @@ class Marks:
         earlier = [mark for mark in self._marks if mark.tick <= tick]
         return earlier[-1] if earlier and earlier[-1].position(tick) == position else None
 
-    def since(self, tick: int) -> Marks:
+    def since(self, tick: int) -> OffsetMarks:
         """Return the marks that are still needed once the state of a tick is on disk."""
         needed = [mark for mark in self._marks if mark.tick > tick]
-        return Marks(self._marks[-len(needed) - 1 :])
+        return OffsetMarks(self._marks[-len(needed) - 1 :])
 
     def text(self, partition: int, partitions: int) -> str:
         """Return what the broker keeps of one partition."""

@@ -7,8 +7,8 @@ import json
 import numpy as np
 
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.rows.wiping import grown
-from panstream.errors import FeedError
+from panstream.engine.rows.wiping import grow_buffer
+from panstream.errors import SourceError
 from panstream.primitives.memory.scratch import wipe
 
 _FULL = 1 << 22  # bytes of messages after which a batch goes
@@ -16,7 +16,7 @@ _MOST = 1 << 26  # bytes of messages that wait for the broker's word
 _NOT_A_ROW = b"!\n"
 
 
-class Messages:
+class MessageBuffer:
     """Messages that wait to become rows: objects as they are, or bare values, which are the column ``payload``.
 
     The column ``name``, where it is declared, is what the broker says of a message besides: its topic, or its key.
@@ -69,5 +69,5 @@ class Messages:
 
     def _grow(self) -> None:
         if len(self.data) >= _MOST:
-            raise FeedError(f"more than {_MOST} bytes of messages came before the broker answered")
-        self.data = grown(self.data, self.end, 2 * len(self.data))
+            raise SourceError(f"more than {_MOST} bytes of messages came before the broker answered")
+        self.data = grow_buffer(self.data, self.end, 2 * len(self.data))

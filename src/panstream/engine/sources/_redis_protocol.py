@@ -12,8 +12,8 @@ import ssl
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from panstream.engine.rows.wiping import grown
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused, translated
+from panstream.engine.rows.wiping import grow_buffer
+from panstream.errors import ConnectionLost, InvalidParameter, RedisCommandError, SourceError, translate_errors
 
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 _START_BYTES = 1 << 16
@@ -22,7 +22,7 @@ _NUMBER = re.compile(rb"-?[0-9]{1,18}")
 _DEEPEST = 16  # lists within lists
 
 
-class Connection:
+class RedisConnection:
     """A connection to Redis: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, or ``unix://path``.
 
     ``rediss://...?ca=FILE`` trusts the certificates in a file. Passwords never get into messages.
@@ -56,7 +56,7 @@ class Connection:
     def connect(self) -> None:
         """Connect, log in and choose the database."""
         self.close()
-        self._socket = translated(
+        self._socket = translate_errors(
             self._dial,
             OSError,
             lambda error: ConnectionLost(f"Redis could not be reached: {error.strerror or type(error).__name__}"),
@@ -118,7 +118,7 @@ class Connection:
             self.forget()
             if text.startswith((b"LOADING", b"MASTERDOWN")):
                 self._fail()
-            raise RedisRefused(f"Redis refused: {text.decode(errors='replace')}")
+            raise RedisCommandError(f"Redis refused: {text.decode(errors='replace')}")
         if kind not in (b"+", b":", b"$", b"*") or (kind != b"+" and not _NUMBER.fullmatch(text)):
             self._fail()
         return kind, int(text) if kind != b"+" else 0, text
@@ -153,8 +153,8 @@ class Connection:
     def _grow(self) -> None:
         if len(self._data) >= _REPLY_BYTES:
             self.close()
-            raise FeedError(f"a reply of Redis is longer than {_REPLY_BYTES} bytes; lower batch_rows")
-        self._data = grown(self._data, self._end, 2 * len(self._data))
+            raise SourceError(f"a reply of Redis is longer than {_REPLY_BYTES} bytes; lower batch_rows")
+        self._data = grow_buffer(self._data, self._end, 2 * len(self._data))
 
     def _fail(self) -> None:
         self.close()

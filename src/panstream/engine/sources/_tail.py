@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 from panstream.engine.sources.byte_streams import HEAD_BYTES, compression_of
-from panstream.engine.sources.error_guard import guarded
-from panstream.errors import FeedError
+from panstream.engine.sources.error_guard import translate_reader_errors
+from panstream.errors import SourceError
 
 _NEWLINE = 0x0A
 
@@ -36,10 +36,10 @@ class TailBytes:
         except FileNotFoundError:
             return None
         except OSError:
-            raise FeedError(f"{path.name} may not be read") from None
+            raise SourceError(f"{path.name} may not be read") from None
         try:
             refuse_special_file(path, os.fstat(raw.fileno()))
-        except FeedError:
+        except SourceError:
             raw.close()
             raise
         return cls(path, raw)
@@ -67,7 +67,7 @@ class TailBytes:
         if self._may_be_cut and self._is_cut():
             self.was_cut = True
             return 0
-        count = guarded(lambda: self._raw.readinto(view), place=self._path.name, what="a file")
+        count = translate_reader_errors(lambda: self._raw.readinto(view), place=self._path.name, what="a file")
         self._may_be_cut = not count
         if count:
             if view[count - 1] == _NEWLINE:
@@ -91,15 +91,15 @@ class TailBytes:
         if self._line_end == 0:
             return False
         self._raw.seek(self._line_end - 1)
-        byte = guarded(lambda: self._raw.read(1), place=self._path.name, what="a file")
+        byte = translate_reader_errors(lambda: self._raw.read(1), place=self._path.name, what="a file")
         self._raw.seek(position)
         return byte not in (b"\n", b"\0")
 
 
 def refuse_special_file(path: Path, status: os.stat_result) -> None:
-    """Raise FeedError for pipes, devices and sockets: they have no position to go on from."""
+    """Raise SourceError for pipes, devices and sockets: they have no position to go on from."""
     if not stat.S_ISREG(status.st_mode):
-        raise FeedError(
+        raise SourceError(
             f'{path.name} is not a regular file, and only those can be followed; pipe its rows to "-" instead'
         )
 

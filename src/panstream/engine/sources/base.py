@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypedDict
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 
 
-class Settings(TypedDict, total=False):
+class SourceSettings(TypedDict, total=False):
     """What every feed may be told."""
 
     batch_rows: int
@@ -20,7 +20,7 @@ class Settings(TypedDict, total=False):
     sleep: Callable[[float], None]
 
 
-class Feed(ABC):
+class EventSource(ABC):
     """Rows in micro-batches: of at most ``batch_rows`` rows, which wait ``batch_time`` seconds at most if they trickle
     in. ``clock`` and ``sleep`` can be given, so that time is the caller's.
     """
@@ -45,7 +45,7 @@ class Feed(ABC):
         self._applied = dict(applied)
 
     @abstractmethod
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield batches in order, and ``None`` at least every ``poll`` seconds while there is nothing to read."""
 
     def acknowledge(self, token: object) -> None:  # noqa: B027

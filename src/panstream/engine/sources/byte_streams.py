@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows.row_batch import ENDLESS, Rows
-from panstream.engine.rows.wiping import grown
+from panstream.engine.rows.row_batch import ENDLESS, RowBatch
+from panstream.engine.rows.wiping import grow_buffer
 from panstream.engine.sources.coalescer import Coalescer
-from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.primitives.memory.scratch import wipe
 
 BLOCK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ class RecordParser(Protocol):
     def cut(self, data: bytearray, end: int) -> int:
         """Return where the last complete record in ``data[:end]`` seems to end, 0 if there is none."""
 
-    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of the complete records in ``data[:end]`` and where the last of them really ends.
 
         Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to look at, whatever is there.
@@ -87,7 +87,7 @@ class TextReader:
         """Return the seconds until waiting rows must go, if any do."""
         return self._coalescer.remaining()
 
-    def pump(self, wait: float = 0.0) -> Iterator[Rows]:
+    def pump(self, wait: float = 0.0) -> Iterator[RowBatch]:
         """Read at most one block and yield the batches that are ready."""
         final = self._fill(wait)
         if not self._started:
@@ -114,7 +114,7 @@ class TextReader:
         self.idle = True
         if self._end >= len(self._data) - SPARE_BYTES:
             capacity = 2 * (len(self._data) - SPARE_BYTES)
-            self._data = grown(self._data, self._end, capacity + SPARE_BYTES)
+            self._data = grow_buffer(self._data, self._end, capacity + SPARE_BYTES)
         capacity = len(self._data) - SPARE_BYTES
         with memoryview(self._data) as view:
             while self._end < capacity:
@@ -125,7 +125,7 @@ class TextReader:
                 self.idle = False
         return False
 
-    def _records(self, *, final: bool) -> Iterator[Rows]:
+    def _records(self, *, final: bool) -> Iterator[RowBatch]:
         broken_off = final and self._stream.was_cut  # then what is left is no record
         if broken_off:
             self._end = self._parser.cut(self._data, self._end)
@@ -179,8 +179,8 @@ def compression_of(head: bytes | bytearray) -> str | None:
 
 def open_file(path: Path) -> tuple[io.FileIO, str | None]:
     """Open a file and tell how it is compressed."""
-    raw = guarded(lambda: io.FileIO(path), place=path.name, what="a file")
-    head = guarded(lambda: raw.read(HEAD_BYTES), place=path.name, what="a file") or b""
+    raw = translate_reader_errors(lambda: io.FileIO(path), place=path.name, what="a file")
+    head = translate_reader_errors(lambda: raw.read(HEAD_BYTES), place=path.name, what="a file") or b""
     raw.seek(0)
     return raw, compression_of(head)
 
@@ -188,11 +188,11 @@ def open_file(path: Path) -> tuple[io.FileIO, str | None]:
 def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, label: str) -> _ByteStream:
     """Return the bytes of a file or pipe, decompressed if need be."""
     if codec is not None:
-        return _Whole(unpacked(raw, codec), label, "compressed data")
-    return raw if isinstance(raw, PipeBytes) else _Whole(raw, label, "a file")
+        return _FileBytes(open_decompressed(raw, codec), label, "compressed data")
+    return raw if isinstance(raw, PipeBytes) else _FileBytes(raw, label, "a file")
 
 
-def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
+def open_decompressed(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
     """Return a pyarrow stream, or a file-like object for xz, with the decompressed bytes of ``raw``."""
     plain: Any = _Blocking(raw) if isinstance(raw, PipeBytes) else raw
     if codec == "xz":
@@ -201,7 +201,7 @@ def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
     return handle if codec is None else pa.CompressedInputStream(handle, codec)
 
 
-def unpacked_head(head: bytearray, codec: str, size: int) -> bytearray:
+def decompress_prefix(head: bytearray, codec: str, size: int) -> bytearray:
     """Return up to ``size`` decompressed bytes of an input of which only ``head`` is there."""
     unpacked_bytes = bytearray()
     raw: Any = io.BytesIO(head)
@@ -212,7 +212,7 @@ def unpacked_head(head: bytearray, codec: str, size: int) -> bytearray:
     return unpacked_bytes
 
 
-class _Whole:
+class _FileBytes:
     """A file that is there as a whole, or a compressed input: that takes as long as it takes, since nobody can ask a
     compressed pipe whether something will come.
     """
@@ -224,7 +224,7 @@ class _Whole:
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
         """Read on."""
-        return guarded(lambda: int(self._raw.readinto(view)), place=self._place, what=self._what)
+        return translate_reader_errors(lambda: int(self._raw.readinto(view)), place=self._place, what=self._what)
 
     def close(self) -> None:
         """Close the file."""
@@ -282,7 +282,7 @@ class PipeBytes:
             return count
         if not self.wait(wait):
             return None
-        return guarded(lambda: self.raw.readinto(view), place="standard input", what="a pipe")
+        return translate_reader_errors(lambda: self.raw.readinto(view), place="standard input", what="a pipe")
 
     def close(self) -> None:
         """Leave the pipe open: it belongs to the process."""

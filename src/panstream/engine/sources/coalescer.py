@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
+from panstream.engine.rows.row_batch import RowBatch, RowSchema, arrow_type
 from panstream.engine.rows.wiping import NONE_LENT, wipe_unused
 from panstream.errors import BadRowError
 
@@ -37,7 +37,7 @@ class Coalescer:
     ) -> None:
         self._schema, self._rows, self._producer, self._place = schema, rows, producer, place
         self._seconds, self._clock = seconds, clock
-        self._pieces: list[Rows] = []
+        self._pieces: list[RowBatch] = []
         self._waiting = 0
         self._since = 0.0
         self._done = start  # rows in batches given away, or passed over
@@ -48,7 +48,7 @@ class Coalescer:
         """Rows of this producer that were read, whether given away, waiting or passed over."""
         return self._done + self._waiting
 
-    def add(self, piece: Rows) -> Iterator[Rows]:
+    def add(self, piece: RowBatch) -> Iterator[RowBatch]:
         """Take a piece and yield the batches that are full."""
         if self._done < self._skip and len(piece):
             gone = min(self._skip - self._done, len(piece))
@@ -67,11 +67,11 @@ class Coalescer:
         while self._waiting >= self._rows:
             yield self._batch(self._rows)
 
-    def add_bad(self, code: int) -> Iterator[Rows]:
+    def add_bad(self, code: int) -> Iterator[RowBatch]:
         """Take a row of which nothing could be read."""
         columns = [pa.nulls(1, arrow_type(kind)) for kind in self._schema.columns.values()]
         batch = pa.RecordBatch.from_arrays(columns, names=list(self._schema.columns))
-        yield from self.add(Rows(columns=batch, codes=np.array([code], np.uint16)))
+        yield from self.add(RowBatch(columns=batch, codes=np.array([code], np.uint16)))
 
     def remaining(self) -> float | None:
         """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
@@ -79,7 +79,7 @@ class Coalescer:
             return None
         return max(0.0, self._since + self._seconds - self._clock())
 
-    def flush(self) -> Iterator[Rows]:
+    def flush(self) -> Iterator[RowBatch]:
         """Yield the waiting rows, if any."""
         if self._waiting:
             yield self._batch(self._waiting)
@@ -91,7 +91,7 @@ class Coalescer:
         self._pieces.clear()
         self._waiting = 0
 
-    def _batch(self, rows: int) -> Rows:
+    def _batch(self, rows: int) -> RowBatch:
         parts, short = [], rows
         while short:
             piece = self._pieces.pop(0)
@@ -103,11 +103,11 @@ class Coalescer:
         first, self._done = self._done, self._done + rows
         self._waiting -= rows
         self._since = self._clock()
-        batch = joined(parts, self._schema)
+        batch = concat_batches(parts, self._schema)
         return replace(batch, first_row=first + 1, producer=self._producer, sequence=self._done)
 
 
-def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
+def concat_batches(parts: Sequence[RowBatch], schema: RowSchema) -> RowBatch:
     """Return the rows of all, which must not be used any more: what was only theirs is overwritten."""
     if len(parts) == 1:
         return parts[0]
@@ -115,12 +115,12 @@ def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
     for part, batch in zip(parts, batches, strict=True):
-        wipe_unused(part.columns.columns, columns.columns, part.lent)
-        wipe_unused(batch.columns, columns.columns, part.lent)
-    return Rows(
+        wipe_unused(part.columns.columns, columns.columns, part.borrowed)
+        wipe_unused(batch.columns, columns.columns, part.borrowed)
+    return RowBatch(
         columns=columns,
         codes=np.concatenate([part.codes for part in parts]),
-        lent=reduce(or_, (part.lent for part in parts), NONE_LENT),
+        borrowed=reduce(or_, (part.borrowed for part in parts), NONE_LENT),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from panstream.engine.arrow import pa
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 
 T = TypeVar("T")
 
@@ -16,8 +16,8 @@ class CorruptParquet(ValueError):
     """This is not what a Parquet file has here."""
 
 
-def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
-    """Return ``call()``; if it cannot read its input, raise a ``FeedError`` that names the place and nothing else.
+def translate_reader_errors(call: Callable[[], T], *, place: str, what: str) -> T:
+    """Return ``call()``; if it cannot read its input, raise a ``SourceError`` that names the place and nothing else.
 
     The error is raised outside the ``except`` block, so that the reader's error is not even chained to it.
     """
@@ -33,4 +33,4 @@ def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
         reason = f"could not be read: a part of it claims to be larger than memory, so it is damaged or not {what}"
     except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, CorruptParquet):
         reason = f"could not be read: it is cut off, damaged or not {what}"
-    raise FeedError(f"{place} {reason}")
+    raise SourceError(f"{place} {reason}")

@@ -22,19 +22,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.sources._encodings import TranscodedBytes
 from panstream.engine.sources._read_ahead import read_ahead
 from panstream.engine.sources._tail import TailBytes, refuse_special_file
-from panstream.engine.sources.base import Feed, Settings
+from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.byte_streams import (
     BLOCK_BYTES,
     PipeBytes,
     RecordParser,
     TextReader,
+    open_decompressed,
     open_file,
     text_bytes,
-    unpacked,
 )
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.access_log import CaddyParser, LogParser
@@ -42,8 +42,8 @@ from panstream.engine.sources.formats.arrow_ipc import ArrowInput
 from panstream.engine.sources.formats.csv import CsvParser, Dialect
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sources.input_files import Format, InputFile, expand
-from panstream.errors import FeedError
+from panstream.engine.sources.input_files import Format, InputFile, expand_paths
+from panstream.errors import SourceError
 
 _ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
 _LEAST_BLOCK_BYTES = 1 << 15
@@ -51,13 +51,13 @@ _GRACE = 60.0  # seconds without growth after which a renamed file is closed
 _PREDECESSORS = 2  # how many renamed files are looked for after a restart; they are read from their beginning
 
 
-class _Settings(Settings, total=False):
+class _Settings(SourceSettings, total=False):
     format: Format | None
     dialect: Dialect | None
     site: str | None
 
 
-class _Paths(Feed):
+class _PathSource(EventSource):
     """What both feeds share: how far every producer came, and how rows of text become batches."""
 
     def __init__(
@@ -68,7 +68,7 @@ class _Paths(Feed):
         format: Format | None = None,
         dialect: Dialect | None = None,
         site: str | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[SourceSettings],
     ) -> None:
         super().__init__(schema, **settings)
         self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect or Dialect(), site
@@ -100,7 +100,7 @@ class _Paths(Feed):
         return stream if encoding == "utf-8" else TranscodedBytes(stream, encoding)
 
 
-class FileFeed(_Paths):
+class FileSource(_PathSource):
     """Files that are there as a whole, and standard input.
 
     ``pipe`` is standard input where somebody has looked at its beginning. ``settings`` are those of every feed,
@@ -117,13 +117,13 @@ class FileFeed(_Paths):
         **settings: Unpack[_Settings],
     ) -> None:
         super().__init__(inputs, schema, **settings)
-        self._files = expand(inputs, format=self._format)
+        self._files = expand_paths(inputs, format=self._format)
         self._fd, self._looked_at = fd, pipe
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
         for file, size in zip(self._files, self._sizes, strict=True):
             file_batches = self._found(file, size)
@@ -134,7 +134,7 @@ class FileFeed(_Paths):
             self._position = lambda: 0.0
             self._finished += size
 
-    def _found(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+    def _found(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         if file.format == "parquet":
             yield from self._parquet(file, size)
         elif file.format == "arrow":
@@ -160,22 +160,24 @@ class FileFeed(_Paths):
         total = sum(self._sizes)
         return min(1.0, (self._finished + self._position()) / total) if total else 1.0
 
-    def _parquet(self, file: InputFile, size: int) -> Iterator[Rows | None]:
+    def _parquet(self, file: InputFile, size: int) -> Iterator[RowBatch | None]:
         if file.path is None:
-            raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
+            raise SourceError(
+                "Parquet cannot be read from standard input, since its index is at the end; give the file"
+            )
         reader = ParquetFile(file.path, self._schema, rows=self._rows)
         total = max(1, reader.total_rows)
         coalescer = self._coalescer(file, file.name, live=False, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 
-    def _arrow(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+    def _arrow(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         raw, codec = yield from self._raw(file, size)
         seekable = file.path is not None and codec is None
-        reader = ArrowInput(unpacked(raw, codec), self._schema, place=file.name, seekable=seekable)
+        reader = ArrowInput(open_decompressed(raw, codec), self._schema, place=file.name, seekable=seekable)
         yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
 
-    def _text(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+    def _text(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         raw, codec = yield from self._raw(file, size)
         stream = self._utf8(text_bytes(raw, codec, file.name))
         block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
@@ -192,25 +194,25 @@ class FileFeed(_Paths):
             reader.close()
 
 
-class FollowFeed(_Paths):
+class TailSource(_PathSource):
     """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
 
     A file that does not exist yet is waited for. One that is replaced or removed is read on until it is quiet, since
-    the program that writes may still have it open. ``settings`` are those of ``FileFeed``.
+    the program that writes may still have it open. ``settings`` are those of ``FileSource``.
     """
 
     def __init__(self, inputs: Sequence[str], schema: RowSchema, **settings: Unpack[_Settings]) -> None:
         super().__init__(inputs, schema, **settings)
         if "-" in inputs:
-            raise FeedError("standard input is always followed; drop --follow")
-        for file in expand(inputs, format=self._format, must_exist=False):
+            raise SourceError("standard input is always followed; drop --follow")
+        for file in expand_paths(inputs, format=self._format, must_exist=False):
             if file.path is not None and file.path.exists():
                 refuse_special_file(file.path, file.path.stat())
-        self._tails: dict[str, _Tail] = {}
-        self._renamed: list[_Tail] = []
+        self._tails: dict[str, _TailedFile] = {}
+        self._renamed: list[_TailedFile] = []
         self._met: set[str] = set()
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield rows as they are appended, for ever; ``None`` whenever there is nothing new."""
         try:
             while not self._stopped:
@@ -238,7 +240,7 @@ class FollowFeed(_Paths):
             self._tails.clear()
             self._renamed.clear()
 
-    def _pump_renamed(self) -> Iterator[Rows]:
+    def _pump_renamed(self) -> Iterator[RowBatch]:
         """Read files that were renamed or removed; close those to which nothing was appended for a while."""
         for tail in list(self._renamed):
             yield from tail.reader.pump()
@@ -252,11 +254,13 @@ class FollowFeed(_Paths):
                 self._renamed.remove(tail)
 
     def _discover(self) -> None:
-        for file in expand(self._inputs, format=self._format, must_exist=False):
+        for file in expand_paths(self._inputs, format=self._format, must_exist=False):
             if file.name in self._tails:
                 continue
             if file.format not in ("csv", "tsv", "json", "log", "caddy"):
-                raise FeedError(f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}")
+                raise SourceError(
+                    f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}"
+                )
             self._open(file, fresh=file.name in self._met)
             self._met.add(file.name)
 
@@ -266,7 +270,7 @@ class FollowFeed(_Paths):
             return
         if stream.is_compressed():
             stream.close()
-            raise FeedError(f"{file.name}: a compressed file cannot be followed")
+            raise SourceError(f"{file.name}: a compressed file cannot be followed")
         past = [match for key in self._applied if (match := re.fullmatch(rf"{re.escape(file.name)}@(\d+)-(\w+)", key))]
         last = max(past, key=lambda match: int(match[1]), default=None)
         generation = 0 if last is None else int(last[1])
@@ -290,22 +294,22 @@ class FollowFeed(_Paths):
         for entry in os.scandir(file.path.parent) if producers else ():
             if entry.inode() not in producers or not is_rotated(entry.name):
                 continue
-            with contextlib.suppress(FeedError):
+            with contextlib.suppress(SourceError):
                 stream = TailBytes.open(Path(entry.path))
                 if stream is not None and stream.inode in producers and not stream.is_compressed():
                     self._renamed.append(self._tail(file, stream, producers[stream.inode]))
                 elif stream is not None:
                     stream.close()
 
-    def _tail(self, file: InputFile, stream: TailBytes, producer: str) -> _Tail:
+    def _tail(self, file: InputFile, stream: TailBytes, producer: str) -> _TailedFile:
         skip = self._applied.setdefault(producer, 0)
         coalescer = self._coalescer(file, producer, live=True)
         reader = TextReader(self._utf8(stream), self._parser(file), coalescer)
-        return _Tail(file=file, stream=stream, reader=reader, skip=skip, quiet_since=self._clock())
+        return _TailedFile(file=file, stream=stream, reader=reader, skip=skip, quiet_since=self._clock())
 
 
 @dataclass(slots=True, kw_only=True)
-class _Tail:
+class _TailedFile:
     """A file that is followed, and how many of its rows an earlier run applied."""
 
     file: InputFile
@@ -319,7 +323,9 @@ class _Tail:
         return self.reader.idle and self.reader.rows_seen < self.skip
 
 
-def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:
+def _coalesced(
+    reader: ArrowInput | ParquetFile, pieces: Iterator[RowBatch], coalescer: Coalescer
+) -> Iterator[RowBatch | None]:
     try:
         for piece in pieces:
             yield from coalescer.add(piece)

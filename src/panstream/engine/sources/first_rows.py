@@ -14,16 +14,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panstream.engine.arrow import truth_of
+from panstream.engine.arrow import boolean_bytes
 from panstream.engine.config.text_style import Encoding
 from panstream.engine.rows.row_batch import RAGGED, RowSchema
 from panstream.engine.sources._encodings import to_utf8
-from panstream.engine.sources.byte_streams import SPARE_BYTES, PipeBytes, open_file, unpacked_head
-from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.byte_streams import SPARE_BYTES, PipeBytes, decompress_prefix, open_file
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.csv import CsvParser, Dialect
 from panstream.engine.sources.formats.json_lines import JsonParser
-from panstream.engine.sources.input_files import InputFile, expand
-from panstream.errors import FeedError
+from panstream.engine.sources.input_files import InputFile, expand_paths
+from panstream.errors import SourceError
 
 ROWS = 200  # that are compared
 TEXT_FORMATS = ("csv", "tsv", "json")
@@ -69,10 +69,12 @@ def read_head(file: InputFile, pipe: PipeBytes | None) -> bytearray:
         assert file.path is not None
         raw, codec = open_file(file.path)
         with raw:
-            head = bytearray(guarded(lambda: raw.read(SAMPLE_BYTES), place=file.name, what="a file") or b"")
+            head = bytearray(
+                translate_reader_errors(lambda: raw.read(SAMPLE_BYTES), place=file.name, what="a file") or b""
+            )
     if codec is None:
         return head
-    sample = unpacked_head(head, codec, SAMPLE_BYTES)
+    sample = decompress_prefix(head, codec, SAMPLE_BYTES)
     head[:] = bytes(len(head))
     return sample
 
@@ -104,7 +106,7 @@ def check_encoding_of(sample: bytearray, dialect: Dialect, *, place: str, caller
     if dialect.declared_encoding is None and (encoding := likely_encoding(sample)) is not None:
         shown = _ENCODINGS.get(encoding, "UTF-16")
         option = say_option(caller, "encoding", encoding)
-        raise FeedError(f"{place} is not UTF-8; it looks like {shown} ({option})")
+        raise SourceError(f"{place} is not UTF-8; it looks like {shown} ({option})")
 
 
 def whole_lines(sample: bytearray) -> None:
@@ -161,8 +163,8 @@ def first_values(
         data[: end - begin] = data[begin:end]
         batch, _ = parser.parse(data, end - begin)
         codes = batch.codes[:rows]
-        valid = truth_of(batch.columns.column(name).is_valid())[:rows]
-        misfits = codes == schema.misfit(name)
+        valid = boolean_bytes(batch.columns.column(name).is_valid())[:rows]
+        misfits = codes == schema.type_error_code(name)
         unusable = misfits | (~valid & (codes != RAGGED)) if required else misfits
         batch.wipe()
         return FirstValues(
@@ -209,11 +211,11 @@ def check_first_rows(
         Warnings about columns of which more than a tenth of the rows cannot be used.
 
     Raises:
-        FeedError: A file is in another encoding, or more of its first values do not fit than do.
+        SourceError: A file is in another encoding, or more of its first values do not fit than do.
     """
     warnings: list[str] = []
     declared = dialect or Dialect()
-    for file in expand(inputs, format=format):
+    for file in expand_paths(inputs, format=format):
         if file.format not in TEXT_FORMATS:
             continue  # Parquet and Arrow have types, which their readers check; logs have fixed columns
         sample = read_head(file, pipe)
@@ -245,16 +247,16 @@ def _check_columns(
         if values.rows < _FEWEST:
             break
         if values.ragged == values.rows:
-            raise FeedError(f"{file.name}: each of {rows} has too few or too many fields; is the delimiter right?")
+            raise SourceError(f"{file.name}: each of {rows} has too few or too many fields; is the delimiter right?")
         if not values.unusable:
             continue
         hint = hint_for(sample, name, kind, dialect, is_json=is_json, caller=caller)
         what = f"{_KINDS[kind]} in {name!r}"
         question = hint or f"is its type {kind}?"
         if not values.usable:
-            raise FeedError(f"{file.name}: none of {rows} has {what}; {question}")
+            raise SourceError(f"{file.name}: none of {rows} has {what}; {question}")
         if values.misfits > values.usable:
-            raise FeedError(f"{file.name}: {values.unusable:,} of {rows} do not have {what}; {question}")
+            raise SourceError(f"{file.name}: {values.unusable:,} of {rows} do not have {what}; {question}")
         if _TOLERATED * values.unusable > values.rows:
             warning = f"{file.name}: {values.unusable:,} of {rows} do not have {what}, and are left out"
             warnings.append(f"{warning}; {hint}" if hint else warning)

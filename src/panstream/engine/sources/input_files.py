@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from panstream.engine.storage.ledger_file import LEDGER
-from panstream.errors import FeedError, InvalidParameter
+from panstream.errors import InvalidParameter, SourceError
 
 Format = Literal["csv", "tsv", "json", "log", "caddy", "parquet", "arrow"]
 _ENDINGS: dict[str, Format] = {
@@ -40,10 +40,10 @@ class InputFile:
     name: str
 
 
-def format_of(path: Path) -> Format | None:
+def format_from_name(path: Path) -> Format | None:
     """Return the format that a file's name tells of, looking through ``.gz``, ``.bz2``, ``.xz`` and ``.zst``.
 
-    >>> format_of(Path("visits.csv.gz"))
+    >>> format_from_name(Path("visits.csv.gz"))
     'csv'
     """
     name = path.name.lower()
@@ -52,7 +52,7 @@ def format_of(path: Path) -> Format | None:
     return _ENDINGS.get(Path(name).suffix)
 
 
-def expand(inputs: Sequence[str], *, format: Format | None = None, must_exist: bool = True) -> list[InputFile]:
+def expand_paths(inputs: Sequence[str], *, format: Format | None = None, must_exist: bool = True) -> list[InputFile]:
     """Return the files of ``inputs``: paths, globs, directories (sorted, with what lies below), and "-".
 
     A file's name is its path below the directory or the fixed part of the glob that was given, so it stays the same
@@ -65,18 +65,20 @@ def expand(inputs: Sequence[str], *, format: Format | None = None, must_exist: b
     files: list[InputFile] = []
     for pattern in inputs:
         for path, below in _listed(pattern, must_exist=must_exist):
-            kind = format or (format_of(path) if path is not None else "csv")
+            kind = format or (format_from_name(path) if path is not None else "csv")
             if kind is None:
                 if Path(pattern).is_dir():
                     continue  # a README among the data
-                raise FeedError(
+                raise SourceError(
                     f"{below}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
                 )
             files.append(InputFile(path=path, format=kind, name=below))
     names = [file.name for file in files]
     twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
-        raise FeedError(f"two inputs would have the same name, {twice!r}; give the directory above them, or rename one")
+        raise SourceError(
+            f"two inputs would have the same name, {twice!r}; give the directory above them, or rename one"
+        )
     return files
 
 
@@ -98,10 +100,10 @@ def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         files = sorted(Path(match) for match in glob.glob(pattern, recursive=True))
         files = [file for file in files if file.is_file() and file.suffix != LEDGER]
         if not files and must_exist:
-            raise FeedError(f"no file matches {path.name!r}")
+            raise SourceError(f"no file matches {path.name!r}")
         return [(file, file.relative_to(base).as_posix()) for file in files]
     if must_exist and not path.exists():
-        raise FeedError(f"{path.name} does not exist")
+        raise SourceError(f"{path.name} does not exist")
     if must_exist and not path.is_file():  # opening a FIFO that nobody writes to never ends
-        raise FeedError(f"{path.name} is not a regular file; give - and pipe it to standard input")
+        raise SourceError(f"{path.name} is not a regular file; give - and pipe it to standard input")
     return [(path, path.name)] if path.exists() or must_exist else []

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, Unpack
 
 from panstream.engine.config.kafka import KafkaAddress, make_client, topic_compression
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources._kafka_offsets import Marks
-from panstream.engine.sources._message_buffer import Messages
-from panstream.engine.sources.base import Feed, Settings
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources._kafka_offsets import OffsetMarks
+from panstream.engine.sources._message_buffer import MessageBuffer
+from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.json_lines import JsonParser
-from panstream.errors import ConnectionLost, FeedError, needed
+from panstream.errors import ConnectionLost, SourceError, import_optional
 
 _CALL_ROWS = 5_000  # messages asked of the client at a time
 _TIMEOUT = 5.0  # seconds to wait for an answer
@@ -46,7 +46,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def gzip_warning(url: str) -> str | None:
-    """Return what a topic's broker leaves open about gzip; raise FeedError if the topic would be refused."""
+    """Return what a topic's broker leaves open about gzip; raise SourceError if the topic would be refused."""
     address = KafkaAddress.parse(url)
     if address.allows_gzip:
         return f"topic {address.topic!r}: with gzip=allow no copy of memory is covered"
@@ -65,15 +65,15 @@ def gzip_warning(url: str) -> str | None:
     return None
 
 
-def _refused_gzip(address: KafkaAddress) -> FeedError:
-    return FeedError(
+def _refused_gzip(address: KafkaAddress) -> SourceError:
+    return SourceError(
         f"topic {address.topic!r} is compressed with gzip (compression.type), of which the Kafka client leaves up to "
         "512 bytes of the last messages in memory. Give the topic another compression; or add gzip=allow to the "
         "address, and no copy of memory is covered"
     )
 
 
-class KafkaFeed(Feed):
+class KafkaSource(EventSource):
     """Messages of all partitions of one topic. The column ``key``, where it is declared, is the message's key."""
 
     def __init__(
@@ -83,23 +83,23 @@ class KafkaFeed(Feed):
         *,
         patience: float = 30.0,
         wall: Callable[[], float] = time.time,
-        **settings: Unpack[Settings],
+        **settings: Unpack[SourceSettings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._kafka, self._address = needed("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
+        self._kafka, self._address = import_optional("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
         self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
         self._parser, self._length = JsonParser(schema), max(self._seconds, self._poll)
         self._patience, self._wait, self._wall = patience, min(_TIMEOUT, patience), wall
         self._producer = f"kafka:{self._address.topic}:{self._address.group}"
         self._client: Any = None
-        self._messages, self._places = Messages(schema, "key"), list[tuple[int, int]]()
-        self._marks, self._offsets = Marks([]), dict[int, int]()  # as the broker has them; as read
+        self._messages, self._places = MessageBuffer(schema, "key"), list[tuple[int, int]]()
+        self._marks, self._offsets = OffsetMarks([]), dict[int, int]()  # as the broker has them; as read
         self._tick = 0
         self._away: float | None = None  # since when the broker has not answered
         self._looked = 0.0  # when it was last asked for its partitions
         self._refused: str | None = None
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield what arrived at every tick, for ever, be it nothing; ``None`` while the broker is away."""
         coalescer = Coalescer(self._schema, rows=sys.maxsize, producer=None, place="kafka")
         self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before the first tick
@@ -107,7 +107,7 @@ class KafkaFeed(Feed):
             self._open()
             while not self._stopped:
                 self._gather()
-                if self._marked():
+                if self._store_offsets():
                     yield self._batch(coalescer)
                 else:
                     yield None
@@ -130,22 +130,24 @@ class KafkaFeed(Feed):
             raise _refused_gzip(self._address)
         topic_partitions = [self._kafka.TopicPartition(self._address.topic, partition) for partition in partitions]
         committed = self._asked(lambda: self._client.committed(topic_partitions, timeout=self._wait))
-        marks, newest_tick = Marks.found({entry.partition: entry.metadata for entry in committed})
+        marks, newest_tick = OffsetMarks.found({entry.partition: entry.metadata for entry in committed})
         position = self._applied.get(self._producer)
         if position is None and all(entry.offset < 0 for entry in committed):
-            edge = partial(self._edge, oldest=self._address.oldest)
-            self._marks = Marks.begin({partition: self._asked(partial(edge, partition)) for partition in partitions})
+            edge = partial(self._edge, oldest=self._address.from_beginning)
+            self._marks = OffsetMarks.begin(
+                {partition: self._asked(partial(edge, partition)) for partition in partitions}
+            )
         else:
             mark = None if marks is None else marks.explaining(position)
             if mark is None:
-                raise FeedError(
+                raise SourceError(
                     f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
                     "broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest unless all "
                     "messages of the topic are to be counted into this store"
                 )
             for new in partitions[newest_tick:]:
                 mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
-            self._marks, self._tick = Marks([mark]), 0 if position is None else position >> 64
+            self._marks, self._tick = OffsetMarks([mark]), 0 if position is None else position >> 64
         self._offsets = dict(self._marks.last.offsets)
         while not self._kept(self._marks):
             self._check()
@@ -154,7 +156,7 @@ class KafkaFeed(Feed):
     def _gather(self) -> None:
         """Receive messages until the tick is over; none while there is no room for them."""
         end = self._clock() + self._length
-        self._look_around()
+        self._check_partitions()
         while True:
             remaining = max(0.0, end - self._clock())
             if self._messages.full(self._rows) or self._marks.full:
@@ -163,14 +165,14 @@ class KafkaFeed(Feed):
             for message in self._client.consume(min(_CALL_ROWS, self._rows - self._messages.count), remaining):
                 self._take(message)
             if self._refused is not None:
-                raise FeedError(f"the Kafka broker refused: {self._refused}")
+                raise SourceError(f"the Kafka broker refused: {self._refused}")
             if self._clock() >= end:
                 return
 
     def _take(self, message: Any) -> None:
         if (error := message.error()) is not None:
             if error.code() in (self._kafka.KafkaError._AUTO_OFFSET_RESET, self._kafka.KafkaError.OFFSET_OUT_OF_RANGE):
-                raise FeedError(
+                raise SourceError(
                     "the broker has no more what comes next: it was deleted before it was read, or lost. To go on with "
                     "new messages, give another ?group=NAME and ?begin=newest"
                 )
@@ -181,7 +183,7 @@ class KafkaFeed(Feed):
         self._offsets[message.partition()] = message.offset() + 1
         self._places.append((message.partition(), message.offset()))
 
-    def _marked(self) -> bool:
+    def _store_offsets(self) -> bool:
         """Begin the next tick, and have the broker keep its mark if it has messages; return whether that worked."""
         length = max(1, int(1000 * self._length))
         tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
@@ -194,13 +196,13 @@ class KafkaFeed(Feed):
         self._tick = tick
         return True
 
-    def _batch(self, coalescer: Coalescer) -> Rows:
+    def _batch(self, coalescer: Coalescer) -> RowBatch:
         """Return the messages of a tick as rows, and overwrite them."""
         rows, _ = self._parser.parse(self._messages.data, self._messages.end)
         self._messages.forget(self._messages.count, self._messages.end)
         batch = next((row_batch for part in (coalescer.add(rows), coalescer.flush()) for row_batch in part), None)
         batch = replace(
-            Rows.none(self._schema) if batch is None else batch,
+            RowBatch.none(self._schema) if batch is None else batch,
             producer=self._producer,
             sequence=self._marks.last.position(self._tick),
             token=self._tick,
@@ -210,7 +212,7 @@ class KafkaFeed(Feed):
         self._places.clear()
         return batch
 
-    def _kept(self, marks: Marks) -> bool:
+    def _kept(self, marks: OffsetMarks) -> bool:
         """Have the broker keep marks; return whether it said so."""
         read = marks.last.offsets
         topic_partitions = [self._place(each, offset, marks.text(each, len(read))) for each, offset in read.items()]
@@ -226,7 +228,7 @@ class KafkaFeed(Feed):
         self._away = None
         return True
 
-    def _look_around(self) -> None:
+    def _check_partitions(self) -> None:
         """Read partitions that were added, from their beginning; leave marks anew, since brokers forget old ones."""
         if self._clock() - self._looked < _LOOK:
             return
@@ -248,7 +250,7 @@ class KafkaFeed(Feed):
         found = self._client.list_topics(self._address.topic, timeout=self._wait)
         topic = found.topics[self._address.topic]
         if topic.error is not None:
-            raise FeedError(f"the Kafka broker has no topic {self._address.topic!r} for us: {topic.error.str()}")
+            raise SourceError(f"the Kafka broker has no topic {self._address.topic!r} for us: {topic.error.str()}")
         return sorted(topic.partitions)
 
     def _edge(self, partition: int, *, oldest: bool) -> int:
@@ -270,7 +272,7 @@ class KafkaFeed(Feed):
     def _check(self) -> None:
         """Wait a little for a broker that is away, or give up."""
         if self._refused is not None:
-            raise FeedError(f"the Kafka broker refused: {self._refused}")
+            raise SourceError(f"the Kafka broker refused: {self._refused}")
         if self._away is None:
             self._away = self._clock()
         if self._clock() - self._away > self._patience:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources._message_buffer import Messages
-from panstream.engine.sources.base import Feed, Settings
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources._message_buffer import MessageBuffer
+from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.json_lines import JsonParser
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, PanstreamError, needed
+from panstream.errors import ConnectionLost, InvalidParameter, PanstreamError, SourceError, import_optional
 
 PASSWORD = "PANSTREAM_MQTT_PASSWORD"  # the variable that may hold it
 _OPTIONS = ("ca", "certificate", "private_key", "password_file", "client", "session")
@@ -32,7 +32,7 @@ _TIMEOUT = 10.0  # seconds to wait for the broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Address:
+class MqttAddress:
     """Where the broker is, whom it knows us as, and which topics are asked for."""
 
     host: str
@@ -45,7 +45,7 @@ class _Address:
     session: int
 
 
-def _address(url: str) -> _Address:
+def _address(url: str) -> MqttAddress:
     """Read ``mqtt[s]://[user[:password]@]host[:port]/topic/filter[?options]``, whose filter may have # and +."""
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
@@ -65,11 +65,11 @@ def _address(url: str) -> _Address:
                 tls.load_cert_chain(options["certificate"], options.get("private_key"))
         file_password = Path(options["password_file"]).read_text().strip() if "password_file" in options else None
     except (OSError, ssl.SSLError) as error:
-        raise FeedError(f"a file of the MQTT address cannot be read: {error.strerror or error.reason}") from None  # type: ignore[attr-defined]
+        raise SourceError(f"a file of the MQTT address cannot be read: {error.strerror or error.reason}") from None  # type: ignore[attr-defined]
     password = (
         file_password or (None if parts.password is None else unquote(parts.password)) or os.environ.get(PASSWORD)
     )
-    return _Address(
+    return MqttAddress(
         host=parts.hostname,
         port=parts.port or (8883 if tls else 1883),
         topic=unquote(topic),
@@ -81,23 +81,23 @@ def _address(url: str) -> _Address:
     )
 
 
-class MqttFeed(Feed):
+class MqttSource(EventSource):
     """Messages of the topics of one broker, received in MQTT 5 under a session that outlives a restart.
 
     The columns ``topic`` and ``payload``, where declared, are the message's topic and the whole of a bare payload.
     """
 
-    def __init__(self, url: str, schema: RowSchema, *, retries: int = 5, **settings: Unpack[Settings]) -> None:
+    def __init__(self, url: str, schema: RowSchema, *, retries: int = 5, **settings: Unpack[SourceSettings]) -> None:
         super().__init__(schema, **settings)
-        needed("paho.mqtt.client", "reading from MQTT", "mqtt")
+        import_optional("paho.mqtt.client", "reading from MQTT", "mqtt")
         self._address, self._parser, self._retries = _address(url), JsonParser(schema), retries
         self._client: Any = None
-        self._messages = Messages(schema, "topic")
+        self._messages = MessageBuffer(schema, "topic")
         self._heard: set[int] = set()  # requests that the broker has handled
         self._refused: str | None = None
         self._failures, self._since = 0, 0.0  # to connect, or to stay connected; when it began
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield rows as messages arrive, for ever; ``None`` whenever there is nothing new."""
         coalescer = Coalescer(self._schema, rows=self._rows, producer=None, place="mqtt")
         since: float | None = None
@@ -106,7 +106,7 @@ class MqttFeed(Feed):
             while not self._stopped:
                 self._connected()
                 wait = self._poll if since is None else min(self._poll, max(0.0, since + self._seconds - self._clock()))
-                if not self._turn(wait):
+                if not self._run_loop(wait):
                     since = None
                     self._lost()
                     continue
@@ -122,7 +122,7 @@ class MqttFeed(Feed):
             self._disconnect()
             coalescer.close()
 
-    def _confirmed(self, coalescer: Coalescer) -> Iterator[Rows]:
+    def _confirmed(self, coalescer: Coalescer) -> Iterator[RowBatch]:
         """Yield what arrived before a request that the broker has answered: their acknowledgements came before it."""
         count, end = self._messages.count, self._messages.end
         if not self._answered(lambda client: client.unsubscribe("panstream/asks/for/an/answer")):
@@ -182,17 +182,19 @@ class MqttFeed(Feed):
             return False
         # What was retained is from before, and would come again at every start.
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-        return self._heard_of(0) and self._answered(lambda client: client.subscribe(address.topic, options=options))
+        return self._on_acknowledged(0) and self._answered(
+            lambda client: client.subscribe(address.topic, options=options)
+        )
 
     def _answered(self, ask: Callable[[Any], tuple[Any, int | None]]) -> bool:
         """Send a request and wait for its answer; return whether the connection lasted."""
         number = ask(self._client)[1]
-        return number is not None and self._heard_of(number)
+        return number is not None and self._on_acknowledged(number)
 
-    def _heard_of(self, number: int) -> bool:
+    def _on_acknowledged(self, number: int) -> bool:
         count, until = self._messages.count, self._clock() + _TIMEOUT
         while number not in self._heard:
-            if not self._turn(self._poll):
+            if not self._run_loop(self._poll):
                 return False
             if self._messages.count != count:  # the answer is behind messages
                 count, until = self._messages.count, self._clock() + _TIMEOUT
@@ -202,7 +204,7 @@ class MqttFeed(Feed):
         self._heard.clear()
         return True
 
-    def _turn(self, wait: float) -> bool:
+    def _run_loop(self, wait: float) -> bool:
         """Receive what there is; return whether the connection lasts. What waits for the broker's word goes with it."""
         assert self._client is not None
         try:
@@ -215,12 +217,12 @@ class MqttFeed(Feed):
             raise
         except Exception:  # whatever a client trips over in bytes that are no packets
             self._disconnect()
-            raise FeedError("the MQTT broker sent something that is not MQTT 5") from None
+            raise SourceError("the MQTT broker sent something that is not MQTT 5") from None
         if code:
             self._disconnect()
         if self._refused is not None:
             self._disconnect()
-            raise FeedError(f"the MQTT broker refused: {self._refused}")
+            raise SourceError(f"the MQTT broker refused: {self._refused}")
         return not code
 
     def _disconnect(self) -> None:

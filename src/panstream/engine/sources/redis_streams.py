@@ -12,12 +12,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources._redis_protocol import Connection, Reply
-from panstream.engine.sources.base import Feed, Settings
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources._redis_protocol import RedisConnection, Reply
+from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.coalescer import Coalescer
-from panstream.engine.sources.formats.text_columns import from_spans
-from panstream.errors import ConnectionLost, FeedError, RedisRefused
+from panstream.engine.sources.formats.text_columns import columns_from_spans
+from panstream.errors import ConnectionLost, RedisCommandError, SourceError
 
 _CALL_ROWS = 5_000  # entries asked for at a time
 _CALL_IDS = 1_000  # entries acknowledged at a time
@@ -33,7 +33,7 @@ def _entry_number(entry: bytes) -> int:
     return (int(moment) << 64) + int(counter or 0)
 
 
-class RedisFeed(Feed):
+class RedisStreamSource(EventSource):
     """Entries of one Redis stream."""
 
     def __init__(
@@ -45,10 +45,10 @@ class RedisFeed(Feed):
         group: str = "panstream",
         consumer: str = "panstream",
         retries: int = 5,
-        **settings: Unpack[Settings],
+        **settings: Unpack[SourceSettings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._connection = Connection(url)
+        self._connection = RedisConnection(url)
         self._stream, self._group, self._consumer = stream, group, consumer
         self._producer = f"redis:{stream}:{group}"
         self._retries = retries
@@ -56,7 +56,7 @@ class RedisFeed(Feed):
         self._catching_up = True
         self._running = False
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield rows as entries arrive, for ever; ``None`` whenever there is nothing new."""
         waiting: list[bytes] = []
         self._running = True
@@ -101,7 +101,7 @@ class RedisFeed(Feed):
         if not self._running:
             self._connection.close()
 
-    def _labelled(self, batch: Rows, entries: list[bytes]) -> Rows:
+    def _labelled(self, batch: RowBatch, entries: list[bytes]) -> RowBatch:
         """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
         batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.codes.any() else ()
         batch.sequence, batch.token = _entry_number(entries[-1]), tuple(entries)
@@ -110,31 +110,31 @@ class RedisFeed(Feed):
     def _open(self) -> None:
         try:
             self._command("XGROUP", "CREATE", self._stream, self._group, "0", "MKSTREAM")
-        except RedisRefused as error:
+        except RedisCommandError as error:
             if "BUSYGROUP" not in str(error):
                 raise
         summary = self._command("XPENDING", self._stream, self._group)
         holders = summary[3] if isinstance(summary, list) else None
         for holder in holders if isinstance(holders, list) else []:
             if isinstance(holder, list) and holder[0] != self._consumer.encode():
-                raise FeedError(
+                raise SourceError(
                     f"group {self._group!r} has entries pending for another consumer; give every engine its own group"
                 )
 
-    def _read(self, count: int, wait: float) -> _Received:
+    def _read(self, count: int, wait: float) -> _RedisReply:
         """Return the next entries: first those delivered before, then new ones."""
-        received: _Received = self._retried(lambda: self._ask(count, wait))
+        received: _RedisReply = self._retried(lambda: self._ask(count, wait))
         if received.gone:
             self.acknowledge(tuple(received.gone))
         return received
 
-    def _ask(self, count: int, wait: float) -> _Received:
+    def _ask(self, count: int, wait: float) -> _RedisReply:
         block = () if self._catching_up else ("BLOCK", max(1, int(1000 * wait)))
         last_id = self._cursor if self._catching_up else b">"
         self._connection.send(
             "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, *block, "STREAMS", self._stream, last_id
         )
-        received = _Received(self._connection, self._schema, self._applied.get(self._producer, -1))
+        received = _RedisReply(self._connection, self._schema, self._applied.get(self._producer, -1))
         received.receive(wait)
         self._connection.forget()
         if received.last is None:
@@ -168,16 +168,16 @@ class RedisFeed(Feed):
         raise AssertionError("unreachable")
 
 
-class _Received:
+class _RedisReply:
     """Entries of one reply: their ids, what they say as rows, and ids of what needs no applying any more."""
 
-    def __init__(self, connection: Connection, schema: RowSchema, applied: int) -> None:
+    def __init__(self, connection: RedisConnection, schema: RowSchema, applied: int) -> None:
         self._connection, self._schema, self._applied = connection, schema, applied
         self._positions = {column.encode(): position for position, column in enumerate(schema.columns)}
         self.entries: list[bytes] = []
         self.gone: list[bytes] = []  # applied by an earlier run, or deleted by somebody else
         self.last: bytes | None = None
-        self.rows = Rows.none(schema)
+        self.rows = RowBatch.none(schema)
 
     def receive(self, wait: float) -> None:
         """Read the reply and copy the declared fields out of the buffer."""
@@ -199,7 +199,7 @@ class _Received:
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(data, starts[column], stops[column], offsets, out)
 
-        self.rows = from_spans(
+        self.rows = columns_from_spans(
             data, self._schema, np.zeros(len(self.entries), np.uint16), (starts, stops), starts >= 0, copy
         )
 

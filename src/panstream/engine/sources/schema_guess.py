@@ -18,7 +18,7 @@ from typing import Any
 from panstream.engine.arrow import kind_of, pa
 from panstream.engine.sources._encodings import to_utf8
 from panstream.engine.sources.byte_streams import PipeBytes
-from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.first_rows import (
     SAMPLE_BYTES,
     TEXT_FORMATS,
@@ -32,9 +32,9 @@ from panstream.engine.sources.first_rows import (
 from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.sources.formats.csv import Dialect
 from panstream.engine.sources.formats.parquet.footer import read_footer
-from panstream.engine.sources.input_files import Format, InputFile, expand
-from panstream.engine.sources.tables import opened_table
-from panstream.errors import FeedError
+from panstream.engine.sources.input_files import Format, InputFile, expand_paths
+from panstream.engine.sources.tables import open_table
+from panstream.errors import SourceError
 
 _SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
 _FORMATS = {
@@ -48,7 +48,7 @@ _FORMATS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class InferredSchema:
     """A format and typed columns, and how text is written. ``reading`` is what a feed has to be told besides."""
 
     format: str
@@ -75,15 +75,15 @@ class Guess:
         return document
 
 
-def guess_table(data: Any) -> tuple[Any, Guess]:
+def infer_table_schema(data: Any) -> tuple[Any, InferredSchema]:
     """Return a table as Arrow has it, and the types of its columns, which are those it has."""
-    table = opened_table(data)
-    return table, Guess(format="table", columns=_kinds(table.schema))
+    table = open_table(data)
+    return table, InferredSchema(format="table", columns=_kinds(table.schema))
 
 
-def guess(
+def infer_schema(
     inputs: Sequence[str], *, format: str | None = None, written: Dialect | None = None, caller: Caller = "python"
-) -> Guess:
+) -> InferredSchema:
     """Look at the beginning of the first input; the others must be like it.
 
     Args:
@@ -101,7 +101,7 @@ def guess(
             whole_lines(sample)  # of binary formats, only what is at the beginning is used
         if not is_format_certain or first.format in TEXT_FORMATS:
             sample = to_utf8(sample, declared.encoding)
-        kind = first.format if is_format_certain else _told_by(sample)
+        kind = first.format if is_format_certain else _sniff_format(sample)
         inferred = _guess(replace(first, format=kind), sample, declared, caller)
     finally:
         sample[:] = bytes(len(sample))
@@ -115,20 +115,20 @@ def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
     """Return the first file, and whether its format is known."""
     is_format_certain = "-" not in inputs or format is not None
     try:
-        files = expand(inputs, format=format)
-    except FeedError:
+        files = expand_paths(inputs, format=format)
+    except SourceError:
         files, is_format_certain = (
-            expand(inputs, format=format or "csv"),
+            expand_paths(inputs, format=format or "csv"),
             False,
         )  # which fails again unless it was for the name
     if not files:
-        raise FeedError("there is no file to read: no file name has a known format")
+        raise SourceError("there is no file to read: no file name has a known format")
     return files[0], is_format_certain and (
         files[0].format != "log" or format is not None
     )  # anything may be called .log
 
 
-def _told_by(sample: bytearray) -> Format:
+def _sniff_format(sample: bytearray) -> Format:
     """Return the format that an input's first bytes tell of; CSV otherwise."""
     magics: dict[bytes, Format] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"{": "json"}
     begin = bytes(sample[:512]).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -139,14 +139,14 @@ def _told_by(sample: bytearray) -> Format:
     return next((format for magic, format in magics.items() if begin.startswith(magic)), "csv")
 
 
-def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller) -> Guess:
+def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller) -> InferredSchema:
     if file.format in ("parquet", "arrow"):
-        schema = guarded(lambda: _schema(file, sample), place=file.name, what=file.format)
-        return Guess(format=file.format, columns=_kinds(schema))
+        schema = translate_reader_errors(lambda: _schema(file, sample), place=file.name, what=file.format)
+        return InferredSchema(format=file.format, columns=_kinds(schema))
     if file.format in ("log", "caddy"):
-        return Guess(format=file.format, columns=COLUMNS)
+        return InferredSchema(format=file.format, columns=COLUMNS)
     if not sample.strip():
-        raise FeedError(f"{file.name} is empty, so its columns cannot be guessed")
+        raise SourceError(f"{file.name} is empty, so its columns cannot be guessed")
     check_encoding_of(sample, declared, place=file.name, caller=caller)
     inferred = _sniffed(file, sample, declared)
     dialect = declared
@@ -154,7 +154,7 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
     if is_json:
         columns = _kinds(pa.ipc.read_schema(pa.py_buffer(b64decode(inferred["schema"]))))
     elif inferred["skipped"]:
-        raise FeedError(f"{file.name} begins with lines that are not part of its table; remove them")
+        raise SourceError(f"{file.name} begins with lines that are not part of its table; remove them")
     else:
         columns = inferred["columns"]
         names = () if inferred["header"] else columns
@@ -165,7 +165,7 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
         for name, kind in fitting.items()
         if kind == "string"
     }
-    return Guess(
+    return InferredSchema(
         format=file.format,
         columns=fitting,
         dialect=None if is_json else dialect,
@@ -179,7 +179,7 @@ def _sniffed(file: InputFile, sample: bytearray, declared: Dialect) -> dict[str,
     done = subprocess.run(command, input=sample, capture_output=True, check=False)
     if done.returncode:
         what = "JSON lines" if file.format == "json" else "a table of text"
-        raise FeedError(f"{file.name}: its first rows cannot be read as {what}")
+        raise SourceError(f"{file.name}: its first rows cannot be read as {what}")
     return dict(json.loads(done.stdout))
 
 
@@ -206,7 +206,9 @@ def _fitting(sample: bytearray, name: str, kind: str, dialect: Dialect, *, is_js
 def _schema(file: InputFile, sample: bytearray) -> Any:
     if file.format == "parquet":
         if file.path is None:
-            raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
+            raise SourceError(
+                "Parquet cannot be read from standard input, since its index is at the end; give the file"
+            )
         from pyarrow import parquet
 
         read_footer(file.path)  # pyarrow must not see one that is damaged
@@ -220,5 +222,5 @@ def _schema(file: InputFile, sample: bytearray) -> Any:
 def _kinds(schema: Any) -> dict[str, str]:
     kinds = {field.name: kind for field in schema if (kind := kind_of(field.type)) is not None}
     if not kinds:
-        raise FeedError("the input has no columns that can be read")
+        raise SourceError("the input has no columns that can be read")
     return kinds

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources.base import Feed
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources.base import EventSource
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
-from panstream.errors import InvalidBatch, translated
+from panstream.errors import InvalidBatch, translate_errors
 
 
-def opened_table(data: Any) -> Any:
+def open_table(data: Any) -> Any:
     """Return a ``pyarrow.Table`` or ``RecordBatchReader`` of a table in any library that speaks Arrow.
 
-    >>> opened_table({"n": [1, 2]})
+    >>> open_table({"n": [1, 2]})
     Traceback (most recent call last):
     panstream.errors.InvalidBatch: a table must be Arrow's, or export itself by __arrow_c_stream__, got dict
     """
@@ -32,22 +32,22 @@ def opened_table(data: Any) -> Any:
         )
     # the exporter's own errors may quote values
     refused = InvalidBatch(f"the {type(data).__name__} could not be exported to Arrow")
-    return translated(lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: refused)
+    return translate_errors(lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: refused)
 
 
-class TableFeed(Feed):
-    """A table that `opened_table` takes; its memory is the caller's and is never overwritten.
+class TableSource(EventSource):
+    """A table that `open_table` takes; its memory is the caller's and is never overwritten.
 
     With ``name=None`` no position in it is kept: another table is other rows, and counts from its first one.
     """
 
     def __init__(self, table: Any, schema: RowSchema, *, name: str | None = "table", batch_rows: int = 50_000) -> None:
         super().__init__(schema, batch_rows=batch_rows)
-        table = opened_table(table)
+        table = open_table(table)
         check_types(table.schema, schema, name or "the table")
         self._table, self._name = table, name
 
-    def batches(self) -> Iterator[Rows | None]:
+    def batches(self) -> Iterator[RowBatch | None]:
         """Yield all rows."""
         coalescer = Coalescer(
             self._schema,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from panstream.engine.sql.expressions import Scalars, conjuncts
-from panstream.engine.sql.state_sharing import Aggregate, Asked
+from panstream.engine.sql.expressions import ScalarScope, conjuncts
+from panstream.engine.sql.state_sharing import Aggregate, AggregateCall
 
 _USER_FUNCTIONS = {
     "DENSITY": Aggregate.DENSITY,
@@ -15,10 +15,10 @@ _USER_FUNCTIONS = {
 }
 
 
-class AggregateReader:
+class AggregateParser:
     """Reads aggregates and conditions, and remembers which columns they use."""
 
-    def __init__(self, scalars: Scalars) -> None:
+    def __init__(self, scalars: ScalarScope) -> None:
         from sqlglot import expressions
 
         self._scalars, self._refuse, self._e = scalars, scalars.place.refuse, expressions
@@ -27,14 +27,14 @@ class AggregateReader:
 
     def condition(self, node: Any) -> tuple[str, bool]:
         """Return a condition as SQL that AND can be put behind, and whether it is about the user."""
-        tree = self._scalars.resolved(node)
+        tree = self._scalars.resolve(node)
         names = self._scalars.names(tree)
         if self._scalars.user in names and len(names) > 1:
             raise self._refuse(node, "a condition must not mix the user column with others", "use AND")
         self.used |= names
         return _joinable(tree, self._scalars.text(tree)), self._scalars.user in names
 
-    def asked(self, node: Any) -> Asked | None:
+    def parse_call(self, node: Any) -> AggregateCall | None:
         """Return the aggregate that a node is; None if it is unknown."""
         e, conditions = self._e, []
         if isinstance(node, e.Filter):
@@ -52,7 +52,7 @@ class AggregateReader:
         condition = " AND ".join(text for text, _ in parts)
         return replace(call, filter=condition, about_user=parts[0][1])
 
-    def _bare(self, node: Any) -> Asked | None:
+    def _bare(self, node: Any) -> AggregateCall | None:
         e = self._e
         simple = {
             e.Sum: Aggregate.SUM,
@@ -72,52 +72,52 @@ class AggregateReader:
         if type(node) in simple and not node.expressions:
             if isinstance(node.this, e.Distinct):
                 raise self._refuse(node, "DISTINCT is not supported here", "COUNT(DISTINCT user) is")
-            return Asked(aggregate=simple[type(node)], value=self._value(node.this))
+            return AggregateCall(aggregate=simple[type(node)], value=self._value(node.this))
         if isinstance(node, e.Median):
-            return Asked(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(0.5,))
+            return AggregateCall(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(0.5,))
         if isinstance(node, e.WithinGroup) and isinstance(node.this, e.PercentileCont):
             (order,) = node.expression.expressions
             level = self._level(node, node.this.this)
             level = 1.0 - level if order.args.get("desc") else level
-            return Asked(aggregate=Aggregate.QUANTILE, value=self._value(order.this), constants=(level,))
+            return AggregateCall(aggregate=Aggregate.QUANTILE, value=self._value(order.this), constants=(level,))
         if isinstance(node, e.PercentileCont | e.Quantile | e.ApproxQuantile):
             level = self._level(node, node.args.get("quantile") or node.expression)
-            return Asked(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(level,))
+            return AggregateCall(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(level,))
         if isinstance(node, e.Anonymous) and node.name.upper() in _USER_FUNCTIONS:
             return self._user_function(_USER_FUNCTIONS[node.name.upper()], node)
         if isinstance(node, e.Anonymous) and node.name.upper() == "MEAN" and len(node.expressions) == 1:
-            return Asked(aggregate=Aggregate.AVG, value=self._value(node.expressions[0]))
+            return AggregateCall(aggregate=Aggregate.AVG, value=self._value(node.expressions[0]))
         return None
 
-    def _count(self, node: Any) -> Asked:
+    def _count(self, node: Any) -> AggregateCall:
         inner = node.this
         if isinstance(inner, self._e.Distinct):
             return self._distinct(node, inner.expressions)
         if inner is None or isinstance(inner, self._e.Star):
-            return Asked(aggregate=Aggregate.COUNT)
-        return Asked(aggregate=Aggregate.COUNT, value=self._value(inner))
+            return AggregateCall(aggregate=Aggregate.COUNT)
+        return AggregateCall(aggregate=Aggregate.COUNT, value=self._value(inner))
 
-    def _distinct(self, node: Any, arguments: list[Any]) -> Asked:
+    def _distinct(self, node: Any, arguments: list[Any]) -> AggregateCall:
         if len(arguments) != 1 or not self.is_user(arguments[0]):
             hint = f"COUNT(DISTINCT {self._scalars.user})" if self._scalars.user else "declare user in [stream]"
             raise self._refuse(node, "COUNT(DISTINCT ...) takes the user column", hint)
-        return Asked(aggregate=Aggregate.COUNT_DISTINCT)
+        return AggregateCall(aggregate=Aggregate.COUNT_DISTINCT)
 
-    def _user_function(self, kind: Aggregate, node: Any) -> Asked:
+    def _user_function(self, kind: Aggregate, node: Any) -> AggregateCall:
         arguments = node.expressions
         wanted = {Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
         if len(arguments) != wanted or not self.is_user(arguments[0]):
             raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
         if wanted == 1:
-            return Asked(aggregate=kind)
-        return Asked(
+            return AggregateCall(aggregate=kind)
+        return AggregateCall(
             aggregate=kind,
             weight=self._value(arguments[1]),
             constants=(self._number(arguments[2], "the last argument"),),
         )
 
     def _value(self, node: Any) -> str:
-        tree = self._scalars.resolved(node)
+        tree = self._scalars.resolve(node)
         text = self._scalars.value(tree)
         self.used |= self._scalars.names(tree)
         bounds = _case_bounds(tree)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
-from panstream.errors import SqlRefused, translated
+from panstream.errors import UnsupportedQuery, translate_errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,19 +56,21 @@ _USUAL = "comparisons, arithmetic, CASE, COALESCE, text and date functions of on
 _DEEPEST = 20  # derived columns made of derived columns
 
 
-def not_too_deep(function: Callable[P, T]) -> Callable[P, T]:
+def limit_nesting(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate what reads SQL, so that a text nested too deeply for the parser is refused like any other."""
 
     @functools.wraps(function)
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
-        return translated(
-            lambda: function(*args, **kwargs), RecursionError, lambda error: SqlRefused("this is nested too deeply")
+        return translate_errors(
+            lambda: function(*args, **kwargs),
+            RecursionError,
+            lambda error: UnsupportedQuery("this is nested too deeply"),
         )
 
     return read
 
 
-def parsed(sql: str) -> Any:
+def parse_sql(sql: str) -> Any:
     """Return the tree of a statement or expression, None if it is no SQL."""
     from sqlglot import errors, parse_one
 
@@ -78,7 +80,7 @@ def parsed(sql: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class LookupColumn:
     """A column of a public lookup table, found by a key that is a function of the row."""
 
     name: str  # as it stands in expressions
@@ -89,12 +91,12 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StatementText:
     """A statement, for saying where in it something stands."""
 
     text: str
 
-    def refuse(self, node: Any, message: str, hint: str = "") -> SqlRefused:
+    def refuse(self, node: Any, message: str, hint: str = "") -> UnsupportedQuery:
         """Return the error that points at the first letter of a node."""
         return self.at(self._start(node), message, hint)
 
@@ -114,13 +116,13 @@ class Place:
         called = re.search(r"[A-Za-z_]\w*\s*\(\s*(DISTINCT\s+)?$", self.text[:start], re.IGNORECASE)
         return start if called is None else called.start()
 
-    def at(self, start: int | None, message: str, hint: str = "") -> SqlRefused:
+    def at(self, start: int | None, message: str, hint: str = "") -> UnsupportedQuery:
         """Return the error that points at a letter."""
         if start is None:
-            return SqlRefused(message, hint=hint)
+            return UnsupportedQuery(message, hint=hint)
         preceding = self.text[:start]
         column = start - (preceding.rfind("\n") + 1) + 1
-        return SqlRefused(message, line=preceding.count("\n") + 1, column=column, hint=hint)
+        return UnsupportedQuery(message, line=preceding.count("\n") + 1, column=column, hint=hint)
 
 
 def conjuncts(tree: Any) -> list[Any]:
@@ -132,23 +134,23 @@ def conjuncts(tree: Any) -> list[Any]:
 
 
 @dataclass(slots=True)
-class Scalars:
+class ScalarScope:
     """The columns that expressions may name, and the rules that they must keep.
 
     ``derived`` are expressions by name; ``tables`` maps names of joined lookup tables, or their aliases, to the columns
     that they bring.
     """
 
-    place: Place
+    place: StatementText
     columns: Mapping[str, str]
     user: str | None
     streams: frozenset[str] = frozenset()
     derived: Mapping[str, str] = field(default_factory=dict)
-    tables: dict[str, dict[str, Joined]] = field(default_factory=dict)
+    tables: dict[str, dict[str, LookupColumn]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)  # names of derived columns that were put in
     _depth: int = 0
 
-    def resolved(self, node: Any) -> Any:
+    def resolve(self, node: Any) -> Any:
         """Return an expression of declared and looked-up columns only, in place of what stands in the statement."""
         from sqlglot import expressions
 
@@ -178,7 +180,7 @@ class Scalars:
             inner = parse_one(self.derived[name], read="duckdb")
             for part in inner.walk():
                 part.meta.clear()  # places of another text
-            resolved = exp.Paren(this=self.resolved(inner))
+            resolved = exp.Paren(this=self.resolve(inner))
             resolved.meta.update(node.this.meta)
             self._depth -= 1
             return resolved
@@ -209,7 +211,7 @@ class Scalars:
         return column
 
     def text(self, node: Any) -> str:
-        """Return a resolved expression as SQL; raise SqlRefused if it is not a function of one row."""
+        """Return a resolved expression as SQL; raise UnsupportedQuery if it is not a function of one row."""
         for part in node.walk():
             kind = type(part).__name__
             if kind == "Anonymous" and part.name.upper() in _FUNCTIONS:
@@ -246,7 +248,7 @@ class Scalars:
 
         return {column.name for column in node.find_all(expressions.Column)}
 
-    def _forbidden(self, part: Any, kind: str) -> SqlRefused:
+    def _forbidden(self, part: Any, kind: str) -> UnsupportedQuery:
         from sqlglot import expressions
 
         if isinstance(part, expressions.Subquery | expressions.Select | expressions.Exists):

@@ -24,21 +24,21 @@ _STEP = 1e-6  # of a standard error, for slopes
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class StateValue:
     """A number that is read off the state."""
 
     what: What = None
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Constant:
     """A constant."""
 
     number: float
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class SquareRoot:
     """The square root, of what is at least 0."""
 
     of: Formula
@@ -53,39 +53,39 @@ class Arithmetic:
     right: Formula
 
 
-Formula: TypeAlias = Read | Number | Root | Arithmetic
-OWN = Read()
+Formula: TypeAlias = StateValue | Constant | SquareRoot | Arithmetic
+OWN = StateValue()
 
 
-def computed(formula: Formula, value_of: Callable[[What], float]) -> float:
+def evaluate(formula: Formula, value_of: Callable[[What], float]) -> float:
     """Return the value; NaN where there is none.
 
-    >>> computed(Arithmetic("/", Read("sum"), Read("count")), {"sum": 6.0, "count": 4.0}.__getitem__)
+    >>> evaluate(Arithmetic("/", StateValue("sum"), StateValue("count")), {"sum": 6.0, "count": 4.0}.__getitem__)
     1.5
     """
-    if isinstance(formula, Read):
+    if isinstance(formula, StateValue):
         return value_of(formula.what)
-    if isinstance(formula, Number):
+    if isinstance(formula, Constant):
         return formula.number
-    if isinstance(formula, Root):
-        inner = computed(formula.of, value_of)
+    if isinstance(formula, SquareRoot):
+        inner = evaluate(formula.of, value_of)
         return math.nan if math.isnan(inner) else math.sqrt(max(inner, 0.0))
-    left, right = computed(formula.left, value_of), computed(formula.right, value_of)
+    left, right = evaluate(formula.left, value_of), evaluate(formula.right, value_of)
     if formula.sign == "/":
         return left / right if right else math.nan
     return float({"+": operator.add, "-": operator.sub, "*": operator.mul}[formula.sign](left, right))
 
 
-def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Estimate:
+def estimate_formula(formula: Formula, read: Callable[[What], Estimate], name: str) -> Estimate:
     """Return the estimate with its interval; ``name`` is what it is called where it is computed.
 
     It is computed from unclipped numbers, whose errors cancel on average, and then moved into what is possible.
     """
-    if isinstance(formula, Read):
+    if isinstance(formula, StateValue):
         return read(formula.what)
-    if isinstance(formula, Root) and isinstance(formula.of, Read):
+    if isinstance(formula, SquareRoot) and isinstance(formula.of, StateValue):
         return _deviation(read(formula.of.what))
-    estimates = {what: read(what) for what in reads_of(formula)}
+    estimates = {what: read(what) for what in state_values_in(formula)}
     first = next(iter(estimates.values()))
     support = _ends(formula, {what: estimate.support for what, estimate in estimates.items()})
 
@@ -93,7 +93,7 @@ def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Est
         part_level = 1 - (1 - level) / len(estimates)
         return _ends(formula, {what: estimate.interval(part_level) for what, estimate in estimates.items()})
 
-    value = computed(formula, lambda what: estimates[what].unclipped)
+    value = evaluate(formula, lambda what: estimates[what].unclipped)
     return replace(
         first,
         value=min(max(value, support[0]), support[1]),
@@ -103,7 +103,7 @@ def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Est
         support=support,
         at_most_beyond=None,
         text="",
-        rule=rule,
+        interval_rule=rule,
     )
 
 
@@ -123,19 +123,19 @@ def _deviation(estimate: Estimate) -> Estimate:
         standard_error=error,
         support=(0.0, math.sqrt(max(estimate.support[1], 0.0))),
         name="standard deviation",
-        rule=rule,
+        interval_rule=rule,
     )
 
 
-def reads_of(formula: Formula) -> Iterator[What]:
+def state_values_in(formula: Formula) -> Iterator[What]:
     """Yield all that is read off the state."""
-    if isinstance(formula, Read):
+    if isinstance(formula, StateValue):
         yield formula.what
-    elif isinstance(formula, Root):
-        yield from reads_of(formula.of)
+    elif isinstance(formula, SquareRoot):
+        yield from state_values_in(formula.of)
     elif isinstance(formula, Arithmetic):
-        yield from reads_of(formula.left)
-        yield from reads_of(formula.right)
+        yield from state_values_in(formula.left)
+        yield from state_values_in(formula.right)
 
 
 def _error(formula: Formula, estimates: dict[What, Estimate], value: float) -> float:
@@ -147,17 +147,17 @@ def _error(formula: Formula, estimates: dict[What, Estimate], value: float) -> f
             total += error
             continue
         moved = {**{key: other.unclipped for key, other in estimates.items()}, what: estimate.unclipped + _STEP * error}
-        total += abs(computed(formula, moved.__getitem__) - value) / _STEP
+        total += abs(evaluate(formula, moved.__getitem__) - value) / _STEP
     return total
 
 
 def _ends(formula: Formula, ends: dict[What, Ends]) -> Ends:
     """Return the least and the largest result for numbers between these ends."""
-    if isinstance(formula, Read):
+    if isinstance(formula, StateValue):
         return ends[formula.what]
-    if isinstance(formula, Number):
+    if isinstance(formula, Constant):
         return formula.number, formula.number
-    if isinstance(formula, Root):
+    if isinstance(formula, SquareRoot):
         low, high = _ends(formula.of, ends)
         return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
     left, right = _ends(formula.left, ends), _ends(formula.right, ends)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import ConfigError, translated
+from panstream.errors import ConfigError, translate_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class LookupTable:
     """A table by its unique ``key``. Its types are read from the file: that is public."""
 
     name: str
@@ -25,7 +25,7 @@ class Lookup:
     table: Any = field(repr=False, compare=False)
 
     @classmethod
-    def read(cls, name: str, file: Path, key: str) -> Lookup:
+    def read(cls, name: str, file: Path, key: str) -> LookupTable:
         """Read a table; raise ConfigError if a key is missing or there twice."""
         from panstream.engine.arrow import kind_of
 
@@ -47,7 +47,7 @@ class Lookup:
         return cls(name=name, key=key, columns=columns, digest=hashlib.sha256(data).hexdigest(), table=table)
 
 
-def listed_keys(file: Path, column: str, label: str) -> list[Any]:
+def read_group_keys(file: Path, column: str, label: str) -> list[Any]:
     """Return the keys of a group that a file lists: its column of that name, or its only one."""
     table, _ = _table(file, label)
     names = table.schema.names
@@ -70,7 +70,7 @@ def _table(file: Path, label: str) -> tuple[Any, bytes]:
 
     if file.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"{label}: the file must end in .csv or .parquet, got {file.name!r}")
-    table, data = translated(read, (OSError, pa.ArrowException, UnicodeDecodeError), told)
+    table, data = translate_errors(read, (OSError, pa.ArrowException, UnicodeDecodeError), told)
     if len(set(table.schema.names)) < len(table.schema.names):
         raise ConfigError(f"{label}: {file.name} has two columns of the same name")
     return table, data

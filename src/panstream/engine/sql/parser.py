@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from panstream.engine.sql.aggregates import AggregateReader
-from panstream.engine.sql.expressions import Joined, Place, Scalars, conjuncts, not_too_deep
+from panstream.engine.sql.aggregates import AggregateParser
+from panstream.engine.sql.expressions import LookupColumn, ScalarScope, StatementText, conjuncts, limit_nesting
 from panstream.engine.sql.formulas import OWN, Arithmetic, Formula
-from panstream.engine.sql.projection import Shown
-from panstream.engine.sql.result_view import View
-from panstream.engine.sql.state_sharing import Aggregate, State, share_states, simplified
-from panstream.errors import SqlRefused, needed, translated
+from panstream.engine.sql.projection import Projection
+from panstream.engine.sql.result_view import ResultView
+from panstream.engine.sql.state_sharing import Aggregate, StateSpec, group_into_states, simplify
+from panstream.errors import UnsupportedQuery, import_optional, translate_errors
 
 if TYPE_CHECKING:
-    from panstream.engine.sql.lookup_tables import Lookup
+    from panstream.engine.sql.lookup_tables import LookupTable
 
-__all__ = ["Aggregate", "Output", "ParsedQuery", "Select", "check_derived", "parse"]
+__all__ = ["Aggregate", "Output", "ParsedQuery", "ParsedSelect", "check_derived", "parse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +60,19 @@ class ParsedQuery:
     keys: tuple[str, ...] = ()  # what each of them is computed from
     whole_key: bool = False  # whether the only one is a column of whole numbers
     columns: frozenset[str] = frozenset()  # every column that must be read, the user column included
-    joined: tuple[Joined, ...] = ()
+    joined: tuple[LookupColumn, ...] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)  # derived columns and lookup tables, as they are now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Select:
+class ParsedSelect:
     """A statement taken apart: the states that answer it, and what is shown of their answers."""
 
     parts: tuple[ParsedQuery, ...]
-    view: View
+    view: ResultView
 
     @property
-    def counts_names(self) -> bool:
+    def is_open_domain(self) -> bool:
         """Whether all that is asked is how often each value of one key comes, which needs no list of values."""
         first = self.parts[0]
         plain = len(self.parts) == 1 and first.aggregate is Aggregate.COUNT and len(first.group_by) == 1
@@ -91,7 +91,7 @@ _INSTEAD = {
 }
 
 
-@not_too_deep
+@limit_nesting
 def parse(
     statement: str,
     *,
@@ -99,24 +99,24 @@ def parse(
     user: str | None,
     stream: str,
     derived: Mapping[str, str] | None = None,
-    lookups: Mapping[str, Lookup] | None = None,
-) -> Select:
+    lookups: Mapping[str, LookupTable] | None = None,
+) -> ParsedSelect:
     """Return the checked parts of ``statement``.
 
     ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids;
     ``derived`` are expressions by name, and ``lookups`` public tables that may be joined.
     """
     tree = _select_tree(statement)
-    statement_text = Place(statement)
-    scalars = Scalars(statement_text, columns, user, frozenset({stream}), dict(derived or {}))
-    return _Reader(tree, scalars, stream, dict(lookups or {})).read()
+    statement_text = StatementText(statement)
+    scalars = ScalarScope(statement_text, columns, user, frozenset({stream}), dict(derived or {}))
+    return _SelectParser(tree, scalars, stream, dict(lookups or {})).read()
 
 
-@not_too_deep
+@limit_nesting
 def table_read(statement: str) -> Any:
     """Return the table that ``statement`` reads FROM; check everything else that needs no columns."""
     tree = _select_tree(statement)
-    reader = _Reader(tree, Scalars(Place(statement), {}, None), "'file'", {})
+    reader = _SelectParser(tree, ScalarScope(StatementText(statement), {}, None), "'file'", {})
     reader.check_shape()
     for join in tree.args.get("joins") or []:
         reader.join(join)
@@ -124,58 +124,62 @@ def table_read(statement: str) -> Any:
 
 
 def _select_tree(statement: str) -> Any:
-    """Parse the statement; raise SqlRefused unless it is one SELECT."""
+    """Parse the statement; raise UnsupportedQuery unless it is one SELECT."""
     trees = [tree for tree in _trees(statement) if tree is not None]
     if len(trees) == 1 and type(trees[0]).__name__ in ("Union", "Intersect", "Except"):
-        raise Place(statement).refuse(trees[0], "UNION is not supported", "ask each SELECT as a query of its own")
+        raise StatementText(statement).refuse(
+            trees[0], "UNION is not supported", "ask each SELECT as a query of its own"
+        )
     if len(trees) != 1 or type(trees[0]).__name__ != "Select":
-        raise SqlRefused("one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]")
+        raise UnsupportedQuery(
+            "one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]"
+        )
     return trees[0]
 
 
-@not_too_deep
+@limit_nesting
 def check_derived(
     name: str, text: str, columns: Mapping[str, str], user: str | None, derived: Mapping[str, str]
 ) -> None:
-    """Raise SqlRefused if a derived column is not a function of one row, or is about the user."""
+    """Raise UnsupportedQuery if a derived column is not a function of one row, or is about the user."""
     trees = _trees(text)
     if len(trees) != 1 or trees[0] is None:
-        raise SqlRefused("one expression is expected")
+        raise UnsupportedQuery("one expression is expected")
     others = {other: expression for other, expression in derived.items() if other != name}
-    scalars = Scalars(Place(text), columns, user, derived=others)
-    scalars.value(scalars.resolved(trees[0]))
+    scalars = ScalarScope(StatementText(text), columns, user, derived=others)
+    scalars.value(scalars.resolve(trees[0]))
 
 
-class _Reader:
+class _SelectParser:
     """Walks one SELECT and refuses what it does not know."""
 
-    def __init__(self, tree: Any, scalars: Scalars, stream: str, lookups: dict[str, Lookup]) -> None:
+    def __init__(self, tree: Any, scalars: ScalarScope, stream: str, lookups: dict[str, LookupTable]) -> None:
         from sqlglot import expressions
 
         self.tree, self.scalars, self.stream, self.lookups, self.e = tree, scalars, stream, lookups, expressions
         self.refuse = scalars.place.refuse
-        self.aggregates = AggregateReader(scalars)
+        self.aggregates = AggregateParser(scalars)
         self.used = self.aggregates.used
         self.conditions: list[str] = []
         self.user_conditions: list[str] = []
         self.meaning: dict[str, str] = {}
 
-    def read(self) -> Select:
+    def read(self) -> ParsedSelect:
         self.check_shape()
         self._from()
         where = self.tree.args.get("where")
         for condition in [] if where is None else conjuncts(where.this):
             text, about_user = self.aggregates.condition(condition)
             (self.user_conditions if about_user else self.conditions).append(text)
-        shown = Shown(self.tree, self.scalars, self.aggregates.asked)
+        shown = Projection(self.tree, self.scalars, self.aggregates.parse_call)
         names, keys = shown.keys(self.aggregates.is_user)
         outputs, view = shown.outputs(), shown.view()
         self.used |= shown.used
-        states = share_states(shown.asked, self.conditions)
+        states = group_into_states(shown.asked, self.conditions)
         outputs_by_state: list[list[Output]] = [[] for _ in states]
         for name, formula, node in outputs:
             state_numbers = {
-                next(n for n, s in enumerate(states) if call in s.reads) for call in shown.asked_of(formula)
+                next(n for n, s in enumerate(states) if call in s.reads) for call in shown.aggregate_calls(formula)
             }
             if len(state_numbers) > 1:
                 raise self.refuse(
@@ -184,8 +188,8 @@ class _Reader:
                     "select each aggregate on its own, or use one value and FILTER (WHERE ...) against COUNT(*)",
                 )
             state = states[state_numbers.pop()]
-            first_call = shown.asked_of(formula)[0]
-            final = simplified(shown.put_in(formula, state.reads))
+            first_call = shown.aggregate_calls(formula)[0]
+            final = simplify(shown.substitute(formula, state.reads))
             outputs_by_state[states.index(state)].append(
                 Output(name=name, aggregate=first_call.aggregate, formula=final)
             )
@@ -194,9 +198,11 @@ class _Reader:
             self._part(state, outputs, names, keys) for state, outputs in zip(states, outputs_by_state, strict=True)
         ]
         alone = len(outputs) == 1
-        return Select(parts=tuple(replace(part, alone=alone) for part in parts), view=view)
+        return ParsedSelect(parts=tuple(replace(part, alone=alone) for part in parts), view=view)
 
-    def _part(self, state: State, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]) -> ParsedQuery:
+    def _part(
+        self, state: StateSpec, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]
+    ) -> ParsedQuery:
         where, user_where = list(self.conditions), list(self.user_conditions)
         call, value = state.asked, state.asked.value
         if call.filter is not None:
@@ -275,7 +281,7 @@ class _Reader:
         self.used |= self.scalars.names(key)
         self.meaning[f"lookup {name}"] = lookup.digest
         self.scalars.tables[alias] = {
-            column: Joined(name=f"{name}[{text}].{column}", lookup=name, key=text, column=column, kind=kind_of)
+            column: LookupColumn(name=f"{name}[{text}].{column}", lookup=name, key=text, column=column, kind=kind_of)
             for column, kind_of in lookup.columns.items()
         }
         if side != "LEFT":  # a row that finds nothing is not in the join
@@ -283,32 +289,32 @@ class _Reader:
             self.used.add(matched)
             self.conditions.append(f'NOT "{matched}" IS NULL')
 
-    def _join_key(self, join: Any, lookup: Lookup, alias: str) -> Any:
+    def _join_key(self, join: Any, lookup: LookupTable, alias: str) -> Any:
         """Return the stream's side of the condition, which must be: something = the table's unique key."""
         hint = f"write ON stream_column = {alias}.{lookup.key}"
         using = join.args.get("using")
         if using:
             if [column.name for column in using] != [lookup.key]:
                 raise self.refuse(using, f"the key of {lookup.name!r} is {lookup.key!r}", hint)
-            return self.scalars.resolved(self.e.Column(this=using[0].copy()))
+            return self.scalars.resolve(self.e.Column(this=using[0].copy()))
         on = join.args.get("on")
         if not isinstance(on, self.e.EQ):
             raise self.refuse(on or join, "a lookup table is joined by its unique key", hint)
         for mine, theirs in ((on.this, on.expression), (on.expression, on.this)):
             column = isinstance(theirs, self.e.Column) and theirs.name == lookup.key
             if column and (theirs.table == alias or (not theirs.table and theirs.name not in self.scalars.columns)):
-                return self.scalars.resolved(mine)
+                return self.scalars.resolve(mine)
         raise self.refuse(on, "a lookup table is joined by its unique key", hint)
 
 
 def _trees(statement: str) -> Any:
-    sqlglot = needed("sqlglot", "a SQL query", "engine")
+    sqlglot = import_optional("sqlglot", "a SQL query", "engine")
 
-    def told(error: Any) -> SqlRefused:
+    def told(error: Any) -> UnsupportedQuery:
         details = (getattr(error, "errors", None) or [{}])[0]
         description = str(details.get("description") or "this is not SQL").partition(" but got <Token")[0]
         if description.startswith("Required keyword"):  # names a class of the parser
             description = "an argument or expression is missing"
-        return SqlRefused(description, line=details.get("line"), column=details.get("col"))
+        return UnsupportedQuery(description, line=details.get("line"), column=details.get("col"))
 
-    return translated(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, told)
+    return translate_errors(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, told)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from panstream.engine.sql.expressions import Scalars
-from panstream.engine.sql.formulas import Arithmetic, Formula, Number, Read, reads_of
-from panstream.engine.sql.result_view import Both, Compared, Condition, Negated, Sorting, View
-from panstream.engine.sql.state_sharing import Aggregate, Asked
+from panstream.engine.sql.expressions import ScalarScope
+from panstream.engine.sql.formulas import Arithmetic, Constant, Formula, StateValue, state_values_in
+from panstream.engine.sql.result_view import AnswerComparison, BooleanOp, Condition, Not, ResultView, SortKey
+from panstream.engine.sql.state_sharing import Aggregate, AggregateCall
 
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 _COMPARED = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
@@ -18,13 +18,13 @@ _GROUPINGS = {"Rollup": "ROLLUP", "Cube": "CUBE", "GroupingSets": "GROUPING SETS
 _RANKED = (Aggregate.MIN, Aggregate.MAX)
 
 
-class Shown:
-    """The projection of a SELECT. Formulas read aggregates by number, ``#0`` on, until ``put_in`` says how."""
+class Projection:
+    """The projection of a SELECT. Formulas read aggregates by number, ``#0`` on, until ``substitute`` says how."""
 
-    def __init__(self, tree: Any, scalars: Scalars, aggregate: Callable[[Any], Asked | None]) -> None:
+    def __init__(self, tree: Any, scalars: ScalarScope, aggregate: Callable[[Any], AggregateCall | None]) -> None:
         self._tree, self._scalars, self._aggregate = tree, scalars, aggregate
         self._refuse = scalars.place.refuse
-        self.asked: list[Asked] = []
+        self.asked: list[AggregateCall] = []
         self.used: set[str] = set()  # columns of the keys
         self._keys: list[tuple[str, str]] = []  # name, and what it is computed from
         self._outputs: list[tuple[str, Formula, Any]] = []
@@ -49,7 +49,7 @@ class Shown:
                 raise self._refuse(node, "grouping by the user column would publish who is there", "count them instead")
             if self._aggregated(plain):
                 raise self._refuse(node, "GROUP BY takes functions of one row, not aggregates", "use HAVING")
-            tree = self._scalars.resolved(plain)
+            tree = self._scalars.resolve(plain)
             text = self._scalars.text(tree)
             self.used |= self._scalars.names(tree)
             if not self._scalars.names(tree):
@@ -100,7 +100,7 @@ class Shown:
     def _check_key(self, item: Any, plain: Any) -> None:
         if not list(plain.find_all(_column_type())):
             raise self._refuse(item, "this is not an aggregate that can be answered privately", _known())
-        text = self._scalars.text(self._scalars.resolved(plain))
+        text = self._scalars.text(self._scalars.resolve(plain))
         if text not in dict(self._keys).values():
             raise self._refuse(
                 item, f"{_name(plain)} is not an aggregate, and GROUP BY does not name it", f"GROUP BY {_name(plain)}"
@@ -110,24 +110,24 @@ class Shown:
         if any(name == other for other, _, _ in self._outputs):
             raise self._refuse(node, f"two answers are named {name!r}", "give each a name of its own: ... AS name")
         formula = self._formula(node, self._number_of)
-        if not self.asked_of(formula):
+        if not self.aggregate_calls(formula):
             raise self._refuse(node, "this is not an aggregate that can be answered privately", _known())
-        kinds = {call.aggregate for call in self.asked_of(formula)}
-        if not isinstance(formula, Read) and kinds & set(_RANKED):
+        kinds = {call.aggregate for call in self.aggregate_calls(formula)}
+        if not isinstance(formula, StateValue) and kinds & set(_RANKED):
             raise self._refuse(node, "MIN and MAX are answered in ranks, not as numbers", "select them on their own")
         self._outputs.append((name, formula, node))
         return name
 
-    def asked_of(self, formula: Formula) -> list[Asked]:
+    def aggregate_calls(self, formula: Formula) -> list[AggregateCall]:
         """Return the aggregates that a formula reads."""
-        return [self.asked[int(str(what)[1:])] for what in reads_of(formula)]
+        return [self.asked[int(str(what)[1:])] for what in state_values_in(formula)]
 
-    def put_in(self, formula: Formula, reads: Mapping[Asked, Formula]) -> Formula:
+    def substitute(self, formula: Formula, reads: Mapping[AggregateCall, Formula]) -> Formula:
         """Return the formula with every aggregate as it is read off its state."""
-        if isinstance(formula, Read):
+        if isinstance(formula, StateValue):
             return reads[self.asked[int(str(formula.what)[1:])]]
         if isinstance(formula, Arithmetic):
-            return Arithmetic(formula.sign, self.put_in(formula.left, reads), self.put_in(formula.right, reads))
+            return Arithmetic(formula.sign, self.substitute(formula.left, reads), self.substitute(formula.right, reads))
         return formula
 
     def _number_of(self, node: Any) -> Formula | None:
@@ -136,7 +136,7 @@ class Shown:
             return None
         if aggregate not in self.asked:
             self.asked.append(aggregate)
-        return Read(f"#{self.asked.index(aggregate)}")
+        return StateValue(f"#{self.asked.index(aggregate)}")
 
     def _formula(self, node: Any, leaf: Callable[[Any], Formula | None]) -> Formula:
         """Return arithmetic on what ``leaf`` knows."""
@@ -145,9 +145,9 @@ class Shown:
             return leaf_formula
         kind = type(node).__name__
         if kind == "Literal" and not node.is_string:
-            return Number(float(node.this))
+            return Constant(float(node.this))
         if kind == "Neg":
-            return Arithmetic("-", Number(0.0), self._formula(node.this, leaf))
+            return Arithmetic("-", Constant(0.0), self._formula(node.this, leaf))
         if kind == "Paren":
             return self._formula(node.this, leaf)
         if kind in ("Cast", "TryCast") and node.to.sql(dialect="duckdb").partition("(")[0] in _NUMERIC:
@@ -165,13 +165,13 @@ class Shown:
 
     # HAVING, ORDER BY, LIMIT.
 
-    def view(self) -> View:
+    def view(self) -> ResultView:
         """Return what is shown of the answers; call it after ``outputs``."""
         having, order = self._tree.args.get("having"), self._tree.args.get("order")
         condition = None if having is None else self._condition(having.this)
         sorting = () if order is None else tuple(self._sorting(term) for term in order.expressions)
         limit, offset = (self._count(self._tree.args.get(part), part) for part in ("limit", "offset"))
-        return View(
+        return ResultView(
             shown=tuple(name for name, _, _ in self._outputs[: self._shown]),
             having=condition,
             order=sorting,
@@ -186,32 +186,32 @@ class Shown:
             plain = _bare(item)
             named = isinstance(node, _column_type()) and not node.table and item.alias == node.name
             if (named or plain == node) and self._aggregated(plain):
-                return Read(item.alias or _name(plain))
+                return StateValue(item.alias or _name(plain))
         for name, _, output_formula in self._outputs:
             if output_formula == node:
-                return Read(name)
-        return Read(self._add(_name(node), node)) if self._aggregate(node) is not None else None
+                return StateValue(name)
+        return StateValue(self._add(_name(node), node)) if self._aggregate(node) is not None else None
 
     def _condition(self, node: Any) -> Condition:
         kind = type(node).__name__
         if kind == "Paren":
             return self._condition(node.this)
         if kind == "Not":
-            return Negated(self._condition(node.this))
+            return Not(self._condition(node.this))
         if kind in ("And", "Or"):
-            return Both(kind.upper(), self._condition(node.this), self._condition(node.expression))  # type: ignore[arg-type]
+            return BooleanOp(kind.upper(), self._condition(node.this), self._condition(node.expression))  # type: ignore[arg-type]
         if kind in _COMPARED:
             left, right = self._formula(node.this, self._answer), self._formula(node.expression, self._answer)
-            return Compared(_COMPARED[kind], left, right)  # type: ignore[arg-type]
+            return AnswerComparison(_COMPARED[kind], left, right)  # type: ignore[arg-type]
         if kind == "Between":
             value = self._formula(node.this, self._answer)
             low, high = (self._formula(node.args[end], self._answer) for end in ("low", "high"))
-            return Both("AND", Compared(">=", value, low), Compared("<=", value, high))
+            return BooleanOp("AND", AnswerComparison(">=", value, low), AnswerComparison("<=", value, high))
         raise self._refuse(node, "HAVING takes comparisons of answers with numbers", "HAVING COUNT(*) > 100")
 
-    def _sorting(self, ordered: Any) -> Sorting:
+    def _sorting(self, ordered: Any) -> SortKey:
         node, items = ordered.this, self._tree.expressions
-        options = Sorting(descending=bool(ordered.args.get("desc")), nulls_first=bool(ordered.args.get("nulls_first")))
+        options = SortKey(descending=bool(ordered.args.get("desc")), nulls_first=bool(ordered.args.get("nulls_first")))
         if type(node).__name__ == "Literal" and not node.is_string:
             node = _bare(self._at(node, "ORDER BY"))
         name, plain = self._key(node)
@@ -220,7 +220,7 @@ class Shown:
             aliases = [key for key, _ in self._keys]
             if isinstance(node, _column_type()) and node.name in aliases:
                 return replace(options, key=aliases.index(node.name))
-            text = self._scalars.text(self._scalars.resolved(plain))
+            text = self._scalars.text(self._scalars.resolve(plain))
             texts = [text for _, text in self._keys]
             if text in texts:
                 return replace(options, key=texts.index(text))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from panstream.engine.sql.formulas import Formula, What, computed
+from panstream.engine.sql.formulas import Formula, What, evaluate
 
 Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
 _COMPARED: dict[str, Callable[[float, float], bool]] = {
@@ -25,7 +25,7 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class AnswerComparison:
     """A comparison of answers and numbers; answers are read by their names."""
 
     sign: Comparison
@@ -34,7 +34,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class BooleanOp:
     """Two conditions joined by AND or OR."""
 
     word: Literal["AND", "OR"]
@@ -43,17 +43,17 @@ class Both:
 
 
 @dataclass(frozen=True, slots=True)
-class Negated:
+class Not:
     """The opposite of a condition."""
 
     of: Condition
 
 
-Condition: TypeAlias = Compared | Both | Negated
+Condition: TypeAlias = AnswerComparison | BooleanOp | Not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sorting:
+class SortKey:
     """By what rows are sorted: the key of a group, by its place, or an answer."""
 
     key: int | None = None
@@ -63,20 +63,21 @@ class Sorting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ResultView:
     """What a statement shows of its released rows. ``shown`` are the names of its answers, in order."""
 
     shown: tuple[str, ...] = ()
     having: Condition | None = None
-    order: tuple[Sorting, ...] = ()
+    order: tuple[SortKey, ...] = ()
     limit: int | None = None
     offset: int = 0
 
     def rows(self, groups: Sequence[tuple[Any, ...]], answers: Sequence[Mapping[str, float | None]]) -> list[int]:
         """Return the places of the groups that are shown, in order; an answer that is not there counts as NULL.
 
-        >>> from panstream.engine.sql.formulas import Number, Read
-        >>> view = View(having=Compared(">", Read("n"), Number(2.0)), order=(Sorting(by=Read("n"), descending=True),))
+        >>> from panstream.engine.sql.formulas import Constant, StateValue
+        >>> view = ResultView(having=AnswerComparison(">", StateValue("n"), Constant(2.0)),
+        order=(SortKey(by=StateValue("n"), descending=True),))
         >>> view.rows([("a",), ("b",), ("c",)], [{"n": 3.0}, {"n": 1.0}, {"n": 9.0}])
         [2, 0]
         """
@@ -101,21 +102,21 @@ def _reader(answers: Mapping[str, float | None]) -> Callable[[What], float]:
     return read
 
 
-def _value(sorting: Sorting, group: tuple[Any, ...], read: Callable[[What], float]) -> Any:
+def _value(sorting: SortKey, group: tuple[Any, ...], read: Callable[[What], float]) -> Any:
     if sorting.by is None:
         return group[sorting.key or 0]
-    value = computed(sorting.by, read)
+    value = evaluate(sorting.by, read)
     return None if math.isnan(value) else value
 
 
 def _holds(condition: Condition, read: Callable[[What], float]) -> bool | None:
     """Return whether a condition holds; None if that is unknown, as in SQL."""
-    if isinstance(condition, Negated):
+    if isinstance(condition, Not):
         inner = _holds(condition.of, read)
         return None if inner is None else not inner
-    if isinstance(condition, Both):
+    if isinstance(condition, BooleanOp):
         sides = _holds(condition.left, read), _holds(condition.right, read)
         decisive = condition.word == "OR"
         return decisive if decisive in sides else None if None in sides else not decisive
-    left, right = computed(condition.left, read), computed(condition.right, read)
+    left, right = evaluate(condition.left, read), evaluate(condition.right, read)
     return None if math.isnan(left) or math.isnan(right) else _COMPARED[condition.sign](left, right)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from panstream.engine.sql.formulas import OWN, Arithmetic, Formula, Number, Read, Root
+from panstream.engine.sql.formulas import OWN, Arithmetic, Constant, Formula, SquareRoot, StateValue
 
 
 class Aggregate(Enum):
@@ -45,7 +45,7 @@ class Aggregate(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AggregateCall:
     """One aggregate as it stands in a statement; expressions are SQL of declared columns."""
 
     aggregate: Aggregate
@@ -57,32 +57,32 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StateSpec:
     """One state: what it is asked, and how to read the answer of every aggregate off it."""
 
-    asked: Asked
+    asked: AggregateCall
     bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
-    reads: dict[Asked, Formula] = field(default_factory=dict)
+    reads: dict[AggregateCall, Formula] = field(default_factory=dict)
 
 
 _MOMENTS: dict[Aggregate, Formula] = {
-    Aggregate.COUNT: Read("count"),
-    Aggregate.SUM: Read("sum"),
-    Aggregate.AVG: Read("mean"),
-    Aggregate.VAR_POP: Read("var_pop"),
-    Aggregate.VAR_SAMP: Read("var_samp"),
-    Aggregate.STDDEV_POP: Root(Read("var_pop")),
-    Aggregate.STDDEV_SAMP: Root(Read("var_samp")),
+    Aggregate.COUNT: StateValue("count"),
+    Aggregate.SUM: StateValue("sum"),
+    Aggregate.AVG: StateValue("mean"),
+    Aggregate.VAR_POP: StateValue("var_pop"),
+    Aggregate.VAR_SAMP: StateValue("var_samp"),
+    Aggregate.STDDEV_POP: SquareRoot(StateValue("var_pop")),
+    Aggregate.STDDEV_SAMP: SquareRoot(StateValue("var_samp")),
 }
 _SPREADS = tuple(kind for kind in _MOMENTS if kind.value.startswith(("VAR", "STDDEV")))
 _DEVIATIONS = (Aggregate.STDDEV_POP, Aggregate.STDDEV_SAMP)
 _LEVELS = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0}
 
 
-def share_states(calls: Iterable[Asked], where: Sequence[str] = ()) -> list[State]:
+def group_into_states(calls: Iterable[AggregateCall], where: Sequence[str] = ()) -> list[StateSpec]:
     """Return the states that answer all of ``calls`` of rows for which the conditions ``where`` hold."""
     remaining = list(dict.fromkeys(calls))
-    states: list[State] = []
+    states: list[StateSpec] = []
     while remaining:
         state = _state(remaining[0], remaining, where)
         states.append(state)
@@ -90,23 +90,23 @@ def share_states(calls: Iterable[Asked], where: Sequence[str] = ()) -> list[Stat
     return states
 
 
-def _state(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State:
+def _state(first: AggregateCall, remaining: list[AggregateCall], where: Sequence[str]) -> StateSpec:
     if first.aggregate in _MOMENTS:
         return _moments(first, remaining, where)
     if first.aggregate in (Aggregate.QUANTILE, *_LEVELS):
         same = [call for call in remaining if _like(call, first) and call.aggregate in (Aggregate.QUANTILE, *_LEVELS)]
-        levels: dict[Asked, Formula] = {
-            call: Read(_LEVELS.get(call.aggregate, (*call.constants, 0.0)[0])) for call in same
+        levels: dict[AggregateCall, Formula] = {
+            call: StateValue(_LEVELS.get(call.aggregate, (*call.constants, 0.0)[0])) for call in same
         }
-        return _alone(first) if len(same) == 1 else State(asked=first, reads=levels)
+        return _alone(first) if len(same) == 1 else StateSpec(asked=first, reads=levels)
     return _alone(first)
 
 
-def _moments(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State:
+def _moments(first: AggregateCall, remaining: list[AggregateCall], where: Sequence[str]) -> StateSpec:
     family = [call for call in remaining if call.aggregate in _MOMENTS and _like(call, first)]
     if first.value is None:  # COUNT(*): it may be part of another's state
         return _counts(first, remaining, where)
-    row_count = Asked(aggregate=Aggregate.COUNT, filter=first.filter, about_user=first.about_user)
+    row_count = AggregateCall(aggregate=Aggregate.COUNT, filter=first.filter, about_user=first.about_user)
     if row_count in remaining and f"NOT {first.value} IS NULL" in where:
         family.append(row_count)  # rows without a value are not asked about, so that COUNT(*) is COUNT(value)
     kinds = {call.aggregate for call in family}
@@ -115,15 +115,15 @@ def _moments(first: Asked, remaining: list[Asked], where: Sequence[str]) -> Stat
     if len(kinds) == 1 and kinds <= {Aggregate.SUM, Aggregate.AVG, Aggregate.VAR_POP, Aggregate.VAR_SAMP}:
         return _alone(first)
     if kinds <= set(_DEVIATIONS) and len(kinds) == 1:
-        return State(asked=first, reads=dict.fromkeys(family, Root(OWN)))
+        return StateSpec(asked=first, reads=dict.fromkeys(family, SquareRoot(OWN)))
     widest = Aggregate.VAR_POP if kinds & set(_SPREADS) else Aggregate.AVG
     reads = {call: _MOMENTS[call.aggregate] for call in family}
-    return State(asked=replace(first, aggregate=widest), reads=reads)
+    return StateSpec(asked=replace(first, aggregate=widest), reads=reads)
 
 
-def _counts(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State:
+def _counts(first: AggregateCall, remaining: list[AggregateCall], where: Sequence[str]) -> StateSpec:
     """Return one state for COUNT(*) and COUNT(*) FILTER (WHERE ...), or for COUNT(*) alone."""
-    plain = Asked(aggregate=Aggregate.COUNT)
+    plain = AggregateCall(aggregate=Aggregate.COUNT)
     for call in remaining:
         same = call.filter == first.filter and call.about_user == first.about_user
         if call.value is not None and call.aggregate in _MOMENTS and same and f"NOT {call.value} IS NULL" in where:
@@ -132,34 +132,34 @@ def _counts(first: Asked, remaining: list[Asked], where: Sequence[str]) -> State
     part = first if first.filter else next(iter(some), None)
     if part is None or part.filter is None or part.about_user or plain not in remaining:
         return _alone(first)
-    share = Asked(aggregate=Aggregate.AVG, value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END")
-    return State(asked=share, bounds=(0.0, 1.0), reads={plain: Read("count"), part: Read("sum")})
+    share = AggregateCall(aggregate=Aggregate.AVG, value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END")
+    return StateSpec(asked=share, bounds=(0.0, 1.0), reads={plain: StateValue("count"), part: StateValue("sum")})
 
 
-def _alone(first: Asked) -> State:
-    return State(asked=first, reads={first: OWN})
+def _alone(first: AggregateCall) -> StateSpec:
+    return StateSpec(asked=first, reads={first: OWN})
 
 
-def _like(one: Asked, other: Asked) -> bool:
+def _like(one: AggregateCall, other: AggregateCall) -> bool:
     """Return whether two aggregates are about the same values of the same rows."""
     return (one.value, one.filter, one.about_user) == (other.value, other.filter, other.about_user)
 
 
-def simplified(formula: Formula) -> Formula:
+def simplify(formula: Formula) -> Formula:
     """Return the formula with a sum over its count as what it is, a mean, whose interval is much shorter.
 
-    >>> simplified(Arithmetic("/", Arithmetic("*", Number(100.0), Read("sum")), Read("count")))
+    >>> simplify(Arithmetic("/", Arithmetic("*", Constant(100.0), StateValue("sum")), StateValue("count")))
     Arithmetic(sign='*', left=Number(number=100.0), right=Read(what='mean'))
     """
     if not isinstance(formula, Arithmetic):
         return formula
-    left, right = simplified(formula.left), simplified(formula.right)
-    if formula.sign == "/" and right == Read("count"):
-        if left == Read("sum"):
-            return Read("mean")
-        if isinstance(left, Arithmetic) and left.sign == "*" and Read("sum") in (left.left, left.right):
-            factor = left.right if left.left == Read("sum") else left.left
-            return Arithmetic("*", factor, Read("mean"))
-    if formula.sign == "/" and (left, right) == (Read("count"), Read("sum")):
-        return Arithmetic("/", Number(1.0), Read("mean"))
+    left, right = simplify(formula.left), simplify(formula.right)
+    if formula.sign == "/" and right == StateValue("count"):
+        if left == StateValue("sum"):
+            return StateValue("mean")
+        if isinstance(left, Arithmetic) and left.sign == "*" and StateValue("sum") in (left.left, left.right):
+            factor = left.right if left.left == StateValue("sum") else left.left
+            return Arithmetic("*", factor, StateValue("mean"))
+    if formula.sign == "/" and (left, right) == (StateValue("count"), StateValue("sum")):
+        return Arithmetic("/", Constant(1.0), StateValue("mean"))
     return Arithmetic(formula.sign, left, right)

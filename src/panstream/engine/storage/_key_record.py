@@ -17,8 +17,8 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.storage.sealed_box import KEY_BYTES, open_pieces, seal
-from panstream.errors import StoreDamaged, StoreTorn
+from panstream.engine.storage.sealed_box import KEY_BYTES, open_sealed, seal
+from panstream.errors import StoreDamaged, TornWrite
 from panstream.primitives.noise.entropy import system_entropy
 
 BLOCK = 4096
@@ -39,17 +39,17 @@ _NO_KEY: _Bytes = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Record:
+class KeyRecord:
     """One key and what it opens. ``slot`` is which of the two blocks holds it."""
 
     generation: int
     slot: int
     key: _Bytes = field(repr=False)
-    place: int = 0
+    offset: int = 0
     size: int = 0
 
     @classmethod
-    def after(cls, current: Record | None) -> Record:
+    def after(cls, current: KeyRecord | None) -> KeyRecord:
         """Return a new key for the state after ``current``, for the other block."""
         key = np.empty(KEY_BYTES, np.uint8)
         system_entropy(key)
@@ -58,8 +58,8 @@ class Record:
         return cls(generation=current.generation + 1, slot=1 - current.slot, key=key)
 
     @classmethod
-    def read(cls, data: bytes, slot: int, operator: _Bytes | None) -> Record | None:
-        """Return the record in a block, None from an empty or overwritten one, or raise: StoreTorn if a crash can
+    def read(cls, data: bytes, slot: int, operator: _Bytes | None) -> KeyRecord | None:
+        """Return the record in a block, None from an empty or overwritten one, or raise: TornWrite if a crash can
         have left it so.
         """
         if not any(data[: len(_MAGIC)]):
@@ -73,30 +73,30 @@ class Record:
         try:
             if wrapped and operator is not None:
                 sealed = memoryview(data)[len(_WRAPPED) : _SEALED]
-                data = bytes(open_pieces([sealed], len(sealed), operator, _LABEL))
+                data = bytes(open_sealed([sealed], len(sealed), operator, _LABEL))
             return _record(data, slot)
         except StoreDamaged as error:
             refused = str(error)
-        raise StoreDamaged(refused) if has_end_mark else StoreTorn(refused)
+        raise StoreDamaged(refused) if has_end_mark else TornWrite(refused)
 
     def block(self, operator: _Bytes | None) -> bytes:
         """Return the bytes of the block that holds this key."""
-        fields = _FIELDS.pack(_MAGIC, self.generation, self.key.tobytes(), self.place, self.size)
+        fields = _FIELDS.pack(_MAGIC, self.generation, self.key.tobytes(), self.offset, self.size)
         plain = fields + sha256(fields).digest()
         return (plain if operator is None else _WRAPPED + seal(plain, operator, _LABEL)) + _END
 
-    def placed(self, size: int, current: Record | None, first: int) -> Record:
+    def placed(self, size: int, current: KeyRecord | None, first: int) -> KeyRecord:
         """Return the same with a place from ``first`` on for so many bytes that leaves the current ciphertext alone."""
-        if current is None or current.place - first >= _stored_size(size):
-            return replace(self, place=first, size=size)
-        return replace(self, place=-(-current.end // BLOCK) * BLOCK, size=size)
+        if current is None or current.offset - first >= _stored_size(size):
+            return replace(self, offset=first, size=size)
+        return replace(self, offset=-(-current.end // BLOCK) * BLOCK, size=size)
 
     @property
     def end(self) -> int:
         """Return where the ciphertext ends in the file."""
-        return self.place + _stored_size(self.size)
+        return self.offset + _stored_size(self.size)
 
-    def without_key(self) -> Record:
+    def without_key(self) -> KeyRecord:
         """Return what may be remembered."""
         return replace(self, key=_NO_KEY)
 
@@ -111,13 +111,13 @@ class Record:
             if rest:
                 out[full_sectors, :rest] = data[full_sectors * _ROOM :]
             out[:, _ROOM:] = mark
-            yield out.reshape(-1).data, self.place + offset
+            yield out.reshape(-1).data, self.offset + offset
             pos += size
 
     def ciphertext(self, read: Callable[[int, int], bytes]) -> Iterator[memoryview]:
         """Yield the ciphertext piece by piece; ``read`` returns bytes at a place of the file."""
         for offset, length, size in self._pieces():
-            stored = _rows(read(self.place + offset, length))
+            stored = _rows(read(self.offset + offset, length))
             yield np.ascontiguousarray(stored[:, :_ROOM]).reshape(-1)[:size].data
 
     def cut_short(self, read: Callable[[int, int], bytes]) -> bool:
@@ -127,7 +127,7 @@ class Record:
         mark = self._mark()
         missing = False
         for offset, length, _ in self._pieces():
-            stored = _rows(read(self.place + offset, length))
+            stored = _rows(read(self.offset + offset, length))
             others = stored[(stored[:, _ROOM:] != mark).any(axis=1)]
             missing = missing or bool(others.size)
             for sector_mark in np.unique(others[others.any(axis=1)][:, _ROOM:], axis=0):
@@ -147,7 +147,7 @@ class Record:
             yield sector * _SECTOR, _stored_size(held), held
 
 
-def _record(plain: bytes, slot: int) -> Record:
+def _record(plain: bytes, slot: int) -> KeyRecord:
     if len(plain) < _PLAIN or not plain.startswith(_MAGIC[:6]):
         raise StoreDamaged("the key is foreign or cut short")
     if not plain.startswith(_MAGIC):
@@ -156,7 +156,7 @@ def _record(plain: bytes, slot: int) -> Record:
         raise StoreDamaged("the key is damaged")
     _, generation, key, offset, size = _FIELDS.unpack_from(plain)
     secret = np.frombuffer(bytearray(key), np.uint8)
-    return Record(generation=generation, slot=slot, key=secret, place=offset, size=size)
+    return KeyRecord(generation=generation, slot=slot, key=secret, offset=offset, size=size)
 
 
 def _stored_size(size: int) -> int:

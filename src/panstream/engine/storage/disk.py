@@ -16,7 +16,7 @@ from panstream.errors import StoreError, StoreLocked
 
 
 @contextlib.contextmanager
-def told(message: Callable[[str | None], str]) -> Iterator[None]:
+def wrap_os_errors(message: Callable[[str | None], str]) -> Iterator[None]:
     """Turn the operating system's refusals, which have a reason or none, into a StoreError that says what to do."""
     try:
         yield

@@ -30,12 +30,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from panstream.engine.storage.disk import Disk, told
+from panstream.engine.storage.disk import Disk, wrap_os_errors
 from panstream.errors import InvalidBytes, InvalidParameter, StoreDamaged, StoreError
 from panstream.primitives import validation as checks
 from panstream.privacy.claim import Adjacency, Claim, Unit
-from panstream.privacy.composition import sequential
-from panstream.privacy.ledger import Kind, Ledger, Total, say_totals
+from panstream.privacy.composition import compose_sequential
+from panstream.privacy.ledger import Kind, Ledger, LedgerTotal, say_totals
 
 LEDGER = ".ledger"  # the ending of such a file
 _HEADER = b'{"panstream-ledger": 1}\n'
@@ -68,9 +68,9 @@ class Spent:
         totals = [ledger.total(unit, adjacency, window) for ledger in self.files]
         return max(epsilon for epsilon, _ in totals), max(delta for _, delta in totals)
 
-    def totals(self) -> tuple[Total, ...]:
+    def totals(self) -> tuple[LedgerTotal, ...]:
         """Return the total of every unit that a charge or a limit is about; of rows, in the file with the largest."""
-        largest: dict[Kind, Total] = {}
+        largest: dict[Kind, LedgerTotal] = {}
         for ledger in self.files:
             for total in ledger.totals():
                 kind = (total.unit, total.adjacency)
@@ -112,7 +112,7 @@ def _claim_of(*paid: Any) -> Claim:
     return claim
 
 
-def beside(path: Path) -> Path:
+def ledger_path_for(path: Path) -> Path:
     """Return where the ledger of a file lies: beside the file itself, whatever link it was reached by.
 
     All names of a file (hard links) share one ledger, which lies beside one of them.
@@ -120,7 +120,7 @@ def beside(path: Path) -> Path:
     Raises:
         StoreError: A name is in another directory, where its ledger cannot be found, or two names have a ledger each.
     """
-    with told(lambda why: f"{path.name} cannot be read: {why}"):
+    with wrap_os_errors(lambda why: f"{path.name} cannot be read: {why}"):
         real = path.resolve()
         names = _hard_links(real)
     ledgers = [name.with_name(name.name + LEDGER) for name in names]
@@ -149,7 +149,7 @@ def _hard_links(path: Path) -> list[Path]:
     return [path.with_name(name) for name in sorted(names)]
 
 
-def charge(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float | None = None) -> Spent | None:
+def charge_ledgers(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float | None = None) -> Spent | None:
     """Charge claims, by name, to the ledgers in all of these files; or raise BudgetExhausted, and charge none.
 
     ``budget`` is kept in the files and holds from then on, until another one is given: for every unit that an answer
@@ -157,7 +157,7 @@ def charge(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float 
     rows in several files are held to the smallest budget of them. Return what has been spent; None without a file.
     """
     if budget is not None:
-        checks.positive(budget=budget)
+        checks.require_positive(budget=budget)
     in_order = sorted(set(paths))  # they are locked
     key = _key_of(in_order)
     entries = [_Entry(name, claim, key) for name, claim in claims.items()]
@@ -223,14 +223,14 @@ def _summed_up(entries: Sequence[_Entry]) -> list[_Entry]:
     for entry in entries:
         claim = entry.claim
         alike.setdefault((entry.key, claim.unit, claim.adjacency, claim.window), []).append(claim)
-    return [_Entry("earlier answers", sequential(claims), key[0]) for key, claims in alike.items()]
+    return [_Entry("earlier answers", compose_sequential(claims), key[0]) for key, claims in alike.items()]
 
 
 def _written(name: str) -> contextlib.AbstractContextManager[None]:
-    return told(lambda why: f"the ledger {name} cannot be written: {why or 'the disk is full'}")
+    return wrap_os_errors(lambda why: f"the ledger {name} cannot be written: {why or 'the disk is full'}")
 
 
-class _File:
+class _LedgerFile:
     """An open ledger: what it says, and where its whole lines end."""
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -270,7 +270,7 @@ class _File:
             self._since_checkpoint = 0
         self.budget = None if line["budget"] is None else float(line["budget"])
         if self.budget is not None:
-            checks.positive(budget=self.budget)
+            checks.require_positive(budget=self.budget)
 
     def add(self, entries: Sequence[_Entry], budget: float | None) -> None:
         """Add charges, and a budget if it is another one, behind the last whole line; wait until they are on disk."""
@@ -291,7 +291,7 @@ class _File:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[_File]:
+def _opened(path: Path) -> Iterator[_LedgerFile]:
     """Open a ledger, which is created if there is none, and keep others from it."""
     with _written(path.name):
         try:
@@ -311,7 +311,7 @@ def _opened(path: Path) -> Iterator[_File]:
                 import fcntl
 
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield _File(descriptor, path.name)
+        yield _LedgerFile(descriptor, path.name)
     finally:
         os.close(descriptor)
 

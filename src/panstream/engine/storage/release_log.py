@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from panstream.errors import StoreDamaged, StoreError, translated
+from panstream.errors import StoreDamaged, StoreError, translate_errors
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (
@@ -64,7 +64,7 @@ class ReleaseLog:
 
     def __init__(self, path: str | os.PathLike[str], *, keep_tables: int | None = None, keep_prefixes: int = 0) -> None:
         self._keep = {TABLES: keep_tables, ALL_CELLS: keep_prefixes}
-        self._connection = translated(
+        self._connection = translate_errors(
             lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False),
             sqlite3.Error,
             lambda error: StoreError(f"the release log cannot be opened: {error}"),
@@ -108,7 +108,7 @@ class ReleaseLog:
 
     @staticmethod
     def _write(work: Callable[[], _T]) -> _T:
-        return translated(
+        return translate_errors(
             work,
             sqlite3.Error,
             lambda error: StoreError(

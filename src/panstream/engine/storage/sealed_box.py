@@ -56,7 +56,7 @@ class Sealer:
         return out[:size]
 
 
-def open_pieces(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8], label: bytes) -> memoryview:
+def open_sealed(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8], label: bytes) -> memoryview:
     """Return what was sealed into ``size`` bytes, which come piece by piece, or raise StoreDamaged."""
     payload = size - _NONCE - _TAG
     if payload < 0:

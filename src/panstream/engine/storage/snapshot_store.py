@@ -44,10 +44,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from panstream.engine.storage._key_record import BLOCK, Record
-from panstream.engine.storage.disk import Disk, told
-from panstream.engine.storage.sealed_box import KEY_BYTES, Sealer, open_pieces, unpack
-from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreTorn
+from panstream.engine.storage._key_record import BLOCK, KeyRecord
+from panstream.engine.storage.disk import Disk, wrap_os_errors
+from panstream.engine.storage.sealed_box import KEY_BYTES, Sealer, open_sealed, unpack
+from panstream.errors import InvalidParameter, LatestSnapshotDamaged, StoreDamaged, StoreError, TornWrite
 from panstream.primitives.memory.scratch import wipe
 
 _LABEL = b"panstream state 1"
@@ -89,7 +89,7 @@ class SnapshotStore:
         self._operator = None if operator_key is None else np.frombuffer(bytearray(operator_key), np.uint8)
         self._sealer = Sealer()
         self._file = -1
-        self._current: Record | None = None
+        self._current: KeyRecord | None = None
         with self._explained():
             self._make_directories()
             self._lock = self._disk.lock(self._directory / "lock")
@@ -146,7 +146,7 @@ class SnapshotStore:
         """
         if self._lock < 0:
             raise StoreError("the store is closed")
-        record = Record.after(self._current)
+        record = KeyRecord.after(self._current)
         try:
             with self._explained():
                 label = _LABEL + struct.pack("<Q", record.generation)
@@ -162,7 +162,7 @@ class SnapshotStore:
             if previous is not None:
                 with contextlib.suppress(OSError):  # then burying it tells
                     self._overwrite(previous.slot)
-                self._finishing = self._background.submit(self._bury, previous.slot).result
+                self._finishing = self._background.submit(self._erase_key, previous.slot).result
             if durable is None:
                 self._finish()
             else:
@@ -182,13 +182,13 @@ class SnapshotStore:
             self._disk.make_directory(existing)
             self._disk.sync_directory(existing.parent)
 
-    def _create(self, record: Record, sealed: memoryview) -> None:
+    def _create(self, record: KeyRecord, sealed: memoryview) -> None:
         """Write the first state to a file of another name, so that a file of this name is always whole."""
         new = self._path.with_suffix(".new")
         self._file = self._disk.open(new, create=True)
         try:
             self._write(bytes(_FIRST), 0)
-            self._put(record, sealed)
+            self._write_ciphertext(record, sealed)
             self._disk.replace(new, self._path)
             self._disk.sync_directory(self._directory)
         except BaseException:
@@ -198,17 +198,17 @@ class SnapshotStore:
                 self._disk.remove(new)
             raise
 
-    def _replace(self, record: Record, sealed: memoryview) -> None:
+    def _replace(self, record: KeyRecord, sealed: memoryview) -> None:
         """Write state and key to blocks that are not in use, and wait for the disk once."""
         self._disk.reserve(self._file, record.end)
         try:
-            self._put(record, sealed)
+            self._write_ciphertext(record, sealed)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._bury(record.slot)
+                self._erase_key(record.slot)
             raise
 
-    def _put(self, record: Record, sealed: memoryview) -> None:
+    def _write_ciphertext(self, record: KeyRecord, sealed: memoryview) -> None:
         """Write a state and its key, and wait for the disk."""
         for data, offset in record.sectors(sealed):
             self._write(data, offset)
@@ -221,7 +221,7 @@ class SnapshotStore:
     def _overwrite(self, slot: int) -> None:
         self._write(bytes(BLOCK), slot * BLOCK)
 
-    def _bury(self, slot: int) -> None:
+    def _erase_key(self, slot: int) -> None:
         """Overwrite a key, and wait until it is gone from the disk."""
         self._overwrite(slot)
         self._disk.sync(self._file)
@@ -244,27 +244,27 @@ class SnapshotStore:
         records, damaged = self._keys()
         try:
             if damaged and not accept_previous:
-                raise NewestDamaged(_PREVIOUS)
+                raise LatestSnapshotDamaged(_PREVIOUS)
             self._current = self._newest(records, accept_previous).without_key()
             other = 1 - self._current.slot
             if any(self._read(other * BLOCK, BLOCK)):
                 with self._explained():
                     self._write_again(self._current)
-                    self._bury(other)
+                    self._erase_key(other)
         finally:
             for record in records:
                 wipe(record.key)
 
-    def _write_again(self, record: Record) -> None:
+    def _write_again(self, record: KeyRecord) -> None:
         """Make what was read durable before the only other state goes: a process that was killed before it waited for
         the disk, or that the disk refused, may have left it in the system's cache alone.
         """
-        for start, end in ((record.slot * BLOCK, (record.slot + 1) * BLOCK), (record.place, record.end)):
+        for start, end in ((record.slot * BLOCK, (record.slot + 1) * BLOCK), (record.offset, record.end)):
             for offset in range(start, end, _PIECE):
                 self._write(self._read(offset, min(_PIECE, end - offset)), offset)
         self._disk.sync(self._file)
 
-    def _newest(self, records: list[Record], accept_previous: bool) -> Record:
+    def _newest(self, records: list[KeyRecord], accept_previous: bool) -> KeyRecord:
         """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
         if len(records) == 1:
             return records[0]  # load tells whether it opens
@@ -272,15 +272,15 @@ class SnapshotStore:
         try:
             self._opened(newest)
         except StoreDamaged as error:
-            torn = isinstance(error, StoreTorn)
+            torn = isinstance(error, TornWrite)
         else:
             return newest
         self._opened(previous)
         if not torn and not accept_previous:
-            raise NewestDamaged(_PREVIOUS)
+            raise LatestSnapshotDamaged(_PREVIOUS)
         return previous
 
-    def _keys(self) -> tuple[list[Record], bool]:
+    def _keys(self) -> tuple[list[KeyRecord], bool]:
         """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be
         read.
         """
@@ -288,29 +288,29 @@ class SnapshotStore:
         damaged = False
         for slot in (0, 1):
             try:
-                record = Record.read(self._read(slot * BLOCK, BLOCK), slot, self._operator)
+                record = KeyRecord.read(self._read(slot * BLOCK, BLOCK), slot, self._operator)
             except StoreDamaged as error:
-                refused, damaged = error, damaged or not isinstance(error, StoreTorn)
+                refused, damaged = error, damaged or not isinstance(error, TornWrite)
             else:
                 records += [] if record is None else [record]
         if not records:
             raise refused
         return sorted(records, key=lambda record: record.generation, reverse=True), damaged
 
-    def _opened(self, record: Record) -> memoryview:
-        """Return the plain state; raise StoreDamaged, or StoreTorn where a crash can have left it so."""
+    def _opened(self, record: KeyRecord) -> memoryview:
+        """Return the plain state; raise StoreDamaged, or TornWrite where a crash can have left it so."""
         if self._disk.size(self._file) < record.end:
-            raise StoreTorn("the state does not fit its key: it was cut short")
+            raise TornWrite("the state does not fit its key: it was cut short")
         label = _LABEL + struct.pack("<Q", record.generation)
         try:
-            return open_pieces(record.ciphertext(self._read), record.size, record.key, label)
+            return open_sealed(record.ciphertext(self._read), record.size, record.key, label)
         except StoreDamaged as error:
             refused = str(error)
-        raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
+        raise TornWrite(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
         problem, intact = f"cannot use the store in {self._directory.name!r}", "what was stored before is intact"
-        return told(lambda reason: f"{problem}: {reason or 'input/output error'}; {intact}")
+        return wrap_os_errors(lambda reason: f"{problem}: {reason or 'input/output error'}; {intact}")
 
     def _read(self, offset: int, size: int) -> bytes:
         with self._explained():

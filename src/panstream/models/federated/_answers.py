@@ -10,28 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
-from panstream.models.federated._messages import Content, Message, lists_of, only
+from panstream.models.federated._messages import Message, MessageBody, list_of, one_of
 
 _REASONS = ("budget", "schema", "question", "fault", "roster")
 
 
-_count = only(lambda value: type(value) is int and value >= 0)
-_counts = lists_of(_count)
-_integers = only(lambda value: value.dtype == np.int64)
-_amount = only(lambda value: type(value) in (int, float) and value >= 0)
-_Text = Annotated[str, only(lambda value: isinstance(value, str))]
-_Flag = Annotated[bool, only(lambda value: type(value) is bool)]
+_count = one_of(lambda value: type(value) is int and value >= 0)
+_counts = list_of(_count)
+_integers = one_of(lambda value: value.dtype == np.int64)
+_amount = one_of(lambda value: type(value) in (int, float) and value >= 0)
+_Text = Annotated[str, one_of(lambda value: isinstance(value, str))]
+_Flag = Annotated[bool, one_of(lambda value: type(value) is bool)]
 _Amount = Annotated[float, _amount]
 _AmountOrNone = Annotated[float | None, lambda value: None if value is None else _amount(value)]
-_Reason = Annotated[str, only(lambda value: value in _REASONS)]
-_Tables = Annotated[tuple[NDArray[np.int64], ...], lists_of(_integers)]
+_Reason = Annotated[str, one_of(lambda value: value in _REASONS)]
+_Tables = Annotated[tuple[NDArray[np.int64], ...], list_of(_integers)]
 
 
 def _hex(size: int) -> Callable[[Any], Any]:
-    return only(lambda value: isinstance(value, str) and len(bytes.fromhex(value)) == size and value == value.lower())
+    return one_of(lambda value: isinstance(value, str) and len(bytes.fromhex(value)) == size and value == value.lower())
 
 
-class _Answer(Content):
+class _Answer(MessageBody):
     __slots__ = ()
 
     def write(self, question: str) -> bytes:
@@ -45,7 +45,7 @@ class _Answer(Content):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduction(_Answer):
+class HolderInfo(_Answer):
     """A holder's public facts; ``secure`` is false where a test source draws the noise."""
 
     kind = "introduction"
@@ -60,7 +60,7 @@ class Introduction(_Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening(_Answer):
+class KeyAnnouncement(_Answer):
     """A member's one-time key for a secure sum and its signature, both in hexadecimal."""
 
     kind = "opening"
@@ -70,7 +70,7 @@ class Opening(_Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tables(_Answer):
+class TablesAnswer(_Answer):
     """Noisy tables, in the order of the question; those of a secure sum are masked."""
 
     kind = "tables"
@@ -79,7 +79,7 @@ class Tables(_Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice(_Answer):
+class VoteAnswer(_Answer):
     """One vote."""
 
     kind = "choice"
@@ -89,17 +89,17 @@ class Choice(_Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Model(_Answer):
+class LocalModelAnswer(_Answer):
     """A locally learned network: parents, and the noisy table (*parents, child) of every attribute."""
 
     kind = "model"
 
-    parents: Annotated[tuple[tuple[int, ...], ...], lists_of(_counts)]
+    parents: Annotated[tuple[tuple[int, ...], ...], list_of(_counts)]
     tables: _Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scores(_Answer):
+class ScoresAnswer(_Answer):
     """Noisy local mutual informations in units of 2^-24 bits."""
 
     kind = "scores"
@@ -108,7 +108,7 @@ class Scores(_Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declined(_Answer):
+class Refused(_Answer):
     """Why a holder does not answer (budget, schema, question, roster or fault). Says nothing about records."""
 
     kind = "refusal"
@@ -117,9 +117,10 @@ class Declined(_Answer):
     text: _Text
 
 
-Answer: TypeAlias = Introduction | Opening | Tables | Choice | Model | Scores | Declined
+Answer: TypeAlias = HolderInfo | KeyAnnouncement | TablesAnswer | VoteAnswer | LocalModelAnswer | ScoresAnswer | Refused
 _KINDS: dict[str, type[Answer]] = {
-    each.kind: each for each in (Introduction, Opening, Tables, Choice, Model, Scores, Declined)
+    each.kind: each
+    for each in (HolderInfo, KeyAnnouncement, TablesAnswer, VoteAnswer, LocalModelAnswer, ScoresAnswer, Refused)
 }
 
 

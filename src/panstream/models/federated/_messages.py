@@ -75,7 +75,7 @@ class Message:
         return cls(kind=header["kind"], fields=header["fields"], arrays=arrays)
 
 
-class Content:
+class MessageBody:
     """What a message says: a dataclass that names its kind and, by the type of each field, what reads and checks it.
 
     The types are ``Annotated[type, read]`` or ``Annotated[type, read, write]``, named at module level. A reader takes
@@ -106,7 +106,7 @@ class Content:
         return {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def only(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
+def one_of(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
     """Return what reads values that are allowed as they are."""
 
     def read(value: Any) -> Any:
@@ -117,7 +117,7 @@ def only(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
     return read
 
 
-def lists_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+def list_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Return what reads lists, entry by entry."""
 
     def read_all(values: Any) -> tuple[Any, ...]:

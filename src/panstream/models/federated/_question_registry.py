@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.models.federated._messages import Message
-from panstream.models.federated._questions import CountTables, Introduce, LocalModel, LocalScores, Vote
-from panstream.models.federated.secure_sums import CloseSum, OpenSum
+from panstream.models.federated._questions import CountTables, InfoQuestion, LocalModel, LocalScores, Vote
+from panstream.models.federated.secure_sums import JoinSum, SubmitSum
 
-Question: TypeAlias = Introduce | CountTables | Vote | LocalModel | LocalScores | OpenSum | CloseSum
+Question: TypeAlias = InfoQuestion | CountTables | Vote | LocalModel | LocalScores | JoinSum | SubmitSum
 _KINDS: Mapping[str, type[Question]] = {
-    each.kind: each for each in (Introduce, CountTables, Vote, LocalModel, LocalScores, OpenSum, CloseSum)
+    each.kind: each for each in (InfoQuestion, CountTables, Vote, LocalModel, LocalScores, JoinSum, SubmitSum)
 }
 
 

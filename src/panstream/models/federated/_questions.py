@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.models.federated._answers import Choice, Model, Scores, Tables
-from panstream.models.federated._messages import Content, Message, lists_of, only
+from panstream.models.federated._answers import LocalModelAnswer, ScoresAnswer, TablesAnswer, VoteAnswer
+from panstream.models.federated._messages import Message, MessageBody, list_of, one_of
 from panstream.models.federated._statistics import Family, Statistics, needed_tables
 from panstream.models.networks.domain import Domain
-from panstream.models.networks.noisy_tables import grouped
-from panstream.models.networks.structure_search import tables_from
+from panstream.models.networks.noisy_tables import merge_categories
+from panstream.models.networks.structure_search import marginal_tables
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.privacy.holder_loss import Loss
-from panstream.privacy.rounding import share
+from panstream.privacy.rounding import equal_share
 from panstream.privacy.table_loss import table_kappa, table_sigma
 
 Noise: TypeAlias = Literal["laplace", "gaussian"]
@@ -40,10 +40,10 @@ _LARGEST_TABLES = 1 << 20
 _LARGEST_DEGREE = 8
 
 
-_whole = only(lambda value: type(value) is int and 0 <= value < 1 << 31)
-_number = only(lambda value: type(value) in (int, float))
-_positions = lists_of(_whole)
-_Text = Annotated[str, only(lambda value: isinstance(value, str) and len(value) <= 200)]
+_whole = one_of(lambda value: type(value) is int and 0 <= value < 1 << 31)
+_number = one_of(lambda value: type(value) in (int, float))
+_positions = list_of(_whole)
+_Text = Annotated[str, one_of(lambda value: isinstance(value, str) and len(value) <= 200)]
 _Number = Annotated[float, lambda value: float(_number(value))]
 _Noise = Annotated[Noise, lambda value: value]
 _Families = Annotated[tuple[tuple[int, ...], ...], lambda families: tuple(map(_positions, families))]
@@ -71,7 +71,7 @@ def _candidates(placed: Sequence[int], degree: int, count: int) -> list[Family]:
     return [(child, parents) for child in range(count) if child not in placed for parents in sets]
 
 
-def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, source: Source) -> None:
+def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, source: NoiseSource) -> None:
     if noise == "laplace":
         source.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
     else:
@@ -91,7 +91,7 @@ class Table:
     groups: tuple[Groups, ...] = ()
 
     def __post_init__(self) -> None:
-        checks.finite(budget=self.budget)
+        checks.require_finite(budget=self.budget)
         if not self.attributes or len(set(self.attributes)) != len(self.attributes) or min(self.attributes) < 0:
             raise InvalidParameter("the attributes of a table must be distinct positions, at least one")
         if self.groups and len(self.groups) != len(self.attributes):
@@ -125,7 +125,7 @@ class Table:
         for axis in range(counts.ndim):
             group = self.group(axis)
             if group is not None:
-                counts = grouped(counts, np.array(group), axis)
+                counts = merge_categories(counts, np.array(group), axis)
         return counts
 
 
@@ -137,7 +137,7 @@ TablesAsked = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked(Content):
+class _Question(MessageBody):
     """A question as it travels."""
 
     run: _Text
@@ -148,14 +148,14 @@ class _Asked(Content):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduce(_Asked):
+class InfoQuestion(_Question):
     """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
 
     kind = "introduce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AboutRecords(_Asked):
+class RecordQuestion(_Question):
     """A question about records: ``check`` raises InvalidParameter where it does not fit the domain.
 
     If it costs something, ``loss`` says what, which depends on the question alone, and ``draw`` gives a private answer
@@ -171,7 +171,7 @@ class AboutRecords(_Asked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountTables(AboutRecords):
+class CountTables(RecordQuestion):
     """Noisy tables of counts, unclipped; the cost is the sum of the tables' budgets."""
 
     kind = "count-tables"
@@ -199,7 +199,7 @@ class CountTables(AboutRecords):
         budgets = [table.budget for table in self.tables]
         return Loss.pure(budgets) if self.noise == "laplace" else Loss.gaussian(budgets)
 
-    def draw(self, statistics: Statistics, source: Source) -> Tables:
+    def draw(self, statistics: Statistics, source: NoiseSource) -> TablesAnswer:
         """Add noise to every cell."""
         exact = [table.counts(statistics) for table in self.tables]
         noisy = np.concatenate([counts.reshape(-1) for counts in exact])
@@ -211,11 +211,13 @@ class CountTables(AboutRecords):
             _add_noise(noisy[start:end], self.noise, budget, source)  # one call for tables of equal shares
             start = end
         pieces = np.split(noisy, ends[:-1])
-        return Tables(tables=tuple(piece.reshape(counts.shape) for piece, counts in zip(pieces, exact, strict=True)))
+        return TablesAnswer(
+            tables=tuple(piece.reshape(counts.shape) for piece, counts in zip(pieces, exact, strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote(AboutRecords):
+class Vote(RecordQuestion):
     """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
 
     kind = "vote"
@@ -225,8 +227,8 @@ class Vote(AboutRecords):
     epsilon: _Number
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
-        checks.within(1, _LARGEST_DEGREE, degree=self.degree)
+        checks.require_finite(epsilon=self.epsilon)
+        checks.require_integer_in_range(1, _LARGEST_DEGREE, degree=self.degree)
         if not self.placed or len(set(self.placed)) != len(self.placed) or min(self.placed) < 0:
             raise InvalidParameter("placed must hold distinct positions, at least one")
 
@@ -244,14 +246,14 @@ class Vote(AboutRecords):
         """Return the loss of one choice."""
         return Loss.of_choice(self.epsilon)
 
-    def draw(self, statistics: Statistics, source: Source) -> Choice:
+    def draw(self, statistics: Statistics, source: NoiseSource) -> VoteAnswer:
         """Choose one family."""
         child, parents = statistics.vote(self.candidates(len(statistics.domain)), self.epsilon, source)
-        return Choice(child=child, parents=parents)
+        return VoteAnswer(child=child, parents=parents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModel(AboutRecords):
+class LocalModel(RecordQuestion):
     """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
 
     kind = "local-model"
@@ -262,8 +264,8 @@ class LocalModel(AboutRecords):
     parameters: _Number
 
     def __post_init__(self) -> None:
-        checks.finite(structure=self.structure, parameters=self.parameters)
-        checks.within(1, _LARGEST_DEGREE, degree=self.degree)
+        checks.require_finite(structure=self.structure, parameters=self.parameters)
+        checks.require_integer_in_range(1, _LARGEST_DEGREE, degree=self.degree)
         if self.root < 0:
             raise InvalidParameter(f"root must be a position, got root={self.root}")
 
@@ -277,26 +279,26 @@ class LocalModel(AboutRecords):
         """Return the loss of both parts."""
         return Loss.pure([self.structure, self.parameters])
 
-    def draw(self, statistics: Statistics, source: Source) -> Model:
+    def draw(self, statistics: Statistics, source: NoiseSource) -> LocalModelAnswer:
         """Learn alone (Digalakis 2018, Algorithms 3.2 and 3.3): N-1 choices, then the tables that are needed."""
         count = len(statistics.domain)
         placed = [self.root]
         parents: list[tuple[int, ...]] = [()] * count
-        structure = share(self.structure, max(count - 1, 1))
+        structure = equal_share(self.structure, max(count - 1, 1))
         while len(placed) < count:
             child, parents[child] = statistics.vote(_candidates(placed, self.degree, count), structure, source)
             placed.append(child)
         noisy_tables = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
         for table in noisy_tables.values():
-            _add_noise(table.reshape(-1), "laplace", share(self.parameters, len(noisy_tables)), source)
-        tables = tables_from(noisy_tables)
-        return Model(
+            _add_noise(table.reshape(-1), "laplace", equal_share(self.parameters, len(noisy_tables)), source)
+        tables = marginal_tables(noisy_tables)
+        return LocalModelAnswer(
             parents=tuple(parents), tables=tuple(tables((*parents[attribute], attribute)) for attribute in range(count))
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalScores(AboutRecords):
+class LocalScores(RecordQuestion):
     """The local mutual information of each family ``(*parents, child)``, with Laplace noise."""
 
     kind = "local-scores"
@@ -305,7 +307,7 @@ class LocalScores(AboutRecords):
     epsilon: _Number
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
+        checks.require_finite(epsilon=self.epsilon)
         if not 1 <= len(self.families) <= _LARGEST_TABLES:
             raise InvalidParameter(f"families must be 1..{_LARGEST_TABLES}, got {len(self.families)}")
         for family in self.families:
@@ -318,15 +320,15 @@ class LocalScores(AboutRecords):
 
     def loss(self) -> Loss:
         """Return the loss of all scores."""
-        return Loss.pure([share(self.epsilon, len(self.families))] * len(self.families))
+        return Loss.pure([equal_share(self.epsilon, len(self.families))] * len(self.families))
 
-    def draw(self, statistics: Statistics, source: Source) -> Scores:
+    def draw(self, statistics: Statistics, source: NoiseSource) -> ScoresAnswer:
         """Add noise to every score, for families of two values less."""
-        score_epsilon = share(self.epsilon, len(self.families))
+        score_epsilon = equal_share(self.epsilon, len(self.families))
         scores = np.array([statistics.score(family) for family in self.families], np.int64)
         binary = np.array([statistics.is_binary(family) for family in self.families])
         for kind in (True, False):
             chosen = scores[binary == kind]
             source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(score_epsilon / statistics.sensitivity(kind)))
             scores[binary == kind] = chosen
-        return Scores(scores=scores)
+        return ScoresAnswer(scores=scores)

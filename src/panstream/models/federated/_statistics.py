@@ -17,7 +17,7 @@ from panstream.models.networks.contingency import contingency
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.information import mutual_information
 from panstream.models.networks.records import Records
-from panstream.primitives.noise import Preference, Source
+from panstream.primitives.noise import NoiseSource, SelectionRate
 from panstream.privacy.table_loss import choice_rate, mutual_information_sensitivity
 
 Family: TypeAlias = tuple[int, tuple[int, ...]]
@@ -80,12 +80,12 @@ class Statistics:
         sizes = self.domain.sizes
         return sizes[family[-1]] <= 2 or math.prod(sizes[parent] for parent in family[:-1]) <= 2
 
-    def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, source: Source) -> Family:
+    def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, source: NoiseSource) -> Family:
         """Choose what comes next by the exponential mechanism on mutual information."""
         binary = all(self.is_binary((*parents, child)) for child, parents in candidates)
         utilities = np.array([self.score((*parents, child)) for child, parents in candidates], np.int64)
         rate = choice_rate(epsilon, self.sensitivity(binary))
-        return candidates[source.exponential(utilities, Preference.at_most(rate))]
+        return candidates[source.exponential(utilities, SelectionRate.at_most(rate))]
 
 
 def needed_tables(placed: Sequence[int], parents: Sequence[tuple[int, ...]], degree: int) -> list[tuple[int, ...]]:

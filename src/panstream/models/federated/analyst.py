@@ -12,20 +12,20 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import FederationStopped, InvalidBytes, InvalidParameter, PeerUnreachable
-from panstream.models.federated._answers import Answer, Declined, Introduction, Opening, Tables, read_answer
+from panstream.errors import FederationAborted, InvalidBytes, InvalidParameter, PeerUnreachable
+from panstream.models.federated._answers import Answer, HolderInfo, KeyAnnouncement, Refused, TablesAnswer, read_answer
 from panstream.models.federated._messages import digest
 from panstream.models.federated._question_registry import Question
-from panstream.models.federated._questions import CountTables, Introduce, Noise, Table
-from panstream.models.federated.secure_sums import CloseSum, OpenSum, part_of_noise, usual_colluders
+from panstream.models.federated._questions import CountTables, InfoQuestion, Noise, Table
+from panstream.models.federated.secure_sums import JoinSum, SubmitSum, default_colluders, noise_share
 from panstream.models.networks import structure_search as baselines
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
-from panstream.privacy.composition import per_holder
+from panstream.privacy.composition import compose_per_holder
 from panstream.privacy.holder_loss import record_claim
 from panstream.privacy.table_loss import table_kappa, table_sigma
 
@@ -67,7 +67,7 @@ class FederatedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sums:
+class SummedTables:
     """Tables added up over the holders that answered; ``deviations`` are the noise's standard deviations per cell."""
 
     attributes: tuple[tuple[int, ...], ...]
@@ -78,7 +78,7 @@ class Sums:
 
     def lookup(self) -> baselines.Tables:
         """Return the tables by attributes in any order; smaller ones are summed from these."""
-        return baselines.tables_from(dict(zip(self.attributes, self.tables, strict=True)))
+        return baselines.marginal_tables(dict(zip(self.attributes, self.tables, strict=True)))
 
 
 class Federation:
@@ -100,8 +100,8 @@ class Federation:
         attempts: int = 3,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        checks.within(1, len(channels), minimum=minimum)
-        checks.at_least(1, attempts=attempts)
+        checks.require_integer_in_range(1, len(channels), minimum=minimum)
+        checks.require_at_least(1, attempts=attempts)
         self.domain = domain
         self.schema = domain.digest()
         self.run = _label() if run is None else run
@@ -111,10 +111,10 @@ class Federation:
         self._attempts = attempts
         self.report = report
         self._channels = list(channels)
-        self._present: dict[int, Introduction] | None = None
+        self._present: dict[int, HolderInfo] | None = None
 
     @property
-    def holders(self) -> list[Introduction]:
+    def holders(self) -> list[HolderInfo]:
         """Return the holders that take part, in the order given; introduces them first where that was not done."""
         if self._present is None:
             self._introduce()
@@ -126,21 +126,21 @@ class Federation:
         """Return the number of records of all holders that take part."""
         return sum(holder.records for holder in self.holders)
 
-    def introductions(self) -> list[Introduction]:
+    def introductions(self) -> list[HolderInfo]:
         """Ask the holders that take part what they have spent by now."""
-        return list(self._ask(Introduce(run=self.run), Introduction, lambda _, __: None).values())
+        return list(self._ask(InfoQuestion(run=self.run), HolderInfo, lambda _, __: None).values())
 
     def ask(
-        self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, Introduction], None]
-    ) -> list[tuple[Introduction, AnswerT]]:
+        self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, HolderInfo], None]
+    ) -> list[tuple[HolderInfo, AnswerT]]:
         """Ask all holders; return (holder, answer) of those that gave one which ``check`` let pass."""
         if not self.holders:
-            raise FederationStopped("no holder takes part")
+            raise FederationAborted("no holder takes part")
         assert self._present is not None
         answers = self._ask(question, kind, check)
         return [(self._present[index], answer) for index, answer in answers.items()]
 
-    def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
+    def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> SummedTables:
         """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
 
         A method that may ask for the same tables twice names the ``part`` of the run: the same question would only
@@ -150,7 +150,7 @@ class Federation:
         question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))
         single = [_deviation(noise, table.budget) for table in tables]
 
-        def plausible(counts: Sequence[NDArray[np.int64]], who: Introduction) -> None:
+        def plausible(counts: Sequence[NDArray[np.int64]], who: HolderInfo) -> None:
             _add_up(counts, single, who.records, "its tables do")
 
         return self._added(question, tables, single, plausible, clip=clip)
@@ -160,24 +160,24 @@ class Federation:
         question: Question,
         tables: Sequence[Table],
         single: Sequence[float],
-        check: Callable[[Sequence[NDArray[np.int64]], Introduction], None],
+        check: Callable[[Sequence[NDArray[np.int64]], HolderInfo], None],
         *,
         clip: bool = False,
-    ) -> Sums:
+    ) -> SummedTables:
         """Ask for tables whose cells have noise of ``single`` standard deviations at one holder, and add them up."""
         shapes = [table.shape(self.domain) for table in tables]
 
-        def shaped(answer: Tables, who: Introduction) -> None:
+        def shaped(answer: TablesAnswer, who: HolderInfo) -> None:
             if [table.shape for table in answer.tables] != shapes:
                 raise InvalidParameter("its tables have other shapes than those asked for")
             check(answer.tables, who)
 
-        answers = self.ask(question, Tables, shaped)
+        answers = self.ask(question, TablesAnswer, shaped)
         totals = [np.zeros(shape, np.int64) for shape in shapes]
         for _, answer in answers:
             for total, table in zip(totals, answer.tables, strict=True):
                 total += np.maximum(table, 0) if clip else table  # modulo 2^64: the masks of a secure sum cancel
-        return Sums(
+        return SummedTables(
             attributes=tuple(table.attributes for table in tables),
             tables=tuple(totals),
             deviations=tuple(deviation * math.sqrt(len(answers)) for deviation in single),
@@ -185,7 +185,7 @@ class Federation:
             holders=len(answers),
         )
 
-    def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> Sums:
+    def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> SummedTables:
         """Ask for tables that can be read only as a sum, with the noise of one holder; see federated.secure_sums.
 
         Every holder must answer to the end. Who fails before the sum is closed is left out at no cost; after that the
@@ -194,7 +194,7 @@ class Federation:
         while True:
             members = sorted(self.holders, key=lambda member: member.holder)
             names = tuple(member.holder for member in members)
-            many = usual_colluders(len(names)) if colluders is None else colluders
+            many = default_colluders(len(names)) if colluders is None else colluders
             fields: dict[str, Any] = {
                 "run": self.run,
                 "domain": self.schema,
@@ -202,21 +202,23 @@ class Federation:
                 "members": names,
                 "colluders": many,
             }
-            opened = {who.holder: opening for who, opening in self.ask(OpenSum(**fields), Opening, lambda _, __: None)}
+            opened = {
+                who.holder: opening for who, opening in self.ask(JoinSum(**fields), KeyAnnouncement, lambda _, __: None)
+            }
             if len(opened) == len(names):
                 break
-        question = CloseSum(**fields, openings=tuple(opened[name] for name in names))
-        single = [math.sqrt(part_of_noise(table.budget, len(names), many).variance) for table in tables]
+        question = SubmitSum(**fields, openings=tuple(opened[name] for name in names))
+        single = [math.sqrt(noise_share(table.budget, len(names), many).variance) for table in tables]
         sums = self._added(question, tables, single, lambda _, __: None)
         if sums.holders < len(names):
-            raise FederationStopped(
+            raise FederationAborted(
                 "a holder failed after the sum was closed, and the others' parts cannot be read without it; "
                 "run again under another label (it is charged again)"
             )
         _add_up(sums.tables, sums.deviations, sums.records, "the sum does")
         return sums
 
-    def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> Sums:
+    def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> SummedTables:
         """Ask for the tables of all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
         return self.sums(noise, self.all_tables(degree, budget), clip=clip)
 
@@ -249,7 +251,7 @@ class Federation:
         )
         open_to_all = holder_claim.without_privacy("the noise of a holder came from a test source")
         claim = replace(
-            per_holder([holder_claim if holder.secure else open_to_all for holder in present]),
+            compose_per_holder([holder_claim if holder.secure else open_to_all for holder in present]),
             releases=holder_claim.releases,
         )
         return FederatedModel(
@@ -268,18 +270,18 @@ class Federation:
         self._present = {}
         channels = dict(enumerate(self._channels))
 
-        def check(introduction: Introduction, _: Introduction | None) -> None:
+        def check(introduction: HolderInfo, _: HolderInfo | None) -> None:
             if introduction.domain != self.schema:
                 raise InvalidParameter("its domain is not the one that was agreed on")
             if introduction.records < 1:
                 raise InvalidParameter("it has no records")
 
-        introductions = self._gather(channels, Introduce(run=self.run), Introduction, check)
+        introductions = self._gather(channels, InfoQuestion(run=self.run), HolderInfo, check)
         names = [introduction.holder for introduction in introductions.values()]
         if len(set(names)) != len(names):
-            raise FederationStopped("two holders have the same name")
+            raise FederationAborted("two holders have the same name")
         self._present = introductions
-        self._enough()
+        self._require_minimum()
         self.report(
             f"{len(introductions)} holders take part: "
             + ", ".join(f"{who.holder} ({who.records:,})" for who in introductions.values())
@@ -289,7 +291,7 @@ class Federation:
         assert self._present is not None
         answers = self._gather({index: self._channels[index] for index in self._present}, question, kind, check)
         self._present = {index: who for index, who in self._present.items() if index in answers}
-        self._enough()
+        self._require_minimum()
         return answers
 
     def _gather(
@@ -332,7 +334,7 @@ class Federation:
             except InvalidBytes as error:
                 reason = f"what it sent is not an answer ({error})"
                 continue
-            if isinstance(answer, Declined):
+            if isinstance(answer, Refused):
                 return f"it refused ({answer.reason}): {answer.text}"
             if not isinstance(answer, kind):
                 return "it answered another kind of question"
@@ -343,14 +345,14 @@ class Federation:
             return answer
         return reason
 
-    def _known(self, index: int) -> Introduction | None:
+    def _known(self, index: int) -> HolderInfo | None:
         return (self._present or {}).get(index)
 
-    def _enough(self) -> None:
+    def _require_minimum(self) -> None:
         remaining = len(self._present or {})
         if remaining < self.minimum:
             reasons = "; ".join(f"{who}: {why}" for who, why in self.dropped.items())
-            raise FederationStopped(f"{remaining} holders are left where at least {self.minimum} are needed. {reasons}")
+            raise FederationAborted(f"{remaining} holders are left where at least {self.minimum} are needed. {reasons}")
 
 
 def _deviation(noise: Noise, budget: float) -> float:
@@ -367,5 +369,5 @@ def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], re
 
 
 def _label() -> str:
-    with Source() as source:
+    with NoiseSource() as source:
         return "".join(f"{int(word):08x}" for word in source.uniform_below(1 << 32, 4))

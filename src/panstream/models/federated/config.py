@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import ConfigError, translated
+from panstream.errors import ConfigError, translate_errors
 from panstream.models.federated.federated_pairs import FederatedPairs
 from panstream.models.federated.gaussian_methods import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.models.federated.holder import Holder
@@ -15,7 +15,7 @@ from panstream.models.federated.thesis_methods import MajorityVoting, NoisyModel
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.records import Records
 from panstream.primitives.mutual_tls import Identity
-from panstream.primitives.toml_config import Section, read_file
+from panstream.primitives.toml_config import Section, load_config_file
 
 METHODS: dict[str, Any] = {
     "pairs": FederatedPairs,
@@ -50,7 +50,7 @@ class HolderConfig:
     @classmethod
     def read(cls, path: Path) -> HolderConfig:
         """Read the file of ``panstream holder``."""
-        folder, table = path.parent, Section("the file", read_file(path), {"holder"})
+        folder, table = path.parent, Section("the file", load_config_file(path), {"holder"})
         allowed_keys = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
         holder = Section("[holder]", table.required("holder", dict), allowed_keys)
         return cls(
@@ -76,7 +76,7 @@ class HolderConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class HolderAddress:
     """A holder as a run sees it: at a url, or with data that a process started by the run serves."""
 
     name: str
@@ -92,7 +92,7 @@ class RunConfig:
 
     method: Any
     domain: Path
-    members: tuple[Member, ...]
+    members: tuple[HolderAddress, ...]
     minimum: int
     run: str | None
     timeout: float
@@ -102,7 +102,7 @@ class RunConfig:
     @classmethod
     def read(cls, path: Path) -> RunConfig:
         """Read the file of ``panstream federate``."""
-        folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
+        folder, table = path.parent, Section("the file", load_config_file(path), {"federation", "holder"})
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
         allowed_keys = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
@@ -153,18 +153,18 @@ def _method(run: Section) -> Any:
         if run.has(key):
             options[key] = run.optional(key, kind)
     surplus = next((key for key in ("degree", "secure", "colluders") if key in options), "delta")
-    return translated(
+    return translate_errors(
         lambda: METHODS[name](**options), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
     )
 
 
-def _member(values: Any, folder: Path) -> Member:
+def _member(values: Any, folder: Path) -> HolderAddress:
     away = isinstance(values, dict) and "url" in values and "data" not in values
-    section = Section("[[holder]]", values, ("name", "url") if away else Member.__dataclass_fields__)
+    section = Section("[[holder]]", values, ("name", "url") if away else HolderAddress.__dataclass_fields__)
     url, data = section.optional("url", str), section.optional("data", str)
     if (url is None) == (data is None):
         raise ConfigError("[[holder]] must have either url or data")
-    return Member(
+    return HolderAddress(
         name=section.required("name", str),
         url=url,
         data=None if data is None else folder / data,

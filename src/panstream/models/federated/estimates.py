@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.privacy.numeric_search import bisected
+from panstream.privacy.numeric_search import bisect
 
 _SPARSE = 0.25
 _FLAT = 1.0
@@ -49,14 +49,14 @@ def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape:
     scaled = np.asarray(noisy, np.float64).ravel() / deviation
     target = total / deviation
     low, high = scaled.min() - target - 64.0, scaled.max() + 64.0
-    _, high = bisected(lambda centre: bool(_positive_part(scaled - centre, shape).sum() > target), low, high, 60)
+    _, high = bisect(lambda centre: bool(_positive_part(scaled - centre, shape).sum() > target), low, high, 60)
     shares: Floats = _positive_part(scaled - high, shape)
     shares /= shares.sum()
     return shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Pair:
+class _PairPosterior:
     """A joint distribution of two attributes with given margins; ``evidence`` is its log likelihood gain over none."""
 
     joint: Floats
@@ -67,7 +67,9 @@ class _Pair:
 _STRENGTHS = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 28)])
 
 
-def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns: Floats, total: float) -> _Pair:
+def posterior_pair(
+    noisy: NDArray[Any], deviation: float, rows: Floats, columns: Floats, total: float
+) -> _PairPosterior:
     """Return the joint distribution with margins ``rows`` and ``columns``, shrunk towards independence.
 
     What differs from independence is taken as Gaussian with a variance that is a multiple of one of two shapes (the
@@ -87,13 +89,13 @@ def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns:
     evidence, keep = best
     independent = np.outer(rows, columns)
     if evidence <= 0.0:
-        return _Pair(joint=independent, information=0.0, evidence=0.0)
+        return _PairPosterior(joint=independent, information=0.0, evidence=0.0)
     spread = np.maximum(deviation * np.sqrt(keep), 1e-9 * total)
     means = (expected + keep * residual) / spread
     joint = np.maximum(np.where(means > 4.0, means, _positive_part(means, _FLAT)) * spread, 1e-9 * total)
     joint = _with_margins(joint, rows, columns)
     information = float((joint * np.log2(joint / independent)).sum())
-    return _Pair(joint=joint, information=max(information, 0.0), evidence=evidence)
+    return _PairPosterior(joint=joint, information=max(information, 0.0), evidence=evidence)
 
 
 def _with_margins(table: Floats, rows: Floats, columns: Floats) -> Floats:

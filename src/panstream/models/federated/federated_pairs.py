@@ -11,9 +11,9 @@ from panstream.models.federated._questions import Table
 from panstream.models.federated.analyst import FederatedModel, Federation
 from panstream.models.federated.secure_sums import MARGIN, run_assumption
 from panstream.models.networks.noisy_tables import NoisyTable
-from panstream.models.networks.pair_fit import model_of_pairs
+from panstream.models.networks.pair_fit import fit_pair_model
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.composition import zcdp_rho
 
 _ONES = 0.3  # of rho, for the tables of single attributes
@@ -37,8 +37,8 @@ class FederatedPairs:
     colluders: int | None = None
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
-        checks.probability(delta=self.delta)
+        checks.require_finite(epsilon=self.epsilon)
+        checks.require_probability(delta=self.delta)
         if self.colluders is not None and not self.secure:
             raise InvalidParameter("colluders is for secure sums: give secure=True too")
 
@@ -67,8 +67,8 @@ class FederatedPairs:
             NoisyTable(*measurement) for measurement in zip(sums.attributes, sums.tables, sums.deviations, strict=True)
         ]
         federation.report("fitting the mixture")
-        with Source() as source:
-            network = model_of_pairs(domain, sums.records, noisy, source)
+        with NoiseSource() as source:
+            network = fit_pair_model(domain, sums.records, noisy, source)
         method = "all pairs, secure sums" if self.secure else "all pairs"
         return federation.finish(
             network, method, epsilon=self.epsilon, delta=self.delta, assumption=assumption, tables=len(tables)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import FederationStopped, InvalidParameter, MissingExtra, PeerUnreachable
+from panstream.errors import FederationAborted, InvalidParameter, MissingExtra, PeerUnreachable
 from panstream.models.federated.analyst import Federation
 from panstream.models.federated.config import HolderConfig, RunConfig
 from panstream.models.networks.domain import Domain
@@ -134,4 +134,4 @@ def _nodes(grid: Any, wanted: int, timeout: float) -> list[int]:
         if len(node_ids) >= wanted:
             return node_ids[:wanted]
         time.sleep(_POLL)
-    raise FederationStopped(f"only {len(node_ids)} of {wanted} nodes are connected after {timeout:g} s")
+    raise FederationAborted(f"only {len(node_ids)} of {wanted} nodes are connected after {timeout:g} s")

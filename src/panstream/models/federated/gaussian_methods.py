@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.models.federated._questions import Noise, Table
-from panstream.models.federated.analyst import FederatedModel, Federation, Sums
+from panstream.models.federated.analyst import FederatedModel, Federation, SummedTables
 from panstream.models.federated.estimates import posterior_pair, posterior_shares
 from panstream.models.networks.domain import Domain
-from panstream.models.networks.forest_fit import spanning
+from panstream.models.networks.forest_fit import forest_from_edges
 from panstream.models.networks.information import entropy
 from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.structure_search import fit_tables, greedy
@@ -49,7 +49,7 @@ class IndependentMarginals:
     by_size: bool = False
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
+        checks.require_finite(epsilon=self.epsilon)
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once."""
@@ -95,9 +95,9 @@ class GaussianSums:
     root: int = 0
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
-        checks.within(1, 8, degree=self.degree)
-        checks.probability(delta=self.delta)
+        checks.require_finite(epsilon=self.epsilon)
+        checks.require_integer_in_range(1, 8, degree=self.degree)
+        checks.require_probability(delta=self.delta)
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once."""
@@ -114,7 +114,7 @@ class GaussianSums:
         )
 
 
-def _pair_forest(domain: Domain, sums: Sums) -> BayesianNetwork:
+def _pair_forest(domain: Domain, sums: SummedTables) -> BayesianNetwork:
     deviation = sums.deviations[0]
     margins = [_margin(attribute, size, sums) for attribute, size in enumerate(domain.sizes)]
     edges = []
@@ -124,7 +124,7 @@ def _pair_forest(domain: Domain, sums: Sums) -> BayesianNetwork:
     return _forest_network(domain, margins, _heaviest_forest(len(domain), edges))
 
 
-def _margin(attribute: int, size: int, sums: Sums) -> Floats:
+def _margin(attribute: int, size: int, sums: SummedTables) -> Floats:
     """Average one attribute's counts over the pair tables that hold it, by precision."""
     total, precision = np.zeros(size), 0.0
     for (one, two), table in zip(sums.attributes, sums.tables, strict=True):
@@ -158,11 +158,11 @@ class FederatedTree:
     pairs: float | None = None
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
-        checks.probability(delta=self.delta)
+        checks.require_finite(epsilon=self.epsilon)
+        checks.require_probability(delta=self.delta)
         for name, share in (("margins", self.margins), ("pairs", self.pairs)):
             if share is not None:
-                checks.probability(**{name: share})
+                checks.require_probability(**{name: share})
         if (self.margins or 0) + (self.pairs or 0) >= 1:
             raise InvalidParameter("margins and pairs together must leave something for the edges")
 
@@ -332,7 +332,7 @@ def _heaviest_forest(count: int, edges: Iterable[_Edge]) -> list[_Edge]:
 
 def _forest_network(domain: Domain, margins: Sequence[NDArray[np.float64]], edges: Sequence[_Edge]) -> BayesianNetwork:
     """Return the network with these margins in which every edge multiplies in its ratio, rooted at first attributes."""
-    forest = spanning(domain.sizes, [(edge.one, edge.two) for edge in edges])
+    forest = forest_from_edges(domain.sizes, [(edge.one, edge.two) for edge in edges])
     parents: list[tuple[int, ...]] = [()] * len(domain)
     tables: list[NDArray[np.float64]] = [np.asarray(margin) for margin in margins]
     for child, above in enumerate(forest.parents):

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Self
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError
-from panstream.models.federated._answers import Declined, Introduction
+from panstream.models.federated._answers import HolderInfo, Refused
 from panstream.models.federated._messages import digest
 from panstream.models.federated._question_registry import Question, read_question
-from panstream.models.federated._questions import Introduce
+from panstream.models.federated._questions import InfoQuestion
 from panstream.models.federated._statistics import Statistics
 from panstream.models.federated.ledger import HolderLedger
-from panstream.models.federated.secure_sums import CloseSum, OpenSum, Roster, new_opening, sums_assumption
+from panstream.models.federated.secure_sums import JoinSum, Roster, SubmitSum, new_opening, sums_assumption
 from panstream.models.networks.records import Records
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
 from panstream.privacy.holder_loss import record_claim
 
@@ -51,7 +51,7 @@ class Holder:
         epsilon: float,
         delta: float = 0.0,
         ledger: str | os.PathLike[str] = ":memory:",
-        source: Callable[[], Source] = Source,
+        source: Callable[[], NoiseSource] = NoiseSource,
         roster: Roster | None = None,
     ) -> None:
         if not name or len(name) > 100:
@@ -101,39 +101,39 @@ class Holder:
         try:
             question = read_question(data)
         except InvalidBytes as error:
-            return Declined(reason="question", text=str(error)).write(name)
-        if isinstance(question, Introduce):
+            return Refused(reason="question", text=str(error)).write(name)
+        if isinstance(question, InfoQuestion):
             return self._introduce().write(name)
         if question.domain != self._domain:
-            return Declined(reason="schema", text="the question is about another domain").write(name)
+            return Refused(reason="schema", text="the question is about another domain").write(name)
         try:
             question.check(self._statistics.domain)
         except InvalidParameter as error:
-            return Declined(reason="schema", text=str(error)).write(name)
+            return Refused(reason="schema", text=str(error)).write(name)
 
-        if isinstance(question, OpenSum | CloseSum):
+        if isinstance(question, JoinSum | SubmitSum):
             problem = "this holder has no roster" if self._roster is None else self._roster.problem(self.name, question)
             if problem is not None:
-                return Declined(reason="roster", text=problem).write(name)
+                return Refused(reason="roster", text=problem).write(name)
         with self._lock:
             try:
                 return self._drawn(question, name)
             except BudgetExhausted as error:
-                return Declined(reason="budget", text=str(error)).write(name)
+                return Refused(reason="budget", text=str(error)).write(name)
             except InvalidParameter as error:
-                return Declined(reason="question", text=str(error)).write(name)
+                return Refused(reason="question", text=str(error)).write(name)
             except PanstreamError:
-                return Declined(reason="fault", text="the holder's ledger cannot be written").write(name)
+                return Refused(reason="fault", text="the holder's ledger cannot be written").write(name)
 
     def _drawn(self, question: Question, name: str) -> bytes:
         """Return the stored answer, or charge and draw."""
-        assert not isinstance(question, Introduce)
-        if isinstance(question, OpenSum):
+        assert not isinstance(question, InfoQuestion)
+        if isinstance(question, JoinSum):
             return self._ledger.open(name, lambda: self._opening(question, name))
 
         def draw() -> bytes:
             with self._source() as source:
-                if not isinstance(question, CloseSum):
+                if not isinstance(question, SubmitSum):
                     return question.draw(self._statistics, source).write(name)
                 assert self._roster is not None
                 # The one-time secret is forgotten in the commit that stores the answer.
@@ -141,19 +141,19 @@ class Holder:
                 tables = question.draw(self._statistics, source)
                 return question.masked(tables, self.name, secret, self._roster).write(name)
 
-        answer = self._ledger.settle(name, question.kind, question.run, question.loss(), draw, question.assumption)
-        if isinstance(question, CloseSum):
+        answer = self._ledger.answer_once(name, question.kind, question.run, question.loss(), draw, question.assumption)
+        if isinstance(question, SubmitSum):
             self._ledger.forget()
         return answer
 
-    def _opening(self, question: OpenSum, name: str) -> tuple[bytes, bytes]:
+    def _opening(self, question: JoinSum, name: str) -> tuple[bytes, bytes]:
         assert self._roster is not None
         secret, opening = new_opening(question, self.name, self._roster)
         return secret, opening.write(name)
 
-    def _introduce(self) -> Introduction:
+    def _introduce(self) -> HolderInfo:
         limit = self._ledger.limit
-        return Introduction(
+        return HolderInfo(
             holder=self.name,
             records=len(self._statistics.records),
             domain=self._domain,

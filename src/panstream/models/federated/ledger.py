@@ -43,7 +43,7 @@ class HolderLedger:
     def __init__(
         self, path: str | os.PathLike[str], *, epsilon: float, delta: float, domain: str, records: int
     ) -> None:
-        checks.positive(epsilon=epsilon)
+        checks.require_positive(epsilon=epsilon)
         if not 0 <= delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={delta}")
         self.limit, self.delta = epsilon, delta
@@ -100,7 +100,7 @@ class HolderLedger:
         )
         return [assumption for (assumption,) in stored]
 
-    def settle(
+    def answer_once(
         self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes], assumption: str = ""
     ) -> bytes:
         """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit.
@@ -152,7 +152,7 @@ class HolderLedger:
         return answer
 
     def take_secret(self, question: str) -> bytes:
-        """Return the one-time secret of an opening and forget it; call it inside of `settle`."""
+        """Return the one-time secret of an opening and forget it; call it inside of `answer_once`."""
         row = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
         if row is None or row[0] is None:
             raise InvalidParameter("this sum was never opened here, or it is already closed")

@@ -1,7 +1,7 @@
 """Sums that can be read only as sums: every holder adds its part of the noise, and masks that cancel over all holders.
 
-Two questions. `OpenSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
-`CloseSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
+Two questions. `JoinSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
+`SubmitSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
 sigma²/(M - t), and for each other member adds or subtracts (by the order of names) a mask that both derive from their
 shared secret. One vector tells nothing without all others; the sum of all has the noise that one holder would need,
 even if t members tell the analyst their own vectors. Dropouts after closing leave a sum that nobody can read; a new run
@@ -30,13 +30,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from numpy.typing import NDArray
 
 from panstream.errors import ConfigError, InvalidParameter
-from panstream.models.federated._answers import Opening, Tables
-from panstream.models.federated._messages import digest, lists_of, only
-from panstream.models.federated._questions import AboutRecords, CountTables, TablesAsked, Whole
+from panstream.models.federated._answers import KeyAnnouncement, TablesAnswer
+from panstream.models.federated._messages import digest, list_of, one_of
+from panstream.models.federated._questions import CountTables, RecordQuestion, TablesAsked, Whole
 from panstream.models.federated._statistics import Statistics
 from panstream.models.networks.domain import Domain
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.holder_loss import Loss
 from panstream.privacy.table_loss import table_sigma
@@ -63,11 +63,11 @@ class Roster:
     colluders: int = 1
 
     def __post_init__(self) -> None:
-        checks.at_least(1, colluders=self.colluders)
+        checks.require_at_least(1, colluders=self.colluders)
         if any(len(public) != 32 for public in self.members.values()):
             raise InvalidParameter("a member's public key must have 32 bytes")
 
-    def problem(self, name: str, question: OpenSum | CloseSum) -> str | None:
+    def problem(self, name: str, question: JoinSum | SubmitSum) -> str | None:
         """Return why this holder does not take part, or None."""
         if self.members.get(name) != self.key.public_key().public_bytes_raw():
             return f"the roster must list {name} itself with the public half of its own key"
@@ -84,7 +84,7 @@ class Roster:
         """Sign a one-time key for the sum with this digest."""
         return self.key.sign(_statement(opened, name, key))
 
-    def verify(self, opened: str, name: str, opening: Opening) -> bytes:
+    def verify(self, opened: str, name: str, opening: KeyAnnouncement) -> bytes:
         """Return a member's one-time key once its signature is checked."""
         key, signature = bytes.fromhex(opening.key), bytes.fromhex(opening.signature)
         try:
@@ -98,16 +98,16 @@ def _statement(opened: str, name: str, key: bytes) -> bytes:
     return b"\0".join([_LABEL, bytes.fromhex(opened), name.encode()]) + key
 
 
-_Names = Annotated[tuple[str, ...], lists_of(only(lambda value: isinstance(value, str) and 0 < len(value) <= 100))]
+_Names = Annotated[tuple[str, ...], list_of(one_of(lambda value: isinstance(value, str) and 0 < len(value) <= 100))]
 _Openings = Annotated[
-    tuple[Opening, ...],
-    lists_of(lambda pair: Opening.read(dict(zip(("key", "signature"), pair, strict=True)))),
+    tuple[KeyAnnouncement, ...],
+    list_of(lambda pair: KeyAnnouncement.read(dict(zip(("key", "signature"), pair, strict=True)))),
     lambda openings: [[each.key, each.signature] for each in openings],
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sum(AboutRecords):
+class _Sum(RecordQuestion):
     """A sum, its members and how many of them may collude."""
 
     tables: TablesAsked
@@ -122,7 +122,7 @@ class _Sum(AboutRecords):
             raise InvalidParameter(f"colluders must be in 1..{members - 2}, got colluders={self.colluders}")
         if not self.tables:
             raise InvalidParameter("tables must be at least one")
-        if min(part_of_noise(table.budget, members, self.colluders).sigma for table in self.tables) < _LEAST_NOISE:
+        if min(noise_share(table.budget, members, self.colluders).sigma for table in self.tables) < _LEAST_NOISE:
             raise InvalidParameter(
                 f"a member's part of the noise must have a standard deviation of {_LEAST_NOISE:g} or more: "
                 "ask for a smaller budget"
@@ -134,14 +134,14 @@ class _Sum(AboutRecords):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenSum(_Sum):
+class JoinSum(_Sum):
     """Will you take part in this sum, and with which one-time key? Free."""
 
     kind = "open-sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloseSum(_Sum):
+class SubmitSum(_Sum):
     """Everybody's openings, in the order of the members: count, add noise, mask, and forget the one-time key."""
 
     kind = "close-sum"
@@ -158,7 +158,7 @@ class CloseSum(_Sum):
     @property
     def opened(self) -> str:
         """Return the digest of the question that opened the sum."""
-        question = OpenSum(
+        question = JoinSum(
             run=self.run, domain=self.domain, tables=self.tables, members=self.members, colluders=self.colluders
         )
         return digest(question.write())
@@ -173,16 +173,16 @@ class CloseSum(_Sum):
         """Return how many members may collude before ``loss`` is exceeded."""
         return collusion_bound(len(self.members), self.colluders)
 
-    def draw(self, statistics: Statistics, source: Source) -> Tables:
+    def draw(self, statistics: Statistics, source: NoiseSource) -> TablesAnswer:
         """Return the counts with this holder's part of the noise, not yet masked: never sent like this."""
         # Copies: the exact counts are kept for later questions, and noise in them would be used twice.
         exact = [table.counts(statistics).copy() for table in self.tables]
         for table, counts in zip(self.tables, exact, strict=True):
-            law = part_of_noise(table.budget, len(self.members), self.colluders)
+            law = noise_share(table.budget, len(self.members), self.colluders)
             source.add_discrete_gaussian(counts.reshape(-1), law)
-        return Tables(tables=tuple(exact))
+        return TablesAnswer(tables=tuple(exact))
 
-    def masked(self, tables: Tables, name: str, secret: bytes, roster: Roster) -> Tables:
+    def masked(self, tables: TablesAnswer, name: str, secret: bytes, roster: Roster) -> TablesAnswer:
         """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
         opened, session = self.opened, hashlib.sha256(self.write()).digest()
         pairs = zip(self.members, self.openings, strict=True)
@@ -197,10 +197,10 @@ class CloseSum(_Sum):
                 flat = flat + mask if name < other else flat - mask
         ends = np.cumsum([table.size for table in tables.tables])[:-1]
         pieces = zip(np.split(flat.view(np.int64), ends), tables.tables, strict=True)
-        return Tables(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
+        return TablesAnswer(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
 
 
-def part_of_noise(budget: float, members: int, colluders: int) -> DiscreteGaussian:
+def noise_share(budget: float, members: int, colluders: int) -> DiscreteGaussian:
     """Return one member's part: variance sigma²/(M - t), so that M - t of them have what one holder would need."""
     return DiscreteGaussian.at_least(table_sigma(budget) / math.sqrt(members - colluders))
 
@@ -222,12 +222,12 @@ def sums_assumption(bounds: Iterable[str], epsilon_alone: float) -> str:
 
 def run_assumption(rho: float, delta: float, members: int, declared_colluders: int | None) -> str:
     """Return the assumption of a run whose secure sums cost ``rho``."""
-    colluders = declared_colluders or usual_colluders(members)
+    colluders = declared_colluders or default_colluders(members)
     alone = zcdp_epsilon(rho * (members - colluders), delta)
     return sums_assumption([collusion_bound(members, colluders)], alone)
 
 
-def usual_colluders(members: int) -> int:
+def default_colluders(members: int) -> int:
     """Return how many members a sum allows for unless it says otherwise: a third of them, and at least one."""
     return max(1, members // 3)
 
@@ -266,9 +266,9 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def new_opening(question: OpenSum, name: str, roster: Roster) -> tuple[bytes, Opening]:
+def new_opening(question: JoinSum, name: str, roster: Roster) -> tuple[bytes, KeyAnnouncement]:
     """Return a one-time secret and the opening that names its public half."""
     private = X25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
     signature = roster.sign(digest(question.write()), name, public)
-    return private.private_bytes_raw(), Opening(key=public.hex(), signature=signature.hex())
+    return private.private_bytes_raw(), KeyAnnouncement(key=public.hex(), signature=signature.hex())

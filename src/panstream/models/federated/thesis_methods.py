@@ -20,10 +20,10 @@ from typing import Any, Literal
 import numpy as np
 
 from panstream.errors import InvalidParameter
-from panstream.models.federated._answers import Choice, Introduction, Model, Scores
+from panstream.models.federated._answers import HolderInfo, LocalModelAnswer, ScoresAnswer, VoteAnswer
 from panstream.models.federated._questions import LocalModel, LocalScores, Table, Vote
 from panstream.models.federated._statistics import Family, needed_tables
-from panstream.models.federated.analyst import FederatedModel, Federation, Sums
+from panstream.models.federated.analyst import FederatedModel, Federation, SummedTables
 from panstream.models.federated.secure_sums import MARGIN, run_assumption
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.network import BayesianNetwork, topological_order
@@ -31,19 +31,19 @@ from panstream.models.networks.records import Records
 from panstream.models.networks.sampling import sample
 from panstream.models.networks.structure_search import (
     Parents,
+    exact_tables,
     fit_tables,
     greedy,
     largest_families,
-    tables_from,
-    tables_of,
+    marginal_tables,
 )
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.composition import zcdp_rho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sums:
+class _SumMethod:
     """Methods that need nothing but sums of tables, which may be asked for as secure sums."""
 
     epsilon: float
@@ -53,15 +53,15 @@ class _Sums:
     colluders: int | None = None
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
+        checks.require_finite(epsilon=self.epsilon)
         if self.secure:
-            checks.probability(delta=self.delta)
+            checks.require_probability(delta=self.delta)
             if self.clip_at_holder:
                 raise InvalidParameter("no holder's counts can be cut in a secure sum: clip_at_holder must be False")
         elif self.delta or self.colluders is not None:
             raise InvalidParameter("delta and colluders are for secure sums: give secure=True too")
 
-    def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[Sums, str]:
+    def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[SummedTables, str]:
         """Return the sums of tables at equal shares of the budget, and what the claim depends on."""
         if not self.secure:
             tables = [Table(attributes=attributes, budget=self.epsilon / len(sets)) for attributes in sets]
@@ -81,7 +81,7 @@ class _Sums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyStatistics(_Sums):
+class NoisyStatistics(_SumMethod):
     """Every holder sends all tables of ``degree + 1`` attributes with Laplace noise; the analyst learns from the sums.
 
     Sharing the noisy sufficient statistics (Digalakis 2018, Algorithm 3.5).
@@ -97,8 +97,8 @@ class NoisyStatistics(_Sums):
     root: int = 0
 
     def __post_init__(self) -> None:
-        _Sums.__post_init__(self)
-        checks.within(1, 8, degree=self.degree)
+        _SumMethod.__post_init__(self)
+        checks.require_integer_in_range(1, 8, degree=self.degree)
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once (twice with ``secure``: keys first), then learn structure and parameters without asking again."""
@@ -111,7 +111,7 @@ class NoisyStatistics(_Sums):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistributedParameters(_Sums):
+class DistributedParameters(_SumMethod):
     """Learn the tables of a given structure: one question for all families, with Laplace noise.
 
     Distributed parameter learning (Digalakis 2018, Algorithm 3.4); ``clip_at_holder`` cuts negative counts as printed.
@@ -124,7 +124,7 @@ class DistributedParameters(_Sums):
     parents: Parents
 
     def __post_init__(self) -> None:
-        _Sums.__post_init__(self)
+        _SumMethod.__post_init__(self)
         topological_order(self.parents)
 
     def run(self, federation: Federation) -> FederatedModel:
@@ -135,7 +135,7 @@ class DistributedParameters(_Sums):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Split:
+class _TwoStageMethod:
     """Methods that spend ``split`` of the budget on the structure, and the rest on its tables."""
 
     epsilon: float
@@ -145,9 +145,9 @@ class _Split:
     clip_at_holder: bool = False
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
-        checks.within(1, 8, degree=self.degree)
-        checks.probability(split=self.split)
+        checks.require_finite(epsilon=self.epsilon)
+        checks.require_integer_in_range(1, 8, degree=self.degree)
+        checks.require_probability(split=self.split)
 
     def _learn(self, federation: Federation, placed: Sequence[int], parents: Parents) -> BayesianNetwork:
         """Learn the tables of a greedy structure whose attributes were placed in this order: N - k tables suffice."""
@@ -159,7 +159,7 @@ class _Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MajorityVoting(_Split):
+class MajorityVoting(_TwoStageMethod):
     """The structure grows by votes: each holder names a (child, parents) by the exponential mechanism, most votes win.
 
     Noisy majority voting (Digalakis 2018, Algorithm 3.6); ``clip_at_holder`` cuts negative counts as printed.
@@ -183,11 +183,11 @@ class MajorityVoting(_Split):
             )
             allowed = set(question.candidates(count))
 
-            def known(choice: Choice, _: object, allowed: set[Family] = allowed) -> None:
+            def known(choice: VoteAnswer, _: object, allowed: set[Family] = allowed) -> None:
                 if (choice.child, choice.parents) not in allowed:
                     raise InvalidParameter("it voted for a family that was not up for election")
 
-            votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, Choice, known))
+            votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, VoteAnswer, known))
             (winner, winner_votes), *_ = votes.most_common(1)
             agreed += winner_votes > 1
             child, parents[child] = winner
@@ -198,7 +198,7 @@ class MajorityVoting(_Split):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyModel(_Split):
+class NoisyModel(_TwoStageMethod):
     """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from that.
 
     Sharing the noisy model (Digalakis 2018, Algorithm 3.7). Negative counts of a family are cut in any case;
@@ -207,7 +207,7 @@ class NoisyModel(_Split):
     **Privacy.** Pure epsilon towards every record, replace-one; sampling and learning from samples cost nothing.
     """
 
-    source: Callable[[], Source] = field(default=Source, compare=False)
+    source: Callable[[], NoiseSource] = field(default=NoiseSource, compare=False)
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once."""
@@ -221,26 +221,26 @@ class NoisyModel(_Split):
             parameters=(1 - self.split) * self.epsilon,
         )
         pieces = []
-        for who, model in federation.ask(question, Model, lambda answer, _: _check_model(answer, domain)):
+        for who, model in federation.ask(question, LocalModelAnswer, lambda answer, _: _check_model(answer, domain)):
             with self.source() as source:
                 pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, source).codes)
-        tables = tables_of(Records(domain, np.concatenate(pieces, axis=1)))
+        tables = exact_tables(Records(domain, np.concatenate(pieces, axis=1)))
         network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)
         return federation.finish(network, "noisy model", epsilon=self.epsilon)
 
 
-def _network(model: Model, domain: Domain, *, clip: bool = False) -> BayesianNetwork:
+def _network(model: LocalModelAnswer, domain: Domain, *, clip: bool = False) -> BayesianNetwork:
     if not clip:
         return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
     # What the holder summed from a larger table is summed again from that one without its negative counts.
     families = [(*parents, child) for child, parents in enumerate(model.parents)]
     largest = [family for family in families if not any(set(family) < set(other) for other in families)]
     return fit_tables(
-        domain, model.parents, tables_from({family: np.maximum(model.tables[family[-1]], 0) for family in largest})
+        domain, model.parents, marginal_tables({family: np.maximum(model.tables[family[-1]], 0) for family in largest})
     )
 
 
-def _check_model(model: Model, domain: Domain) -> None:
+def _check_model(model: LocalModelAnswer, domain: Domain) -> None:
     families = [(*family, child) for child, family in enumerate(model.parents)]
     inside = all(0 <= attribute < len(domain) for family in families for attribute in family)
     if len(model.parents) != len(domain) or not inside:
@@ -252,7 +252,7 @@ def _check_model(model: Model, domain: Domain) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AverageScores(_Split):
+class AverageScores(_TwoStageMethod):
     """Holders send noisy local mutual informations; their mean (by records) or median is the score.
 
     The naive baseline that the thesis names and advises against.
@@ -264,7 +264,7 @@ class AverageScores(_Split):
     average: Literal["mean", "median"] = "mean"
 
     def __post_init__(self) -> None:
-        _Split.__post_init__(self)
+        _TwoStageMethod.__post_init__(self)
         if self.average not in ("mean", "median"):
             raise InvalidParameter(f"average must be mean or median, got average={self.average!r}")
 
@@ -275,11 +275,11 @@ class AverageScores(_Split):
             run=federation.run, domain=federation.schema, families=tuple(families), epsilon=self.split * self.epsilon
         )
 
-        def shaped(answer: Scores, _: Introduction) -> None:
+        def shaped(answer: ScoresAnswer, _: HolderInfo) -> None:
             if answer.scores.shape != (len(families),):
                 raise InvalidParameter("it sent another number of scores than was asked for")
 
-        answers = federation.ask(question, Scores, shaped)
+        answers = federation.ask(question, ScoresAnswer, shaped)
         scores = np.array([answer.scores for _, answer in answers], np.float64)
         weights = np.array([who.records for who, _ in answers], np.float64)
         pooled = np.average(scores, axis=0, weights=weights) if self.average == "mean" else np.median(scores, axis=0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from panstream.models.networks.bins import Bins
-from panstream.models.networks.budget import PureBudget, Split
-from panstream.models.networks.conditioning import Conditioned, conditioned
+from panstream.models.networks.budget import BudgetSplit, PureBudget
+from panstream.models.networks.conditioning import ConditionedModel, condition
 from panstream.models.networks.contingency import compare, contingency, pairwise
 from panstream.models.networks.domain import Attribute, Domain, propose_domain
 from panstream.models.networks.forest_fit import fit_forest
@@ -20,7 +20,7 @@ from panstream.models.networks.learner import LearnedNetwork
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork, Explanation
 from panstream.models.networks.noisy_tables import NoisyTable
-from panstream.models.networks.pair_model import PairModel, recommended
+from panstream.models.networks.pair_model import PairModel, recommend_learner
 from panstream.models.networks.privbayes import PrivBayes
 from panstream.models.networks.records import Records
 from panstream.models.networks.sampling import balanced_sample, sample
@@ -28,7 +28,7 @@ from panstream.models.networks.serialization import (
     from_bif,
     from_json,
     load,
-    read_about,
+    read_metadata,
     save,
     seven_attributes,
     to_bif,
@@ -36,13 +36,13 @@ from panstream.models.networks.serialization import (
 )
 from panstream.models.networks.structure_search import (
     chow_liu,
+    exact_tables,
     fit_tables,
     greedy,
     independent,
     local_search,
+    marginal_tables,
     naive_bayes,
-    tables_from,
-    tables_of,
 )
 from panstream.models.networks.svg import to_svg
 from panstream.models.networks.tree_network import TreeNetwork
@@ -51,7 +51,8 @@ __all__ = [
     "Attribute",
     "BayesianNetwork",
     "Bins",
-    "Conditioned",
+    "BudgetSplit",
+    "ConditionedModel",
     "Domain",
     "Explanation",
     "LearnedNetwork",
@@ -61,15 +62,15 @@ __all__ = [
     "PrivBayes",
     "PureBudget",
     "Records",
-    "Split",
     "StreamingTables",
     "TreeNetwork",
     "balanced_sample",
     "chow_liu",
     "compare",
-    "conditioned",
+    "condition",
     "contingency",
     "entropy",
+    "exact_tables",
     "fit_forest",
     "fit_tables",
     "from_bif",
@@ -78,19 +79,18 @@ __all__ = [
     "independent",
     "load",
     "local_search",
+    "marginal_tables",
     "mutual_information",
     "naive_bayes",
     "noisy_entropy_bias",
     "noisy_entropy_error",
     "pairwise",
     "propose_domain",
-    "read_about",
-    "recommended",
+    "read_metadata",
+    "recommend_learner",
     "sample",
     "save",
     "seven_attributes",
-    "tables_from",
-    "tables_of",
     "to_bif",
     "to_json",
     "to_svg",

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.models.networks.domain import Domain
-from panstream.models.networks.noisy_tables import NoisyTable, smoothed
-from panstream.primitives.noise import DiscreteGaussian, Source
+from panstream.models.networks.noisy_tables import NoisyTable, smooth
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
 
 Half: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Thinned tables: of one attribute each, and of pairs."""
@@ -30,7 +30,7 @@ _LAW = DiscreteGaussian.at_least(1024.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredTables:
     """Noisy tables as shares of all records: ``ones`` (D) and ``pairs`` (D x D, symmetric) with 1/variance each.
 
     A weight of 0 marks what was not measured, the blocks of an attribute with itself among them.
@@ -52,7 +52,7 @@ class Measured:
         """Return the places of each attribute's categories."""
         return [slice(int(start), int(start) + size) for start, size in zip(self.starts, self.sizes, strict=True)]
 
-    def thinned(self, source: Source) -> Half:
+    def thinned(self, source: NoiseSource) -> Half:
         """Return (ones, pairs) with more noise, sqrt(1 + g²) times as much; `other_half` is independent of it."""
         ones = self.ones + _THINNING * spread(self.one_weights) * normal(source, self.ones.shape)
         noise = np.triu(normal(source, self.pairs.shape), 1)
@@ -76,7 +76,7 @@ def other_half(noisy: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray
     return noisy - (half - noisy) / _THINNING**2
 
 
-def normal(source: Source, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def normal(source: NoiseSource, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return normal numbers in steps of 1/1024: where a fit starts and what thins released noise need no finer ones."""
     draws = np.zeros(math.prod(shape), np.int64)
     source.add_discrete_gaussian(draws, _LAW)
@@ -88,7 +88,7 @@ def spread(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.sqrt(np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0))
 
 
-def arranged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> Measured:
+def measured_tables_from(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> MeasuredTables:
     """Return noisy tables of one and two attributes as a fit wants them; one-way tables of bins are smoothed."""
     sizes = domain.sizes
     ends = np.cumsum(sizes)
@@ -100,16 +100,16 @@ def arranged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> Meas
         shares = np.asarray(table.counts, np.float64) / records
         if len(table.attributes) == 1:
             block = blocks[table.attributes[0]]
-            curve, remaining_sigma = smoothed(domain, table.attributes, shares, table.sigma / records)
+            curve, remaining_sigma = smooth(domain, table.attributes, shares, table.sigma / records)
             ones[block], one_weights[block] = curve, (1.0 / max(remaining_sigma, 0.5 / records)) ** 2
         else:
             one, other = (blocks[attribute] for attribute in table.attributes)
             pairs[one, other], pair_weights[one, other] = shares, weight
             pairs[other, one], pair_weights[other, one] = shares.T, weight
-    return Measured(sizes, ones, one_weights, pairs, pair_weights)
+    return MeasuredTables(sizes, ones, one_weights, pairs, pair_weights)
 
 
-def split(measured: Measured, half: Half, records: int, tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+def split_thinned(measured: MeasuredTables, half: Half, records: int, tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     """Return thinned tables one by one, with the noise they have."""
     ones, pairs = half
     thinned = []

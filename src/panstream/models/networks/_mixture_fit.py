@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.models.networks._measurements import Half, Measured, normal, spread
-from panstream.models.networks._tilted_forest import Floats, Tables, TiltedForest
-from panstream.primitives.noise import Source
+from panstream.models.networks._measurements import Half, MeasuredTables, normal, spread
+from panstream.models.networks._tilted_forest import Floats, ForwardPass, TiltedForest
+from panstream.primitives.noise import NoiseSource
 
 HALVES = 4
 """Thinned halves that say how long to fit and which kind of model: the more of them, the less chance decides."""
@@ -38,7 +38,7 @@ class _Fit:
     Single precision is far finer than the noise.
     """
 
-    def __init__(self, tables: Measured, half: Half, shape: TiltedForest, source: Source) -> None:
+    def __init__(self, tables: MeasuredTables, half: Half, shape: TiltedForest, source: NoiseSource) -> None:
         self.half, self.shape = half, shape
         self.goal, self.weights = (
             [array.astype(np.float32) for array in part] for part in (half, (tables.one_weights, tables.pair_weights))
@@ -50,13 +50,13 @@ class _Fit:
         self.moments = [_Adam(self.tilts.shape), _Adam(self.weight_logits.shape)]
 
     @_QUIET
-    def tables(self) -> Tables:
+    def tables(self) -> ForwardPass:
         """Return the model's tables."""
         weights = np.exp(self.weight_logits - self.weight_logits.max())
         return self.shape.tables(weights / weights.sum(), self.tilts)
 
     @_QUIET
-    def step(self) -> Tables:
+    def step(self) -> ForwardPass:
         """Take one step; return the tables before it."""
         tables = self.tables()
         slopes = zip(self.weights, (tables.ones, tables.pairs), self.goal, strict=True)
@@ -82,7 +82,7 @@ class _Adam:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class FitTrial:
     """What fits to thinned tables taught: how many steps to take, and how far they then were from what they did not
     see.
     """
@@ -91,24 +91,24 @@ class Trial:
     error: float
 
 
-def hidden(tables: Measured) -> NDArray[np.float64]:
+def noise_floor(tables: MeasuredTables) -> NDArray[np.float64]:
     """Return the share of records up to which noise hides a category; descents do not start below it."""
     return 0.3 * spread(tables.one_weights) + 1e-9
 
 
-def products(tables: Measured, ones: NDArray[np.float64]) -> TiltedForest:
+def product_mixture(tables: MeasuredTables, ones: NDArray[np.float64]) -> TiltedForest:
     """Return the shape of a mixture of products around noisy one-way tables."""
-    parts = np.split(np.maximum(ones, hidden(tables)), tables.starts[1:])
+    parts = np.split(np.maximum(ones, noise_floor(tables)), tables.starts[1:])
     return TiltedForest(tables.sizes, [None] * len(parts), [part / part.sum() for part in parts])
 
 
 def try_mixture(
-    tables: Measured,
+    tables: MeasuredTables,
     halves: Sequence[Half],
     shapes: Sequence[TiltedForest],
-    source: Source,
+    source: NoiseSource,
     progress: Callable[[float], None] = lambda done: None,
-) -> Trial:
+) -> FitTrial:
     """Fit a mixture to each half, around the shape that was found there, until they are nearest to the other halves."""
     fits = [_Fit(tables, half, shape, source) for half, shape in zip(halves, shapes, strict=True)]
     best, steps, step = math.inf, 0, 0
@@ -122,14 +122,14 @@ def try_mixture(
             best, steps = error, step
         step += 1
         progress(step / _MOST_STEPS)
-    return Trial(steps, best)
+    return FitTrial(steps, best)
 
 
 def fit_mixture(
-    tables: Measured,
+    tables: MeasuredTables,
     shape: TiltedForest,
     steps: int,
-    source: Source,
+    source: NoiseSource,
     progress: Callable[[float], None] = lambda done: None,
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Return the weights of the components and each attribute's tilts, the average of four fits of so many steps.

@@ -24,7 +24,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tables:
+class ForwardPass:
     """Weights, tables of the components and what they give together; what is needed to go back is kept."""
 
     weights: Floats
@@ -80,11 +80,11 @@ class TiltedForest:
         """Return the number of categories of the tree that has most."""
         return max(columns.size for columns in self.columns)
 
-    def untilted(self) -> Tables:
+    def untilted(self) -> ForwardPass:
         """Return the tables of the forest itself."""
         return self.tables(np.ones(1), np.zeros((1, self.blocks[-1].stop)))
 
-    def tables(self, weights: Floats, tilts: Floats) -> Tables:
+    def tables(self, weights: Floats, tilts: Floats) -> ForwardPass:
         """Return everything for weights (K) and tilts (K x D), with as many digits as the tilts have."""
         parts, conditionals, joints = np.empty_like(tilts), {}, []
         logs = [log_table.astype(tilts.dtype, copy=False) for log_table in self.logs]
@@ -111,9 +111,9 @@ class TiltedForest:
             if joint is not None:
                 within = (weights @ joint.reshape(len(weights), -1)).reshape(joint.shape[1:])
                 pairs[np.ix_(columns, columns)] = within
-        return Tables(weights, parts, conditionals, tuple(joints), weights @ parts, pairs)
+        return ForwardPass(weights, parts, conditionals, tuple(joints), weights @ parts, pairs)
 
-    def gradient(self, tables: Tables, ones: Floats, pairs: Floats) -> tuple[Floats, Floats]:
+    def gradient(self, tables: ForwardPass, ones: Floats, pairs: Floats) -> tuple[Floats, Floats]:
         """Return derivatives by weights and tilts, given those by ``ones`` and by the upper half of ``pairs``.
 
         ``pairs`` is symmetric, each entry the derivative by that cell, with zeros in the blocks of one attribute.
@@ -131,13 +131,19 @@ class TiltedForest:
             if joint is not None:
                 slope = pairs[np.ix_(columns, columns)]
                 by_weight += 0.5 * joint.reshape(len(weights), -1) @ slope.reshape(-1)
-                self._back(tree, tables, joint, weights[:, None, None] * slope, by_part, by_tilt)
+                self._backward(tree, tables, joint, weights[:, None, None] * slope, by_part, by_tilt)
             root = self.blocks[tree[0]]
             by_tilt[:, root] = _through_softmax(parts[:, root], by_part[:, root])
         return by_weight, by_tilt
 
-    def _back(
-        self, tree: Sequence[int], tables: Tables, joint: Floats, by_joint: Floats, by_part: Floats, by_tilt: Floats
+    def _backward(
+        self,
+        tree: Sequence[int],
+        tables: ForwardPass,
+        joint: Floats,
+        by_joint: Floats,
+        by_part: Floats,
+        by_tilt: Floats,
     ) -> None:
         """Go from the last attribute of a tree to its root; below the diagonal ``by_joint`` gathers derivatives."""
         for attribute in reversed(tree[1:]):

@@ -116,7 +116,7 @@ class Bins:
             codes[values == atom] = code
         return codes
 
-    def drawn(self, codes: NDArray[Any], shares: NDArray[np.float64], within: Within = EVERYWHERE) -> list[Any]:
+    def sample_values(self, codes: NDArray[Any], shares: NDArray[np.float64], within: Within = EVERYWHERE) -> list[Any]:
         """Return a value for each code: an atom itself, or a number (or day) evenly from the bin, where ``shares`` are
         uniform in [0, 1). A bin without end is drawn log-uniformly up to the tail, or gives its finite edge. Codes of
         no bin and no atom give None.
@@ -132,15 +132,15 @@ class Bins:
             steep = code == self.count - 1
             values[steep] = low[steep] * (high[steep] / low[steep]) ** shares[steep]
             values = np.where(steep & self.whole, np.floor(values), values)
-        texts = [self._said(value) for value in values.tolist()]
+        texts = [self._format_value(value) for value in values.tolist()]
         if len(codes) and int(np.max(codes)) >= self.count:
-            extra = [self._said(atom) for atom in self.atoms]
+            extra = [self._format_value(atom) for atom in self.atoms]
             for row in np.flatnonzero(np.asarray(codes) >= self.count).tolist():
                 atom_index = int(codes[row]) - self.count
                 texts[row] = extra[atom_index] if atom_index < len(extra) else None
         return texts
 
-    def _said(self, value: float) -> Any:
+    def _format_value(self, value: float) -> Any:
         if self.dates:
             return date.fromordinal(int(value)).isoformat()
         return int(value) if self.whole and value.is_integer() else value

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.models.networks._joint_noise import LARGEST_TABLE, group_price, joint_groups, joint_spread
 from panstream.models.networks.noisy_tables import NoisyTable, Views
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource, SelectionRate
 from panstream.privacy import Claim
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.holder_loss import record_claim
@@ -47,14 +47,14 @@ _MOST_FOR_TABLES = 0.45
 _OVERLOOKED = 0.15  # total variation distance that a private choice of an edge may miss
 
 
-def portions(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
+def split_proportionally(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
     """Split ``total`` in proportion to ``weights``, rounded down so that the sum is never above it."""
     total_weight = sum(Fraction(weight) for weight in weights)
     return [Fraction(math.floor(total * Fraction(weight) / total_weight * _GRID), _GRID) for weight in weights]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class BudgetSplit:
     """Shares of the budget: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
 
     marginals: float = 0.45
@@ -68,12 +68,12 @@ class Split:
 
     def fractions(self) -> tuple[Fraction, Fraction, Fraction]:
         """Return the shares as exact fractions whose sum is at most 1."""
-        first, second, third = portions(Fraction(1), [self.marginals, self.structure, self.tables])
+        first, second, third = split_proportionally(Fraction(1), [self.marginals, self.structure, self.tables])
         return first, second, third
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _BudgetPlan:
     """Exact shares that add up to at most 1, and how many edges may be chosen."""
 
     marginals: Fraction
@@ -88,7 +88,7 @@ class Budget(ABC):
     __slots__ = ("delta", "epsilon", "spent")
 
     laplace: ClassVar[bool]
-    hopeless: ClassVar[float]  # blurring beyond which edges get nothing
+    min_useful_share: ClassVar[float]  # blurring beyond which edges get nothing
     tables: ClassVar[float]  # share of the edges' tables at a blurring of 1
     theta: ClassVar[float] = 2.0  # noise scales that an average cell of an edge's table should hold
 
@@ -113,7 +113,7 @@ class Budget(ABC):
         """Return what was spent on what."""
 
     @abstractmethod
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, is_sum_public: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: NoiseSource, is_sum_public: bool) -> float:
         """Add noise that costs ``share`` and return its standard deviation; ``is_sum_public`` says that the sum is
         public.
         """
@@ -123,7 +123,7 @@ class Budget(ABC):
         """Return the exponent for each unit of utility in a choice that costs ``share``."""
 
     @abstractmethod
-    def _choose(self, utilities: NDArray[np.int64], preference: Preference, source: Source) -> int:
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, source: NoiseSource) -> int:
         """Choose by this budget's mechanism."""
 
     def _pay(self, purpose: str, share: Fraction) -> None:
@@ -137,7 +137,7 @@ class Budget(ABC):
         attributes: tuple[int, ...],
         counts: NDArray[np.int64],
         share: Fraction,
-        source: Source,
+        source: NoiseSource,
         views: Views | None = None,
     ) -> NoisyTable:
         """Return the counts, one for each record in one cell or its difference, with noise that costs ``share``."""
@@ -148,61 +148,63 @@ class Budget(ABC):
         return NoisyTable(attributes, noisy, sigma, self.laplace, views)
 
     def measure_all(
-        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: NoiseSource
     ) -> list[NoisyTable]:
         """Return the one-way tables of all attributes with noise that costs ``share`` in all."""
-        parts = portions(share, [self.weight(table.size) for table in counts])
+        parts = split_proportionally(share, [self.weight(table.size) for table in counts])
         return [
             self.measure(purpose, (attribute,), table, part, source)
             for attribute, (table, part) in enumerate(zip(counts, parts, strict=True))
         ]
 
     def choose(
-        self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: Source
+        self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: NoiseSource
     ) -> int:
         """Return the position of a large utility, at the cost of ``share``."""
         self._pay(purpose, share)
-        return self._choose(utilities, Preference.at_most(self._rate(share, sensitivity)), source)
+        return self._choose(utilities, SelectionRate.at_most(self._rate(share, sensitivity)), source)
 
-    def blur(self, share: Fraction, sensitivity: int) -> float:
+    def choice_noise(self, share: Fraction, sensitivity: int) -> float:
         """Return how much utility a choice that costs ``share`` may overlook, for each nat of candidates."""
         return 1.0 / float(self._rate(share, sensitivity))
 
-    def moved(self, sizes: Sequence[int]) -> float:
+    def expected_noise_shift(self, sizes: Sequence[int]) -> float:
         """Return half the mean absolute noise of all one-way tables together, if all is spent on them."""
-        shares = portions(Fraction(1), [self.weight(size) for size in sizes])
+        shares = split_proportionally(Fraction(1), [self.weight(size) for size in sizes])
         return math.fsum(size * self.size(share, size) / 2.0 for size, share in zip(sizes, shares, strict=True))
 
     def blurring(self, records: int, sizes: Sequence[int]) -> float:
         """Return how far noise alone moves tables of these sizes on average, in total variation, if they get all."""
-        return self.moved(sizes) / (len(sizes) * records)
+        return self.expected_noise_shift(sizes) / (len(sizes) * records)
 
-    def plan(self, records: int, sizes: Sequence[int], split: Split | None = None, degree: int | None = None) -> _Plan:
+    def plan(
+        self, records: int, sizes: Sequence[int], split: BudgetSplit | None = None, degree: int | None = None
+    ) -> _BudgetPlan:
         """Return the plan for a forest; ``split`` fixes the shares, ``degree = 0`` asks for independent attributes."""
         max_rounds = len(sizes) - 1 if degree != 0 else 0
-        independent = _Plan(Fraction(1), Fraction(0), Fraction(0), 0)
+        independent = _BudgetPlan(Fraction(1), Fraction(0), Fraction(0), 0)
         if max_rounds == 0:
             return independent
         if split is not None:
-            return _Plan(*split.fractions(), max_rounds) if split.structure else independent
+            return _BudgetPlan(*split.fractions(), max_rounds) if split.structure else independent
         blur = self.blurring(records, sizes)
-        if blur > self.hopeless:
+        if blur > self.min_useful_share:
             return independent
         tables = min(_MOST_FOR_TABLES, self.tables / max(blur, 1e-12))
         structure = 0.05 + tables / 9.0
-        first, second, third = portions(Fraction(1), [1.0 - tables - structure, structure, tables])
+        first, second, third = split_proportionally(Fraction(1), [1.0 - tables - structure, structure, tables])
         rounds = self.rounds(records, len(sizes), second)
-        return _Plan(first, second, third, rounds) if rounds else independent
+        return _BudgetPlan(first, second, third, rounds) if rounds else independent
 
     def rounds(self, records: int, attributes: int, share: Fraction) -> int:
         """Return how many edges can be chosen at the cost of ``share`` without overlooking much."""
         pairs = math.log(math.comb(attributes, 2) + 1)
         rounds = attributes - 1
-        while rounds and pairs * self.blur(share / rounds, RESIDUAL_SENSITIVITY) > _OVERLOOKED * 2 * records:
+        while rounds and pairs * self.choice_noise(share / rounds, RESIDUAL_SENSITIVITY) > _OVERLOOKED * 2 * records:
             rounds -= 1
         return rounds
 
-    def claim(self, source: Source | None = None) -> Claim:
+    def claim(self, source: NoiseSource | None = None) -> Claim:
         """Return the claim of a network learned from one table: one record replaced by any other."""
         claim = record_claim(
             self.epsilon,
@@ -230,7 +232,7 @@ class PureBudget(Budget):
     __slots__ = ()
 
     laplace = True
-    hopeless = 0.03
+    min_useful_share = 0.03
     tables = 0.0015
 
     def __init__(self, epsilon: float) -> None:
@@ -251,7 +253,7 @@ class PureBudget(Budget):
         size = math.sqrt(self._law(share).variance / 2.0)
         return size * (1.0 - 1.0 / cells) if cells <= LARGEST_TABLE else size
 
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, is_sum_public: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: NoiseSource, is_sum_public: bool) -> float:
         """Add discrete Laplace noise of rate epsilon·share/2 to every cell; in small whole tables it adds up to 0.
 
         The sum of a table is the public number of records, so noise in that direction would protect nothing. A cell's
@@ -270,13 +272,15 @@ class PureBudget(Budget):
         return records * float(self._loss(share)) / (2.0 * self.theta)
 
     def measure_all(
-        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: NoiseSource
     ) -> list[NoisyTable]:
         """Add noise of rate epsilon·share/2 to groups of tables at once."""
         sizes = [table.size for table in counts]
         groups = joint_groups(sizes)
         noisy_tables: dict[int, NoisyTable] = {}
-        parts = portions(share, [group_price([sizes[attribute] for attribute in group]) for group in groups])
+        parts = split_proportionally(
+            share, [group_price([sizes[attribute] for attribute in group]) for group in groups]
+        )
         for group, part in zip(groups, parts, strict=True):
             if len(group) == 1:
                 noisy_tables[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, source)
@@ -292,11 +296,13 @@ class PureBudget(Budget):
                 )
         return [noisy_tables[attribute] for attribute in range(len(counts))]
 
-    def moved(self, sizes: Sequence[int]) -> float:
+    def expected_noise_shift(self, sizes: Sequence[int]) -> float:
         """Return the sum over groups of (D + 1)(1 - 1/c)/(2·kappa), or of (c - 1)/(2·kappa) for tables on their own."""
         groups = [[sizes[position] for position in group] for group in joint_groups(sizes)]
         total = 0.0
-        for group, part in zip(groups, portions(Fraction(1), [group_price(group) for group in groups]), strict=True):
+        for group, part in zip(
+            groups, split_proportionally(Fraction(1), [group_price(group) for group in groups]), strict=True
+        ):
             if len(group) == 1:
                 total += group[0] * self.size(part, group[0]) / 2.0
             else:
@@ -308,7 +314,7 @@ class PureBudget(Budget):
     def _rate(self, share: Fraction, sensitivity: int) -> Fraction | float:
         return choice_rate(self._loss(share), sensitivity)
 
-    def _choose(self, utilities: NDArray[np.int64], preference: Preference, source: Source) -> int:
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, source: NoiseSource) -> int:
         return source.permute_and_flip(utilities, preference)
 
     def parts(self) -> dict[str, float]:
@@ -322,7 +328,7 @@ class ZcdpBudget(Budget):
     __slots__ = ("rho",)
 
     laplace = False
-    hopeless = 0.06
+    min_useful_share = 0.06
     tables = 0.004
 
     def __init__(self, epsilon: float, delta: float) -> None:
@@ -340,7 +346,7 @@ class ZcdpBudget(Budget):
         """Return the mean absolute value of the noise once the table's sum is known: sigma·sqrt(2/pi·(1 - 1/cells))."""
         return self._law(share).sigma * math.sqrt(2.0 / math.pi * (1.0 - 1.0 / cells))
 
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, is_sum_public: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: NoiseSource, is_sum_public: bool) -> float:
         """Add discrete Gaussian noise with sigma² = 1/(rho·share) to every cell."""
         law = self._law(share)
         source.add_discrete_gaussian(counts, law)
@@ -353,7 +359,7 @@ class ZcdpBudget(Budget):
     def _rate(self, share: Fraction, sensitivity: int) -> Fraction | float:
         return choice_rate(choice_epsilon(self.rho * float(share)), sensitivity)
 
-    def _choose(self, utilities: NDArray[np.int64], preference: Preference, source: Source) -> int:
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, source: NoiseSource) -> int:
         return source.exponential(utilities, preference)
 
     def parts(self) -> dict[str, float]:

@@ -23,7 +23,7 @@ from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.records import Records, whole_numbers
 from panstream.models.networks.sampling import balanced_sample, sample
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 Known: TypeAlias = str | float | tuple[float, float]
 """A category, a number, a date, or a range with both ends; text as ``40..65``, ``65..`` and ``..40`` is a range too."""
@@ -33,7 +33,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Conditioned:
+class ConditionedModel:
     """A model of the records that agree with what is given, its probability, and the ranges of numbers to draw.
 
     The first ``hidden`` attributes of the ``network`` are not part of a record.
@@ -49,18 +49,18 @@ class Conditioned:
         """Return the exact joint distribution of some attributes, one axis each."""
         return self.network.marginal([attribute + self.hidden for attribute in attributes])
 
-    def draw(self, size: int, source: Source, *, independent: bool = False) -> Records:
+    def draw(self, size: int, source: NoiseSource, *, independent: bool = False) -> Records:
         """Return records that agree with what is given; balanced, or independent of each other."""
         drawn = (sample if independent else balanced_sample)(self.network, size, source)
         return Records(self.domain, drawn.codes[self.hidden :])
 
 
-def conditioned(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known]) -> Conditioned:
+def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known]) -> ConditionedModel:
     """Return the model given some values. Refuses what has a probability below 1e-9 under the model.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))
-    >>> found = conditioned(BayesianNetwork(domain, ((), (0,)), tables), {"wet": "yes"})
+    >>> found = condition(BayesianNetwork(domain, ((), (0,)), tables), {"wet": "yes"})
     >>> found.probability, found.marginal((0,)).round(3).tolist()
     (0.3125, [0.3, 0.7])
     """
@@ -79,7 +79,7 @@ def conditioned(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known])
             f"what is given has a probability of {probability:.1g} under the model; below {_LEAST:g} it says nothing"
         )
     parents, tables = zip(*(conditional_tables[position] for position in range(len(network.domain))), strict=True)
-    return Conditioned(
+    return ConditionedModel(
         model.domain, BayesianNetwork(network.domain, parents, tables), hidden, min(probability, 1.0), within
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.models.networks.bins import Bins, date_edges
 from panstream.primitives import validation as checks
-from panstream.primitives.toml_config import read_file
+from panstream.primitives.toml_config import load_config_file
 
 LARGEST_TABLE = 1 << 27  # cells; a gigabyte of counts
 _LARGEST_SIZE = 1 << 16
@@ -138,13 +138,13 @@ class Domain:
 
     def select(self, positions: Sequence[int]) -> Domain:
         """Return the domain of some of the attributes, in the order asked for."""
-        return _of(tuple(self.attributes[position] for position in positions))
+        return _domain_from(tuple(self.attributes[position] for position in positions))
 
     def preceded_by(self, name: str, labels: Sequence[str]) -> Domain:
         """Return the domain with one more attribute before all others."""
-        return _of((Attribute(name=name, labels=tuple(labels)), *self.attributes))
+        return _domain_from((Attribute(name=name, labels=tuple(labels)), *self.attributes))
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the domain as dictionaries, lists, strings and numbers."""
         return {
             "format": _FORMAT,
@@ -153,25 +153,25 @@ class Domain:
         }
 
     @classmethod
-    def from_plain(cls, plain: Any) -> Domain:
-        """Read what `to_plain` wrote, or raise InvalidBytes."""
+    def from_dict(cls, plain: Any) -> Domain:
+        """Read what `to_dict` wrote, or raise InvalidBytes."""
         if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
             raise InvalidBytes("this is not a domain of panstream")
         if plain.get("version") != _VERSION:
             raise InvalidBytes(f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION}")
         try:
-            return _of(tuple(_rich(attribute) for attribute in plain["attributes"]))
+            return _domain_from(tuple(_rich(attribute) for attribute in plain["attributes"]))
         except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
             raise InvalidBytes(f"the domain is damaged: {error}") from None
 
     def digest(self) -> str:
         """Return the SHA-256 of the domain: equal exactly where names, categories, their order and bins are equal."""
-        canonical = json.dumps(self.to_plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_json(self) -> str:
         """Return the domain as JSON text."""
-        return json.dumps(self.to_plain(), ensure_ascii=False, indent=1)
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Domain:
@@ -180,14 +180,14 @@ class Domain:
             plain = json.loads(text)
         except (ValueError, RecursionError):
             raise InvalidBytes("the domain is not valid JSON") from None
-        return cls.from_plain(plain)
+        return cls.from_dict(plain)
 
     @classmethod
     def load(cls, path: str | Path) -> Domain:
         """Read a file: what `to_json` wrote, or declarations for `propose_domain` in TOML or JSON."""
-        plain = read_file(Path(path), "domain file")
+        plain = load_config_file(Path(path), "domain file")
         declared = isinstance(plain, dict) and plain.get("format") == _FORMAT
-        return cls.from_plain(plain) if declared else propose_domain(plain)
+        return cls.from_dict(plain) if declared else propose_domain(plain)
 
 
 def _attribute(name: str, values: Sequence[str] | Bins, missing: str | None) -> Attribute:
@@ -202,7 +202,7 @@ def _attribute(name: str, values: Sequence[str] | Bins, missing: str | None) -> 
     return Attribute(name=name, labels=labels, bins=bins, missing=labels.index(missing))
 
 
-def _of(attributes: tuple[Attribute, ...]) -> Domain:
+def _domain_from(attributes: tuple[Attribute, ...]) -> Domain:
     """Return the domain of attributes that are already built."""
     names = [attribute.name for attribute in attributes]
     if not names or len(set(names)) != len(names):
@@ -272,7 +272,7 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     >>> propose_domain({"sex": ["f", "m"], "stay": {"type": "integer", "minimum": 1, "maximum": 14}})
     Domain(sex: 2, stay: 14)
     """
-    checks.at_least(1, bins=bins)
+    checks.require_at_least(1, bins=bins)
     attributes: dict[str, Sequence[str] | Bins] = {}
     nullable: dict[str, str] = {}
     for name, declared in _fields(metadata).items():

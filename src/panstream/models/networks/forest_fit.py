@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.network import BayesianNetwork
-from panstream.models.networks.noisy_tables import NoisyTable, expected, smoothed
+from panstream.models.networks.noisy_tables import NoisyTable, posterior_mean_counts, smooth
 from panstream.primitives import validation as checks
 
 _TINY = 1e-12
 MOSTLY_NOISE = 0.25
 """Total variation by which noise alone moves a one-way table, above which it shows little else."""
-_DROWNED = 1.0  # the same, above which a posterior mean is nearer than a projection (level with it at 1 on Adult)
+_NOISE_DOMINATED_TV = (
+    1.0  # the same, above which a posterior mean is nearer than a projection (level with it at 1 on Adult)
+)
 _VISIBLE = 0.2  # noise standard deviation over the average cell
 
 
-class _Measured(NamedTuple):
+class _Measurement(NamedTuple):
     """Noisy probabilities, the noise's standard deviation, and where its log-likelihood turns from square to linear."""
 
     values: Table
@@ -57,7 +59,7 @@ class _Measured(NamedTuple):
         return weight * self.bend**2 * float((root - 1.0).sum()), weight * gap / root
 
 
-_Merged: TypeAlias = dict[tuple[int, ...], _Measured]
+_Merged: TypeAlias = dict[tuple[int, ...], _Measurement]
 
 
 def fit_forest(
@@ -83,19 +85,21 @@ def fit_forest(
     alone would move tables by all they hold, they are replaced by what they mean on average, which is nearer to the
     truth than the nearest distribution: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).
     """
-    checks.at_least(1, records=records)
+    checks.require_at_least(1, records=records)
     merged = _merged(domain, records, tables)
     edges = tuple(key for key in merged if len(key) == 2)
-    forest = spanning(domain.sizes, [(one, other) for one, other in edges])
-    if not edges and merged and _moved(merged) > _DROWNED:
-        margins = {attribute: expected(measured.values, measured.sd) for (attribute,), measured in merged.items()}
+    forest = forest_from_edges(domain.sizes, [(one, other) for one, other in edges])
+    if not edges and merged and _mean_noise_shift(merged) > _NOISE_DOMINATED_TV:
+        margins = {
+            attribute: posterior_mean_counts(measured.values, measured.sd) for (attribute,), measured in merged.items()
+        }
         nodes = [margins.get(attribute, np.full(size, 1.0 / size)) for attribute, size in enumerate(domain.sizes)]
         return _network(domain, forest, merged, nodes, [], smoothing)
     nodes, pairs = _descend(forest, merged, shrinkage, iterations)
     return _network(domain, forest, merged, nodes, pairs, smoothing)
 
 
-def _moved(merged: _Merged) -> float:
+def _mean_noise_shift(merged: _Merged) -> float:
     """Return how far noise alone moves the tables on average, in total variation."""
     moved = [measured.values.size * measured.sd / math.sqrt(2 * math.pi) for measured in merged.values()]
     return math.fsum(moved) / len(moved)
@@ -131,16 +135,16 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
             weight = spread**2 / (spread**2 + sd**2)
             values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
             bend = sd / math.sqrt(2.0) if math.isfinite(min(bend, bent)) else math.inf
-        merged[key] = _Measured(values, sd, bend, math.prod(count - 1 for count in counts), maps)
+        merged[key] = _Measurement(values, sd, bend, math.prod(count - 1 for count in counts), maps)
     for key, (values, sd, bend, freedom, maps) in merged.items():
-        curves, remaining_sd = smoothed(domain, key, values, sd)
-        merged[key] = _Measured(curves, remaining_sd, bend * remaining_sd / sd, freedom, maps)
+        curves, remaining_sd = smooth(domain, key, values, sd)
+        merged[key] = _Measurement(curves, remaining_sd, bend * remaining_sd / sd, freedom, maps)
     return merged
 
 
 def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
     """Run mirror descent on log potentials with a step that grows while the objective falls."""
-    blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
+    blank = [_Measurement(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
     ones = [merged.get((attribute,), blank[attribute]) for attribute in range(len(forest.sizes))]
     twos = [merged[edge] for edge in forest.edges]
     finest = min([measured.sd for measured in (*ones, *twos)], default=1.0)
@@ -189,7 +193,7 @@ def _start(probabilities: Table, sd: float) -> Table:
     """Return log potentials of the projected table, with cells that noise hides set to its size."""
     if math.isinf(sd):
         return np.zeros_like(probabilities)
-    return np.log(np.maximum(expected(probabilities, sd), _TINY))
+    return np.log(np.maximum(posterior_mean_counts(probabilities, sd), _TINY))
 
 
 def _network(
@@ -219,7 +223,7 @@ _LOWEST = -300.0  # exp of a smaller log potential would not survive the product
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by `spanning`.
+    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by `forest_from_edges`.
 
     ``order`` lists the attributes so that parents come first; ``parents[v]`` is (parent, edge) or ``None`` for a root.
     """
@@ -266,7 +270,7 @@ class Forest:
         return kernel if self.edges[edge][0] == parent else kernel.T
 
 
-def spanning(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Forest:
+def forest_from_edges(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Forest:
     """Return the forest of these edges; refuse a cycle. Every tree is rooted at its smallest position."""
     neighbours: list[list[tuple[int, int]]] = [[] for _ in sizes]
     for number, (one, other) in enumerate(edges):

@@ -15,7 +15,7 @@ from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.noisy_tables import NoisyTable
 from panstream.models.networks.records import Records
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy import Claim
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -44,12 +44,12 @@ def _notes(network: BayesianNetwork | Mixture, budget: Budget, records: int, wan
     """Return what a reader should know, by public figures and the network; ``wanted``: edges were asked for."""
     sizes = network.domain.sizes
     blur = budget.blurring(records, sizes)
-    needed = f"about {float(f'{records * blur / budget.hopeless:.2g}'):,.0f} records are needed for dependences"
+    needed = f"about {float(f'{records * blur / budget.min_useful_share:.2g}'):,.0f} records are needed for dependences"
     if blur > MOSTLY_NOISE:
         return (f"mostly noise: {records:,} records are too few for this domain and budget; {needed}",)
     if isinstance(network, Mixture) or network.edges or not wanted or len(sizes) < 2:
         return ()
-    if blur > budget.hopeless:
+    if blur > budget.min_useful_share:
         return (f"no edges: the attributes are independent in this model, since noise would hide any edge; {needed}",)
     return ("no edges: the attributes are independent in this model, since no dependence stood out from the noise",)
 
@@ -64,7 +64,7 @@ class _Learner(ABC):
         """Return the whole budget, nothing of it spent."""
 
     @abstractmethod
-    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
         """Spend the budget; only what it measured may be in what comes out."""
 
     def claim(self) -> Claim:
@@ -72,11 +72,11 @@ class _Learner(ABC):
         return self._budget().claim()
 
     def fit(
-        self, records: Records, source: Source | None = None, progress: Progress = lambda what, done: None
+        self, records: Records, source: NoiseSource | None = None, progress: Progress = lambda what, done: None
     ) -> LearnedNetwork:
         """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
         if source is None:
-            with Source() as fresh:
+            with NoiseSource() as fresh:
                 return self.fit(records, fresh, progress)
         if len(records) < 1:
             raise InvalidParameter("records must not be empty")
@@ -95,8 +95,8 @@ class GaussianLearner(_Learner):
     delta: float = 1e-9
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.probability(delta=self.delta)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_probability(delta=self.delta)
 
     def _budget(self) -> ZcdpBudget:
         return ZcdpBudget(self.epsilon, self.delta)
@@ -109,7 +109,7 @@ class PureLearner(_Learner):
     epsilon: float
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
+        checks.require_positive(epsilon=self.epsilon)
 
     def _budget(self) -> PureBudget:
         return PureBudget(self.epsilon)

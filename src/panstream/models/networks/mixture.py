@@ -20,7 +20,7 @@ from panstream.models.networks._tilted_forest import TiltedForest
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.records import Records
-from panstream.models.networks.structure_search import chow_liu, fit_tables, tables_from
+from panstream.models.networks.structure_search import chow_liu, fit_tables, marginal_tables
 
 _BLOCK = 4096  # records at a time
 _AT_ONCE = 25  # components, of which all two-way tables are held
@@ -115,7 +115,7 @@ class Mixture(Model):
         marginals |= (
             {(attribute,): self.marginal((attribute,)) for attribute in range(len(sizes))} if len(sizes) == 1 else {}
         )
-        tables = tables_from(marginals)
+        tables = marginal_tables(marginals)
         return fit_tables(self.domain, chow_liu(self.domain, tables), tables, pseudocount=0.0)
 
     def _summed(

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.models.networks.domain import Domain
 from panstream.primitives import validation as checks
-from panstream.privacy.numeric_search import bisected
+from panstream.privacy.numeric_search import bisect
 
 _EXACT = 0.5  # exact counts are no better than to half a record
 
 
-def grouped(counts: NDArray[np.int64], groups: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+def merge_categories(counts: NDArray[np.int64], groups: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
     """Return counts with the codes of one axis joined into groups, which are numbered from 0 without gaps."""
     lines = np.moveaxis(counts, axis, 0)
     sums = np.zeros((int(groups.max()) + 1, *lines.shape[1:]), np.int64)
@@ -39,7 +39,7 @@ def grouped(counts: NDArray[np.int64], groups: NDArray[np.int64], axis: int) -> 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _View:
+class _Grouping:
     """Groups of an attribute's categories: the group of each, and their number."""
 
     groups: NDArray[np.int64]
@@ -59,10 +59,10 @@ class _View:
 
     def joined(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Return counts of groups along one axis."""
-        return grouped(counts, self.groups, axis)
+        return merge_categories(counts, self.groups, axis)
 
 
-Views = tuple[_View, _View]
+Views = tuple[_Grouping, _Grouping]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class NoisyTable:
             raise InvalidParameter("a noisy table must have one axis for each of its attributes")
 
 
-def averaged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+def average_repeats(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     """Return one table for each set of attributes: those measured twice are averaged with weights 1/sigma²."""
     by_attributes: dict[tuple[int, ...], NoisyTable] = {}
     for table in tables:
@@ -138,16 +138,16 @@ def _cells(count: int) -> int:
     return 1 if count == 2 else count
 
 
-def _view(domain: Domain, attribute: int, shape: NDArray[np.float64], count: int) -> _View:
+def _view(domain: Domain, attribute: int, shape: NDArray[np.float64], count: int) -> _Grouping:
     size = domain.sizes[attribute]
     if count >= size:
-        return _View(np.arange(size), size)
+        return _Grouping(np.arange(size), size)
     bins = _ordered_cells(domain, attribute)
     if not bins:
         groups = np.full(size, count - 1)
         groups[np.argsort(-shape, kind="stable")[: count - 1]] = np.arange(count - 1)
-        return _View(groups, count)
-    return _View(_neighbours(shape, bins, count), count)
+        return _Grouping(groups, count)
+    return _Grouping(_neighbours(shape, bins, count), count)
 
 
 def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np.int64]:
@@ -178,14 +178,14 @@ def _ordered_cells(domain: Domain, attribute: int) -> int:
     return count if _FEWEST <= count <= _MOST else 0
 
 
-def smoothed(
+def smooth(
     domain: Domain, attributes: Sequence[int], counts: NDArray[Any], sigma: float
 ) -> tuple[NDArray[np.float64], float]:
     """Return a noisy table smoothed along its binned attributes, and what is left of its noise.
 
     >>> from panstream.models.networks import Bins
     >>> ages = Domain({"age": Bins(range(0, 100, 10))})
-    >>> curve, left = smoothed(ages, (0,), np.array([41, 48, 63, 65, 83, 88, 97, 115, 121]), 6.0)
+    >>> curve, left = smooth(ages, (0,), np.array([41, 48, 63, 65, 83, 88, 97, 115, 121]), 6.0)
     >>> curve.round().astype(int).tolist(), round(left, 1)
     ([39, 50, 60, 70, 80, 90, 101, 111, 121], 2.8)
     """
@@ -203,7 +203,7 @@ def smoothed(
 
 def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float64], float]:
     """Return all curves along the first axis smoothed alike, and the part of the noise's variance that is left."""
-    roughness, waves = _waves(len(lines))
+    roughness, waves = _smoothing_basis(len(lines))
     parts = waves.T @ lines.reshape(len(lines), -1)
     power = (parts[2:] ** 2).sum(axis=1) / sigma**2
     curves = parts.shape[1]
@@ -215,7 +215,7 @@ def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float6
 
 
 @functools.lru_cache(maxsize=32)
-def _waves(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _smoothing_basis(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the eigenvectors of the squared second difference, straight lines first, and its positive eigenvalues."""
     second = np.diff(np.eye(size), 2, axis=0)
     values, vectors = np.linalg.eigh(second.T @ second)
@@ -226,10 +226,10 @@ _DEEP = -30.0  # below this many standard deviations the tail's series is exact 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
 
-def project(counts: NDArray[Any], total: float = 1.0) -> NDArray[np.float64]:
+def project_to_simplex(counts: NDArray[Any], total: float = 1.0) -> NDArray[np.float64]:
     """Return the nonnegative table with sum ``total`` nearest to ``counts`` in least squares.
 
-    >>> project(np.array([0.9, 0.4, -0.5])).round(6).tolist()
+    >>> project_to_simplex(np.array([0.9, 0.4, -0.5])).round(6).tolist()
     [0.75, 0.25, 0.0]
     """
     values = np.asarray(counts, np.float64)
@@ -239,22 +239,22 @@ def project(counts: NDArray[Any], total: float = 1.0) -> NDArray[np.float64]:
     return np.asarray(np.maximum(values - excess[last_positive], 0.0))
 
 
-def expected(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[np.float64]:
+def posterior_mean_counts(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[np.float64]:
     """Return what noisy ``counts`` mean on average, given noise of standard deviation ``sigma`` and the ``total``.
 
     Each cell becomes its posterior mean under normal noise and an exponential prior whose rate makes the sum right: the
     projection's smooth twin. Nothing is 0, so no cross entropy is infinite; with ``sigma = 0`` it is the projection.
 
-    >>> expected(np.array([0.9, 0.4, -0.5]), 0.1).round(3).tolist()
+    >>> posterior_mean_counts(np.array([0.9, 0.4, -0.5]), 0.1).round(3).tolist()
     [0.742, 0.244, 0.015]
     """
-    checks.at_least(0, sigma=sigma)
+    checks.require_at_least(0, sigma=sigma)
     values = np.asarray(counts, np.float64)
     if sigma == 0:
-        return project(values, total)
+        return project_to_simplex(values, total)
     low = float(values.min()) - 2.0 * total - sigma
     high = float(values.max()) + sigma * sigma * values.size / total  # every cell is then below sigma²/(high - value)
-    _, high = bisected(lambda centre: bool(_above_zero(values - centre, sigma).sum() > total), low, high, 100)
+    _, high = bisect(lambda centre: bool(_above_zero(values - centre, sigma).sum() > total), low, high, 100)
     means = _above_zero(values - high, sigma)
     return np.asarray(means * (total / means.sum()))
 

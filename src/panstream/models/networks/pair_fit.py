@@ -16,16 +16,23 @@ from typing import TypeAlias
 
 import numpy as np
 
-from panstream.models.networks._measurements import Half, Measured, arranged, split
-from panstream.models.networks._mixture_fit import HALVES, Trial, fit_mixture, hidden, products, try_mixture
+from panstream.models.networks._measurements import Half, MeasuredTables, measured_tables_from, split_thinned
+from panstream.models.networks._mixture_fit import (
+    HALVES,
+    FitTrial,
+    fit_mixture,
+    noise_floor,
+    product_mixture,
+    try_mixture,
+)
 from panstream.models.networks._tilted_forest import TiltedForest
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.forest_fit import fit_forest
 from panstream.models.networks.learner import Progress
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
-from panstream.models.networks.noisy_tables import NoisyTable, one_way, project, smoothed
-from panstream.primitives.noise import Source
+from panstream.models.networks.noisy_tables import NoisyTable, one_way, project_to_simplex, smooth
+from panstream.primitives.noise import NoiseSource
 
 _LARGEST_TREE = 400  # categories, in a mixture of forests: each component holds a table of this many rows and columns
 
@@ -34,7 +41,7 @@ Edges: TypeAlias = Collection[tuple[int, int]]
 """Pairs of positions of attributes."""
 
 
-class Nearest(Enum):
+class ModelKind(Enum):
     """What a first look found nearest to the tables."""
 
     INDEPENDENT = "independent attributes"
@@ -43,7 +50,7 @@ class Nearest(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Simple:
+class _SimpleFits:
     """Independent attributes and forests, fitted to each half, and how far they are from the other halves."""
 
     independent: float
@@ -51,26 +58,26 @@ class _Simple:
     shapes: list[TiltedForest]  # what a mixture of forests is built around
 
 
-def first_look(
-    domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, source: Source
-) -> tuple[Nearest, list[tuple[int, int]]]:
+def screen_models(
+    domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, source: NoiseSource
+) -> tuple[ModelKind, list[tuple[int, int]]]:
     """Return what is nearest to the tables, and the edges of a forest: the chosen ones and those that stand out."""
-    measured = arranged(domain, records, tables)
+    measured = measured_tables_from(domain, records, tables)
     halves = [measured.thinned(source) for _ in range(HALVES)]
     simple = _try_simple(domain, records, tables, chosen, measured, halves)
-    mixture = try_mixture(measured, halves, [products(measured, half[0]) for half in halves], source)
+    mixture = try_mixture(measured, halves, [product_mixture(measured, half[0]) for half in halves], source)
     forest_tables = _forest_tables(domain, records, tables, chosen)
     edges = [(table.attributes[0], table.attributes[1]) for table in forest_tables if len(table.attributes) == 2]
     if min(simple.independent, simple.forest) >= mixture.error:
-        return Nearest.MIXTURE, edges
-    return Nearest.FOREST if edges and simple.forest < simple.independent else Nearest.INDEPENDENT, edges
+        return ModelKind.MIXTURE, edges
+    return ModelKind.FOREST if edges and simple.forest < simple.independent else ModelKind.INDEPENDENT, edges
 
 
-def model_of_pairs(
+def fit_pair_model(
     domain: Domain,
     records: int,
     tables: Sequence[NoisyTable],
-    source: Source,
+    source: NoiseSource,
     progress: Progress = lambda what, done: None,
     *,
     chosen: Edges = (),
@@ -79,14 +86,14 @@ def model_of_pairs(
 
     ``chosen`` are edges that are known to be worth keeping: they need not stand out from the noise.
     """
-    measured = arranged(domain, records, tables)
+    measured = measured_tables_from(domain, records, tables)
     halves = [measured.thinned(source) for _ in range(HALVES)]
     progress("comparing forests", 0.25)
     simple = _try_simple(domain, records, tables, chosen, measured, halves)
-    shapes = [products(measured, half[0]) for half in halves]
+    shapes = [product_mixture(measured, half[0]) for half in halves]
     plain = try_mixture(measured, halves, shapes, source, lambda done: progress("products", 0.3 + 0.2 * done))
     edges = _forest_tables(domain, records, tables, chosen)
-    tilted = Trial(0, math.inf)
+    tilted = FitTrial(0, math.inf)
     if len(edges) > len(domain):
         tilted = try_mixture(
             measured, halves, simple.shapes, source, lambda done: progress("forests", 0.5 + 0.2 * done)
@@ -96,10 +103,10 @@ def model_of_pairs(
         return fit_forest(domain, records, one_way(tables))
     if best == simple.forest:
         return fit_forest(domain, records, edges)
-    trial, shape, forest = plain, products(measured, measured.ones), None
+    trial, shape, forest = plain, product_mixture(measured, measured.ones), None
     if best == tilted.error:
         small = _forest_tables(domain, records, tables, chosen, _LARGEST_TREE)
-        forest = _raised(measured, fit_forest(domain, records, small))
+        forest = _with_noise_floor(measured, fit_forest(domain, records, small))
         trial, shape = tilted, TiltedForest.of(forest)
     weights, tilts = fit_mixture(measured, shape, trial.steps, source, lambda done: progress("fit", 0.7 + 0.3 * done))
     if forest is None:
@@ -112,12 +119,12 @@ def _try_simple(
     records: int,
     tables: Sequence[NoisyTable],
     chosen: Edges,
-    measured: Measured,
+    measured: MeasuredTables,
     halves: Sequence[Half],
-) -> _Simple:
+) -> _SimpleFits:
     independent, forest, shapes = 0.0, 0.0, []
     for half in halves:
-        thinned = split(measured, half, records, tables)
+        thinned = split_thinned(measured, half, records, tables)
         alone = TiltedForest.of(fit_forest(domain, records, one_way(thinned))).untilted()
         independent += measured.distance(half, alone.ones, alone.pairs)
         network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen))
@@ -126,14 +133,14 @@ def _try_simple(
         forest += measured.distance(half, fitted.ones, fitted.pairs)
         if shape.largest_tree > _LARGEST_TREE:
             network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen, _LARGEST_TREE))
-        shapes.append(TiltedForest.of(_raised(measured, network)))
-    return _Simple(independent, forest, shapes)
+        shapes.append(TiltedForest.of(_with_noise_floor(measured, network)))
+    return _SimpleFits(independent, forest, shapes)
 
 
-def _raised(measured: Measured, forest: BayesianNetwork) -> BayesianNetwork:
+def _with_noise_floor(measured: MeasuredTables, forest: BayesianNetwork) -> BayesianNetwork:
     """Return the forest with categories that noise hides raised to what they could be: tilts start from there."""
     margins = TiltedForest.of(forest).untilted().ones
-    factors = np.maximum(1.0, hidden(measured) / np.maximum(margins, 1e-12))
+    factors = np.maximum(1.0, noise_floor(measured) / np.maximum(margins, 1e-12))
     raised = [table * factors[block] for table, block in zip(forest.tables, measured.blocks, strict=True)]
     tables = tuple(table / table.sum(axis=-1, keepdims=True) for table in raised)
     return BayesianNetwork(forest.domain, forest.parents, tables)
@@ -148,8 +155,8 @@ def _forest_tables(
     sqrt(2·log(pairs)) + 1 standard deviations.
     """
     ones = one_way(tables)
-    curves = {table.attributes[0]: smoothed(domain, table.attributes, table.counts, table.sigma)[0] for table in ones}
-    shapes = {attribute: project(curve / records) for attribute, curve in curves.items()}
+    curves = {table.attributes[0]: smooth(domain, table.attributes, table.counts, table.sigma)[0] for table in ones}
+    shapes = {attribute: project_to_simplex(curve / records) for attribute, curve in curves.items()}
     beyond = math.sqrt(2 * math.log(math.comb(len(domain), 2))) + 1
     gains = []
     for table in tables:

@@ -19,40 +19,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.models.networks.budget import Budget, ZcdpBudget, portions
+from panstream.models.networks.budget import Budget, ZcdpBudget, split_proportionally
 from panstream.models.networks.contingency import contingency, pairwise
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.learner import GaussianLearner, Learned, Progress
-from panstream.models.networks.noisy_tables import NoisyTable, averaged
-from panstream.models.networks.pair_fit import Nearest, first_look, model_of_pairs
+from panstream.models.networks.noisy_tables import NoisyTable, average_repeats
+from panstream.models.networks.pair_fit import ModelKind, fit_pair_model, screen_models
 from panstream.models.networks.records import Records
 from panstream.models.networks.tree_network import TreeNetwork, choose_forest
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 _ONES, _STRUCTURE, _EDGES = Fraction(30, 100), Fraction(8, 100), Fraction(15, 100)
-_LEAST_LOOK, _MOST_LOOK = Fraction(12, 100), Fraction(20, 100)
+_MIN_SCREENING_SHARE, _MAX_SCREENING_SHARE = Fraction(12, 100), Fraction(20, 100)
 _LOOK_NOISE = 0.45  # mean total variation of a pair's table by noise alone, in a first look that suffices
 _LAST = {  # of what comes last, to one-way tables and to edges; the rest to all pairs
-    Nearest.INDEPENDENT: (Fraction(1), Fraction(0)),
-    Nearest.FOREST: (Fraction(1, 3), Fraction(2, 3)),
-    Nearest.MIXTURE: (Fraction(0), Fraction(1, 3)),
+    ModelKind.INDEPENDENT: (Fraction(1), Fraction(0)),
+    ModelKind.FOREST: (Fraction(1, 3), Fraction(2, 3)),
+    ModelKind.MIXTURE: (Fraction(0), Fraction(1, 3)),
 }
 _MOST_CATEGORIES = 4096  # of all attributes together: the fit holds tables of this many rows and columns
 _MOST_NOISE = 0.6  # mean total variation of a pair's table by noise alone
 
 
-def recommended(epsilon: float, delta: float, records: int, domain: Domain) -> TreeNetwork | PairModel:
+def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain) -> TreeNetwork | PairModel:
     """Return the learner whose table is likely to be closest; only public figures decide.
 
     All pairs are measured unless noise alone would move one-way tables by more than .06 or pair tables by more than .6
     in total variation, or the domain has one attribute or above 4,096 categories in all.
 
     >>> domain = Domain({name: ["no", "yes"] for name in "abcdefgh"})
-    >>> [type(recommended(1.0, 1e-9, records, domain)).__name__ for records in (100, 10_000)]
+    >>> [type(recommend_learner(1.0, 1e-9, records, domain)).__name__ for records in (100, 10_000)]
     ['TreeNetwork', 'PairModel']
     """
     budget = ZcdpBudget(epsilon, delta)
-    hopeful = budget.blurring(records, domain.sizes) <= budget.hopeless
+    hopeful = budget.blurring(records, domain.sizes) <= budget.min_useful_share
     if hopeful and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MOST_NOISE:
         return PairModel(epsilon=epsilon, delta=delta)
     return TreeNetwork(epsilon=epsilon, delta=delta)
@@ -76,7 +76,7 @@ class PairModel(GaussianLearner):
 
     **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share); the shares grow like cells^(2/3).
 
-    Close two- and three-way tables; see `recommended` for when a tree does better.
+    Close two- and three-way tables; see `recommend_learner` for when a tree does better.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)
@@ -85,22 +85,22 @@ class PairModel(GaussianLearner):
     (True, 1.0)
     """
 
-    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
         if not _fits(records.domain):
             raise InvalidParameter(
                 f"all pairs need 2 attributes or more and at most {_MOST_CATEGORIES:,} categories in all; "
                 "TreeNetwork takes any number"
             )
         tables, chosen = _measure(records, budget, source, progress)
-        return tables, model_of_pairs(records.domain, len(records), tables, source, progress, chosen=chosen)
+        return tables, fit_pair_model(records.domain, len(records), tables, source, progress, chosen=chosen)
 
 
 def _measure(
-    records: Records, budget: Budget, source: Source, progress: Progress
+    records: Records, budget: Budget, source: NoiseSource, progress: Progress
 ) -> tuple[list[NoisyTable], list[tuple[int, int]]]:
     """Spend the whole budget; return the tables, those measured twice averaged, and the edges that were chosen."""
     domain = records.domain
-    look = _look(budget, len(records), domain)
+    look = _screening_share(budget, len(records), domain)
     remaining = 1 - _ONES - _STRUCTURE - _EDGES - look
     progress("one-way tables", 0.0)
     counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
@@ -115,24 +115,24 @@ def _measure(
         tables += _measured(budget, pairs, chosen, _EDGES, source)
     else:
         remaining += _EDGES
-    tables = averaged(tables + _measured(budget, pairs, list(pairs), look, source))
+    tables = average_repeats(tables + _measured(budget, pairs, list(pairs), look, source))
     progress("a first look", 0.15)
-    nearest, edges = first_look(domain, len(records), tables, chosen, source)
+    nearest, edges = screen_models(domain, len(records), tables, chosen, source)
     to_ones, to_edges = _LAST[nearest]
-    to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is Nearest.MIXTURE else 1
+    to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is ModelKind.MIXTURE else 1
     if to_ones:
         tables += budget.measure_all("marginals", counts, remaining * to_ones, source)
     if to_edges:
         tables += _measured(budget, pairs, edges, remaining * to_edges, source)
     if to_ones + to_edges < 1:
         tables += _measured(budget, pairs, list(pairs), remaining * (1 - to_ones - to_edges), source)
-    return averaged(tables), chosen
+    return average_repeats(tables), chosen
 
 
-def _look(budget: Budget, records: int, domain: Domain) -> Fraction:
+def _screening_share(budget: Budget, records: int, domain: Domain) -> Fraction:
     """Return the share of the first look at all pairs: what makes its noise small enough, by public figures."""
     enough = (_pair_noise(budget, records, domain.sizes) / _LOOK_NOISE) ** 2
-    return Fraction(min(max(enough, float(_LEAST_LOOK)), float(_MOST_LOOK))).limit_denominator(1000)
+    return Fraction(min(max(enough, float(_MIN_SCREENING_SHARE)), float(_MAX_SCREENING_SHARE))).limit_denominator(1000)
 
 
 def _measured(
@@ -140,7 +140,7 @@ def _measured(
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
     which: Sequence[tuple[int, int]],
     share: Fraction,
-    source: Source,
+    source: NoiseSource,
 ) -> list[NoisyTable]:
-    shares = portions(share, [budget.weight(pairs[pair].size) for pair in which])
+    shares = split_proportionally(share, [budget.weight(pairs[pair].size) for pair in which])
     return [budget.measure("tables", pair, pairs[pair], part, source) for pair, part in zip(which, shares, strict=True)]

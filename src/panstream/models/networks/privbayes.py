@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.models.networks.budget import Budget, Split, portions
+from panstream.models.networks.budget import Budget, BudgetSplit, split_proportionally
 from panstream.models.networks.contingency import contingency
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.forest_fit import fit_forest
 from panstream.models.networks.information import mutual_information
 from panstream.models.networks.learner import Learned, Progress, PureLearner
 from panstream.models.networks.network import BayesianNetwork
-from panstream.models.networks.noisy_tables import NoisyTable, expected, project
+from panstream.models.networks.noisy_tables import NoisyTable, posterior_mean_counts, project_to_simplex
 from panstream.models.networks.records import Records
-from panstream.models.networks.structure_search import largest_families, tables_from
+from panstream.models.networks.structure_search import largest_families, marginal_tables
 from panstream.models.networks.tree_network import grow_forest
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.table_loss import f_sensitivity, mutual_information_sensitivity, r_sensitivity
 
 _PSEUDOCOUNT = 0.3  # noise standard deviations a cell; add-one smoothing misleads where noise is hundreds
@@ -57,36 +57,36 @@ class PrivBayes(PureLearner):
     degree: int | None = None
     score: Literal["gain", "R", "mi", "F"] = "gain"
     theta: float = 4.0
-    split: Split | None = None
+    split: BudgetSplit | None = None
 
     def __post_init__(self) -> None:
         PureLearner.__post_init__(self)
         if self.score not in ("gain", *_SCORES):
             raise InvalidParameter(f"score must be one of gain, R, mi, F, got score={self.score!r}")
         if self.degree is not None:
-            checks.at_least(0, degree=self.degree)
+            checks.require_at_least(0, degree=self.degree)
         if self.score == "gain" and self.degree not in (None, 0, 1):
             raise InvalidParameter(f"score gain makes a forest, so degree must be 0 or 1, got degree={self.degree}")
-        checks.positive(theta=self.theta)
+        checks.require_positive(theta=self.theta)
 
-    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
         if self.score != "gain":
             return self._greedy(records, budget, source, progress)
         tables = grow_forest(records, budget, source, self.split, self.degree, progress)
         return tables, fit_forest(records.domain, len(records), tables)
 
     def _greedy(
-        self, records: Records, budget: Budget, source: Source, progress: Progress
+        self, records: Records, budget: Budget, source: NoiseSource, progress: Progress
     ) -> tuple[list[NoisyTable], BayesianNetwork]:
         domain = records.domain
-        split = self.split or Split()
+        split = self.split or BudgetSplit()
         marginals, structure, rest = split.fractions()
         tables = []
         if marginals:
             counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
             tables += budget.measure_all("marginals", counts, marginals, source)
         limit = _useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
-        families = _Families(degree=self.degree, cells=limit)
+        families = _ParentSets(degree=self.degree, cells=limit)
         parents: tuple[tuple[int, ...], ...] = ((),) * len(domain)
         if self.degree != 0 and len(domain) > 1 and structure:
             if self.score == "F" and any(size != 2 for size in domain.sizes):
@@ -97,7 +97,7 @@ class PrivBayes(PureLearner):
             domain.shape(family)  # refuse what does not fit before paying for it
         sizes = [math.sqrt(math.prod(domain.sizes[attribute] for attribute in family)) for family in needed]
         progress("noisy tables", 0.9)
-        for family, share in zip(needed, portions(rest, sizes), strict=True):
+        for family, share in zip(needed, split_proportionally(rest, sizes), strict=True):
             tables.append(budget.measure("tables", family, contingency(records, family), share, source))
         if all(len(family) <= 2 for family in needed):
             return tables, fit_forest(domain, len(records), tables)
@@ -112,9 +112,9 @@ def _fit_families(
     Each table is projected onto counts that are not negative and add up to ``records``. A row of the child given its
     parents gets a pseudo-count of 0.3 noise standard deviations a cell, spread as the child's own distribution.
     """
-    projected = {table.attributes: project(np.asarray(table.counts), records) for table in tables}
+    projected = {table.attributes: project_to_simplex(np.asarray(table.counts), records) for table in tables}
     spreads = {frozenset(table.attributes): table.sigma for table in tables}
-    lookup = tables_from(projected)
+    lookup = marginal_tables(projected)
     margins = [_margin(records, attribute, tables, lookup((attribute,))) for attribute in range(len(domain))]
     conditionals: list[NDArray[np.float64]] = []
     for child, above in enumerate(parents):
@@ -135,7 +135,7 @@ def _margin(
     """Return an attribute's own distribution from its one-way table, or from what a larger one gives."""
     for table in tables:
         if table.attributes == (attribute,):
-            return expected(np.asarray(table.counts) / records, max(table.sigma, 0.5) / records)
+            return posterior_mean_counts(np.asarray(table.counts) / records, max(table.sigma, 0.5) / records)
     weights = otherwise + 0.5
     return np.asarray(weights / weights.sum())
 
@@ -153,7 +153,7 @@ def _useful_cells(records: int, attributes: int, epsilon: float, theta: float) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Families:
+class _ParentSets:
     """Which sets of parents a child may have: of size ``degree``, or as large as ``cells`` allows.
 
     The latter is theta-usefulness: the noise of a family's table must leave its average cell visible (Zhang et al.
@@ -178,10 +178,10 @@ class _Families:
 def _greedy_families(
     records: Records,
     score: _Score,
-    families: _Families,
+    families: _ParentSets,
     budget: Budget,
     share: Fraction,
-    source: Source,
+    source: NoiseSource,
     progress: Progress,
 ) -> tuple[tuple[int, ...], ...]:
     """Return the parents of every attribute: d - 1 private choices that cost ``share`` in all.
@@ -194,7 +194,7 @@ def _greedy_families(
     parents: list[tuple[int, ...]] = [()] * len(domain)
     rest = [attribute for attribute in range(len(domain)) if attribute != first]
     sensitivity = score.sensitivity(len(records), all(size == 2 for size in domain.sizes))
-    each_share = portions(share, [1.0] * max(len(rest), 1))
+    each_share = split_proportionally(share, [1.0] * max(len(rest), 1))
     scores: dict[int, dict[tuple[int, ...], int]] = {child: {} for child in rest}
     if families.degree is None:
         scores = {child: {(): score.units(contingency(records, (child,))[None, :])} for child in rest}

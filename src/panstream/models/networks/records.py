@@ -15,10 +15,10 @@ from panstream.errors import InvalidBatch
 from panstream.models.networks.bins import EVERYWHERE, Within
 from panstream.models.networks.domain import Attribute, Domain
 from panstream.primitives import validation as checks
-from panstream.primitives.inputs.dataframes import library_of, pyarrow
+from panstream.primitives.inputs.dataframes import dataframe_library, pyarrow
 from panstream.primitives.inputs.table_files import read_columns
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -94,7 +94,7 @@ class Records:
         return columns
 
     def numeric_columns(
-        self, source: Source, *, within: Mapping[str, Within] | None = None, markers: bool = False
+        self, source: NoiseSource, *, within: Mapping[str, Within] | None = None, markers: bool = False
     ) -> dict[str, list[object]]:
         """Return columns of labels, and of numbers or dates drawn evenly from the bins where an attribute has bins.
 
@@ -111,7 +111,7 @@ class Records:
                 words = source.scratch.array(row.size, np.uint64)
                 source.fill_words(words)
                 limits = (within or {}).get(attribute.name, EVERYWHERE)
-                values = attribute.bins.drawn(row, np.minimum(words / 2.0**64, 1 - 2.0**-53), limits)
+                values = attribute.bins.sample_values(row, np.minimum(words / 2.0**64, 1 - 2.0**-53), limits)
             if markers and attribute.missing is not None:
                 values = _marked(values, attribute.labels[attribute.missing])
             columns[attribute.name] = values
@@ -127,7 +127,7 @@ class Records:
 
     def split(self, parts: int) -> tuple[Records, ...]:
         """Deal the records round robin into ``parts`` parts whose sizes differ by one at most."""
-        checks.at_least(1, parts=parts)
+        checks.require_at_least(1, parts=parts)
         return tuple(Records(self.domain, self.codes[:, start::parts]) for start in range(parts))
 
 
@@ -159,7 +159,7 @@ def _named_columns(data: Any) -> dict[str, Any]:
     """Return the columns of a mapping, a list of mappings, a pandas or polars frame or an Arrow table by name."""
     if isinstance(data, Mapping):
         return dict(data)
-    library = library_of(type(data))
+    library = dataframe_library(type(data))
     if library == "pyarrow":
         return {name: data.column(name) for name in data.schema.names}
     if library:
@@ -211,7 +211,7 @@ def _text(value: Any) -> str | None:
 
 def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
     """Return codes and the distinct values they stand for; -1 is null."""
-    library = library_of(type(column))
+    library = dataframe_library(type(column))
     if library == "polars":
         pyarrow()
         column, library = column.to_arrow(), "pyarrow"

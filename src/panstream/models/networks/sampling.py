@@ -18,13 +18,13 @@ from panstream.errors import InvalidParameter
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.records import Records
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 _BLOCK = 1 << 15
 _BITS = 63
 
 
-def sample(network: BayesianNetwork | Mixture, size: int, source: Source) -> Records:
+def sample(network: BayesianNetwork | Mixture, size: int, source: NoiseSource) -> Records:
     """Draw ``size`` independent records from the network's distribution.
 
     Sampling a network that was learned privately looks at no data, so it costs no privacy.
@@ -32,7 +32,7 @@ def sample(network: BayesianNetwork | Mixture, size: int, source: Source) -> Rec
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})
     >>> fair = BayesianNetwork(domain, ((),), (np.array([0.5, 0.5]),))
-    >>> with Source() as source:
+    >>> with NoiseSource() as source:
     ...     heads = sample(fair, 1000, source).to_columns()["coin"].count("heads")
     >>> 300 < heads < 700
     True
@@ -71,13 +71,13 @@ def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(np.ldexp(cumulative[:, :-1], _BITS).astype(np.uint64))
 
 
-def balanced_sample(network: BayesianNetwork | Mixture, size: int, source: Source) -> Records:
+def balanced_sample(network: BayesianNetwork | Mixture, size: int, source: NoiseSource) -> Records:
     """Return ``size`` records by systematic sampling within the groups of equal parents.
 
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})
     >>> fair = BayesianNetwork(domain, ((),), (np.array([0.5, 0.5]),))
-    >>> with Source() as source:
+    >>> with NoiseSource() as source:
     ...     balanced_sample(fair, 1000, source).to_columns()["coin"].count("heads")
     500
     """

@@ -46,7 +46,7 @@ def to_json(network: BayesianNetwork | Mixture, about: Mapping[str, Any] | None 
         "format": _FORMAT,
         "version": _VERSION,
         "about": dict(about or {}),
-        "domain": network.domain.to_plain(),
+        "domain": network.domain.to_dict(),
         **shape,
     }
     content["sha256"] = _digest(content)
@@ -69,7 +69,7 @@ def _flat(tables: Sequence[NDArray[np.float64]]) -> list[list[float]]:
 def from_json(text: str | bytes) -> BayesianNetwork | Mixture:
     """Read a network that `to_json` wrote; raise InvalidBytes for anything foreign, damaged or too new."""
     content = _content(text)
-    domain = Domain.from_plain(content.get("domain"))
+    domain = Domain.from_dict(content.get("domain"))
     try:
         return (_mixture if "weights" in content else _network)(domain, content)
     except (ValueError, OverflowError) as error:  # InvalidParameter is a ValueError
@@ -102,7 +102,7 @@ def _mixture(domain: Domain, content: dict[str, Any]) -> Mixture:
     return Mixture(domain, np.array(weights, np.float64), tables, None if forest is None else _network(domain, forest))
 
 
-def read_about(text: str | bytes) -> dict[str, Any]:
+def read_metadata(text: str | bytes) -> dict[str, Any]:
     """Return the public notes of a network's JSON."""
     about = _content(text).get("about")
     if not isinstance(about, dict):
@@ -169,8 +169,8 @@ def to_bif(network: BayesianNetwork | Mixture) -> str:
         parts.append(
             f"variable {names[position]} {{\n"
             f"  type discrete [ {attribute.size} ] {{ {', '.join(states[position])} }};\n"
-            f"  property name = {_hidden(attribute.name)} ;\n"
-            f"  property labels = {_hidden(list(attribute.labels))} ;\n"
+            f"  property name = {_hex_word(attribute.name)} ;\n"
+            f"  property labels = {_hex_word(list(attribute.labels))} ;\n"
             "}\n"
         )
     for position, table in enumerate(network.tables):
@@ -191,7 +191,7 @@ def to_bif(network: BayesianNetwork | Mixture) -> str:
 def from_bif(text: str) -> BayesianNetwork:
     """Read a network of discrete variables from BIF text, or raise InvalidBytes."""
     try:
-        return _Reader(text).network()
+        return _BifParser(text).network()
     except (InvalidParameter, ValueError, KeyError, IndexError, StopIteration) as error:
         if isinstance(error, InvalidBytes):
             raise
@@ -217,12 +217,12 @@ def _words(labels: Sequence[str]) -> list[str]:
     return words
 
 
-def _hidden(value: str | list[str]) -> str:
+def _hex_word(value: str | list[str]) -> str:
     """Return a value as one word of hexadecimal digits, which every reader of BIF passes over."""
     return json.dumps(value).encode().hex()
 
 
-class _Reader:
+class _BifParser:
     """Reads one BIF text."""
 
     def __init__(self, text: str) -> None:
@@ -268,8 +268,8 @@ class _Reader:
             if token == "property" and len(line) == 3 and line[1] == "=":
                 properties[line[0]] = line[2]
         states = self.states[name]
-        self.names[name] = _shown(properties.get("name"), str) or name
-        labels = _shown(properties.get("labels"), list)
+        self.names[name] = _from_hex_word(properties.get("name"), str) or name
+        labels = _from_hex_word(properties.get("labels"), list)
         self.labels[name] = labels if labels and len(labels) == len(states) else states
 
     def _line_of_states(self, name: str) -> list[str]:
@@ -314,8 +314,8 @@ def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return rows
 
 
-def _shown(word: str | None, kind: type) -> Any:
-    """Return what `_hidden` wrote, or None for a property of somebody else."""
+def _from_hex_word(word: str | None, kind: type) -> Any:
+    """Return what `_hex_word` wrote, or None for a property of somebody else."""
     try:
         value = json.loads(bytes.fromhex(word or ""))
     except ValueError:
@@ -336,4 +336,4 @@ def seven_attributes() -> BayesianNetwork:
     content = _content(
         resources.files("panstream.models.networks").joinpath("seven_attributes.json").read_text("utf-8")
     )
-    return _network(Domain.from_plain(content["domain"]), content)
+    return _network(Domain.from_dict(content["domain"]), content)

@@ -14,27 +14,27 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.continual.grid import GridBatch
 from panstream.algorithms.continual.laplace_sum_tails import error_bound, half_width
-from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.tree_base import Arrays, Tree
 from panstream.algorithms.continual.tree_shape import TreeShape
 from panstream.core.estimate import Estimate
-from panstream.errors import InvalidBatch, InvalidParameter, MergeRefused
-from panstream.models.networks.budget import portions
+from panstream.errors import InvalidBatch, InvalidParameter, MergeError
+from panstream.models.networks.budget import split_proportionally
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.learner import LearnedNetwork
 from panstream.models.networks.noisy_tables import NoisyTable
-from panstream.models.networks.pair_fit import model_of_pairs
+from panstream.models.networks.pair_fit import fit_pair_model
 from panstream.models.networks.records import Records
 from panstream.primitives import validation as checks
 from panstream.primitives.kernels.models.contingency import count, count_pairs
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
 from panstream.privacy.continual_loss import tables_laws
-from panstream.privacy.rounding import share, up
+from panstream.privacy.rounding import equal_share, round_up
 
 _FIXED = "records and the moment of the copy must not depend on earlier answers"
 _MOST_CELLS = 1 << 22
@@ -57,8 +57,8 @@ class StreamingTables(Tree):
 
     Error:
         A cell has noise of variance 2·levels·(nodes in the answer)/(2·rho·share), see ``sigma`` of the tables; the
-        shares grow like cells^(2/3). ``records_needed`` says how many records make it small. ``error`` is that of the
-        number of records.
+        shares grow like cells^(2/3). ``records_needed`` says how many records make it small. ``error_bound`` is that
+        of the number of records.
 
     Args:
         epsilon: Total privacy loss; ``math.inf`` switches all noise off, for tests.
@@ -132,7 +132,7 @@ class StreamingTables(Tree):
         return "records"
 
     @property
-    def engine(self) -> TreeEngine:
+    def engine(self) -> NoisyTree:
         """Return the tree that does the work."""
         return _engine(
             self.epsilon,
@@ -158,20 +158,20 @@ class StreamingTables(Tree):
         event = None  # what one of a user's K records loses: rho/K² of zCDP, and never more than epsilon/K
         if rows is not None:
             rho = zcdp_rho(self.epsilon, self.delta) / rows**2
-            event = min(zcdp_epsilon(rho, self.delta), up(share(self.epsilon, rows)))
+            event = min(zcdp_epsilon(rho, self.delta), round_up(equal_share(self.epsilon, rows)))
         # Of streams that depend on earlier answers, Gaussian noise is not proved (docs/proofs/adaptive.md).
         note = "; ".join(filter(None, [base.note, _FIXED]))
         return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event, note=note)
 
-    def read(self, values: Any) -> Steps:
+    def read(self, values: Any) -> GridBatch:
         """Return the codes of records: a mapping of columns, a list of mappings, a table, or Records of the domain."""
         if isinstance(values, Records):
             if values.domain != self.domain:
                 raise InvalidBatch("the records must have the declared domain")
             record_codes: Any = values.codes
-            return Steps(record_codes.T)
+            return GridBatch(record_codes.T)
         codes: Any = Records.read(values, self.domain).codes
-        return Steps(codes.T, (codes,))
+        return GridBatch(codes.T, (codes,))
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Write a 1 into the cell of every table that a record is in."""
@@ -199,11 +199,11 @@ class StreamingTables(Tree):
     def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
         return self._described(self.engine.totals(state), released)
 
-    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+    def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots of ``rows`` records in all, where no noise moved it."""
-        return self._described(self.foreseen_totals(ticks, rows), ())
+        return self._described(self.expected_totals(ticks, rows), ())
 
-    def evenly(self) -> NDArray[np.float64]:
+    def uniform_totals(self) -> NDArray[np.float64]:
         """Return what an average record adds to each cell, where all values are equally likely."""
         starts = [0, *_ends(self.domain.sizes)]
         return np.concatenate([np.full(b - a, 1 / (b - a)) for a, b in itertools.pairwise(starts)])
@@ -224,7 +224,7 @@ class StreamingTables(Tree):
             claim=self.claim(),
             name=self.label,
             released=released,
-            rule=rule,
+            interval_rule=rule,
         )
 
     def _parts(self, draws: float) -> list[tuple[float, DiscreteLaplace]]:
@@ -235,11 +235,11 @@ class StreamingTables(Tree):
         weighted_laws = zip(squares, self.laws, strict=True)
         return [(draws * float(square), law) for square, law in weighted_laws if isinstance(law, DiscreteLaplace)]
 
-    def error(self, *, beta: float, ticks: int | None = None) -> float:
+    def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return what the number of records is off by, in any single answer up to ``ticks``, with probability at most
         ``beta``.
         """
-        checks.probability(beta=beta)
+        checks.require_probability(beta=beta)
         noiseless_error = self.error_without_noise(ticks)
         if noiseless_error is not None:
             return noiseless_error
@@ -251,7 +251,7 @@ class StreamingTables(Tree):
 
     def tables(self, state: TreeState) -> tuple[NoisyTable, ...]:
         """Return all tables after the last tick, from numbers that are public already: it costs nothing."""
-        self.need_a_tick(state.ticks)
+        self.require_tick(state.ticks)
         totals = self.engine.totals(state)
         return tuple(self._read(totals))
 
@@ -263,26 +263,26 @@ class StreamingTables(Tree):
             yield NoisyTable(attributes, counts, sigma, isinstance(law, DiscreteLaplace))
             start = end
 
-    def model(self, state: TreeState, source: Source | None = None) -> LearnedNetwork:
+    def model(self, state: TreeState, source: NoiseSource | None = None) -> LearnedNetwork:
         """Return a network fitted to the tables after the last tick: public numbers only, so it costs nothing.
 
         Its number of records is the estimate of that tick, rounded.
         """
         if source is None:
-            with Source() as fresh:
+            with NoiseSource() as fresh:
                 return self.model(state, fresh)
         tables = self.tables(state)
         records = round(self._answer(state, ()).unclipped)
         if records < 1:
             raise InvalidParameter("the tables hold nothing but noise: wait for more records")
-        network = model_of_pairs(self.domain, records, tables, source)
+        network = fit_pair_model(self.domain, records, tables, source)
         return LearnedNetwork(network, self.claim(), records, tables)
 
     def records_needed(self, distance: float, ticks: int | None = None) -> float:
         """Return how many records there must be by ``ticks`` (the horizon) for noise alone to move the table of a pair
         by no more than ``distance`` in total variation, on average over the pairs.
         """
-        checks.positive(distance=distance)
+        checks.require_positive(distance=distance)
         draws = self.engine.shape(0).noise(ticks or self.last_slot).worst
         first = len(self.domain)
         cells = [one * other for one, other in itertools.combinations(self.domain.sizes, 2)]
@@ -293,13 +293,13 @@ class StreamingTables(Tree):
         return math.fsum(moved) / (len(moved) * distance)
 
     def merge(
-        self, mine: TreeState, other: Any, theirs: TreeState, source: Source
+        self, mine: TreeState, other: Any, theirs: TreeState, source: NoiseSource
     ) -> tuple[StreamingTables, TreeState]:
         """Return the sum of two sites' tables; both inputs are wiped."""
         if other != self:
-            raise MergeRefused("sites must be built with the same parameters")
+            raise MergeError("sites must be built with the same parameters")
         if mine.ticks != theirs.ticks:
-            raise MergeRefused("both sites must have closed the same number of slots")
+            raise MergeError("both sites must have closed the same number of slots")
         state = TreeState(
             open=mine.open + theirs.open,
             draws=mine.draws + theirs.draws,
@@ -315,7 +315,7 @@ class StreamingTables(Tree):
 
 
 @dataclass(frozen=True, slots=True)
-class _TablesEngine(TreeEngine):
+class _TablesEngine(NoisyTree):
     """A tree whose columns belong to tables with noise of their own; variances are counted in draws."""
 
     sizes: tuple[int, ...]
@@ -325,7 +325,7 @@ class _TablesEngine(TreeEngine):
         """Return 1: what a draw is worth differs from table to table."""
         return 1.0
 
-    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: Source) -> None:
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: NoiseSource) -> None:
         """Add one draw to every number of whole rows, table by table."""
         start = 0
         drawn = source.scratch.array(rows.shape[0] * rows.shape[1], np.int64)
@@ -363,7 +363,7 @@ def _laws(
     cells = np.diff([0, *_ends(sizes)]).tolist()
     weights = [size ** (2 / 3 if delta else 1 / 2) for size in cells]
     count = len(sizes)
-    shares = portions(_ONES, weights[:count]) + portions(_PAIRS, weights[count:])
+    shares = split_proportionally(_ONES, weights[:count]) + split_proportionally(_PAIRS, weights[count:])
     return tables_laws(epsilon, delta, levels, shares, contributions)
 
 

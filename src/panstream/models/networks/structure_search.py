@@ -1,7 +1,7 @@
 """Structures learned from tables without adding any noise, and the parameters that go with them.
 
 Everything here reads *tables*: a function that gives the (possibly noisy) counts of a few attributes. With
-``tables_of(records)`` the result is not private; with tables that were released privately it is post-processing.
+``exact_tables(records)`` the result is not private; with tables that were released privately it is post-processing.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Tables: TypeAlias = Callable[[tuple[int, ...]], NDArray[Any]]
 """Counts of some attributes, one axis each in the order asked for; noisy counts may be negative."""
 
 
-def tables_of(records: Records) -> Tables:
+def exact_tables(records: Records) -> Tables:
     """Return the exact tables of the records. Not private."""
     return lambda attributes: contingency(records, attributes)
 
 
-def tables_from(measured: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
+def marginal_tables(measured: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
     """Return tables that are summed from the smallest known table holding all attributes asked for.
 
-    >>> tables = tables_from({(0, 1): np.array([[1, 2], [3, 4]])})
+    >>> tables = marginal_tables({(0, 1): np.array([[1, 2], [3, 4]])})
     >>> tables((1,)).tolist(), tables((1, 0)).tolist()
     ([4, 6], [[1, 3], [2, 4]])
     """
@@ -108,7 +108,7 @@ def greedy(
     The parents are ``min(degree, number placed)`` attributes that were placed before (Digalakis 2018, Algorithm 3.2,
     without noise). ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
     """
-    checks.at_least(1, degree=degree)
+    checks.require_at_least(1, degree=degree)
     score = score or _information_score(tables)
     placed = [root]
     parents: list[tuple[int, ...]] = [()] * len(domain)
@@ -148,7 +148,7 @@ def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount:
     """Return the network whose tables are those of the counts, smoothed by ``pseudocount`` per cell.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
-    >>> counts = tables_from({(0, 1): np.array([[5, 1], [0, 4]])})
+    >>> counts = marginal_tables({(0, 1): np.array([[5, 1], [0, 4]])})
     >>> fit_tables(domain, ((), (0,)), counts, pseudocount=0).tables[1].tolist()
     [[0.8333333333333334, 0.16666666666666666], [0.0, 1.0]]
     """
@@ -164,7 +164,7 @@ def _bic_score(
     domain: Domain, tables: Tables, records: int, *, penalty: float = 1.0
 ) -> Callable[[int, tuple[int, ...]], float]:
     """Return the score of a family in bits: -n·H(child | parents) - penalty · log2(n)/2 · free probabilities."""
-    checks.at_least(1, records=records)
+    checks.require_at_least(1, records=records)
     sizes, price = domain.sizes, penalty * math.log2(records) / 2
 
     @functools.cache
@@ -191,7 +191,7 @@ def local_search(
     ``records`` is the public number of records; no attribute gets more than ``degree`` parents, so tables of
     ``degree + 1`` attributes suffice.
     """
-    checks.at_least(1, degree=degree)
+    checks.require_at_least(1, degree=degree)
     score = _bic_score(domain, tables, records, penalty=penalty)
     parents = [tuple(sorted(family)) for family in start or ((),) * len(domain)]
     for _ in range(steps):

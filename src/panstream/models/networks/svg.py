@@ -161,7 +161,7 @@ def _layered(parents: Sequence[Sequence[int]]) -> _Layout:
                 down[left].append(right)
                 up[right].append(left)
             chains[parent, child] = chain
-    _untangle(columns, up, down)
+    _reduce_crossings(columns, up, down)
     heights = _heights(columns, up, down, len(node_layers), count)
     routes = {
         edge: tuple((node_layers[node], heights[node]) for node in chain[1:-1])
@@ -181,7 +181,7 @@ def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
     return layers
 
 
-def _untangle(columns: list[list[int]], up: list[list[int]], down: list[list[int]]) -> None:
+def _reduce_crossings(columns: list[list[int]], up: list[list[int]], down: list[list[int]]) -> None:
     """Order each column by the mean place of its neighbours, left to right and back, and keep the best order seen."""
     best, fewest = [list(column) for column in columns], _crossings(columns, down)
     for sweep in range(_SWEEPS):
@@ -234,13 +234,13 @@ def _heights(
             gaps = [
                 1.0 if node < count and following < count else 0.6 for node, following in itertools.pairwise(column)
             ]
-            for node, height in zip(column, _apart(wanted, gaps), strict=True):
+            for node, height in zip(column, _spread_heights(wanted, gaps), strict=True):
                 heights[node] = height
     lowest = min(heights)
     return [height - lowest for height in heights]
 
 
-def _apart(wanted: list[float], gaps: list[float]) -> list[float]:
+def _spread_heights(wanted: list[float], gaps: list[float]) -> list[float]:
     """Return the nearest heights to ``wanted`` that rise by at least the gaps (pool adjacent violators)."""
     shifts = [0.0]
     for gap in gaps:

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.models.networks.budget import RESIDUAL_SENSITIVITY, Budget, Split, portions
+from panstream.models.networks.budget import RESIDUAL_SENSITIVITY, Budget, BudgetSplit, split_proportionally
 from panstream.models.networks.contingency import contingency, pairwise
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.forest_fit import fit_forest
 from panstream.models.networks.learner import GaussianLearner, Learned, Progress
-from panstream.models.networks.noisy_tables import NoisyTable, Views, pair_views, project, smoothed
+from panstream.models.networks.noisy_tables import NoisyTable, Views, pair_views, project_to_simplex, smooth
 from panstream.models.networks.records import Records
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 _NOISE_PRICE = 0.6  # of the noise's expected L1 norm: projection removes part of it
 
@@ -52,14 +52,14 @@ class TreeNetwork(GaussianLearner):
     """
 
     degree: int | None = None
-    split: Split | None = None
+    split: BudgetSplit | None = None
 
     def __post_init__(self) -> None:
         GaussianLearner.__post_init__(self)
         if self.degree not in (None, 0, 1):
             raise InvalidParameter(f"degree must be 0 or 1, got degree={self.degree}")
 
-    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
         tables = grow_forest(records, budget, source, self.split, self.degree, progress)
         return tables, fit_forest(records.domain, len(records), tables)
 
@@ -67,8 +67,8 @@ class TreeNetwork(GaussianLearner):
 def grow_forest(
     records: Records,
     budget: Budget,
-    source: Source,
-    split: Split | None = None,
+    source: NoiseSource,
+    split: BudgetSplit | None = None,
     degree: int | None = None,
     progress: Progress = lambda what, done: None,
 ) -> list[NoisyTable]:
@@ -90,7 +90,7 @@ def grow_forest(
     progress("two-way tables", 0.5)
     remaining += plan.tables
     if edges:
-        shares = portions(remaining, [budget.weight(seen[edge].cells) for edge in edges])
+        shares = split_proportionally(remaining, [budget.weight(seen[edge].cells) for edge in edges])
         more = [
             budget.measure("tables", edge, _seen(pairs[edge], seen[edge].views), share, source, seen[edge].views)
             for edge, share in zip(edges, shares, strict=True)
@@ -108,7 +108,7 @@ def choose_forest(
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
     budget: Budget,
     shares: tuple[Fraction, Fraction],
-    source: Source,
+    source: NoiseSource,
 ) -> tuple[list[tuple[int, int]], Fraction]:
     """Return edges chosen at the cost of the first of two shares, and what is left of it.
 
@@ -139,9 +139,9 @@ def _candidates(
     share: Fraction,
 ) -> dict[tuple[int, int], _Candidate]:
     """Return all pairs as edges whose tables get ``share`` each."""
-    curves = [smoothed(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
+    curves = [smooth(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
     visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
-    shapes = [project(curve / records) for curve, _ in curves]
+    shapes = [project_to_simplex(curve / records) for curve, _ in curves]
     useful = budget.useful(share, records)
     candidates = {}
     for pair, table in pairs.items():
@@ -185,13 +185,13 @@ def _choose_edges(
     budget: Budget,
     share: Fraction,
     rounds: int,
-    source: Source,
+    source: NoiseSource,
 ) -> tuple[list[tuple[int, int]], Fraction]:
     """Join components one by one; the last candidate of each round, of utility 0, ends the search.
 
     Return the edges and what rounds that were not needed leave of the share.
     """
-    shares = portions(share, [1.0] * rounds)
+    shares = split_proportionally(share, [1.0] * rounds)
     component = list(range(len(domain)))
     edges: list[tuple[int, int]] = []
     for round_share in shares:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.core.estimate import falling_root
+from panstream.core.estimate import bisect_decreasing
 from panstream.primitives import validation as checks
 
 
@@ -23,13 +23,13 @@ def cauchy_loss(shift: float, scale: float) -> float:
     >>> round(cauchy_loss(1.0, 1.0), 4)
     0.9624
     """
-    checks.positive(scale=scale)
+    checks.require_positive(scale=scale)
     return 2.0 * math.asinh(abs(shift) / (2.0 * scale))
 
 
 def cauchy_scale(entries: NDArray[np.float64], epsilon: float, weight: float = 1.0) -> float:
     """Return the scale of noise at which the worst user loses ``epsilon``; ``entries`` has one row for each user."""
-    checks.positive(epsilon=epsilon, weight=weight)
+    checks.require_positive(epsilon=epsilon, weight=weight)
     sizes = np.abs(entries) * weight
 
     def excess(log_scale: float) -> float:
@@ -38,7 +38,7 @@ def cauchy_scale(entries: NDArray[np.float64], epsilon: float, weight: float = 1
 
     # asinh(x) is at most x, so the sum of a user's entries over epsilon always suffices.
     enough = math.log(sizes.sum(axis=1).max() / epsilon)
-    return math.exp(falling_root(excess, enough - 40.0, enough))
+    return math.exp(bisect_decreasing(excess, enough - 40.0, enough))
 
 
 def l1_deviation(norm: float, scale: float, counters: int) -> float:

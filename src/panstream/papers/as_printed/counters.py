@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.continual.grid import GridBatch
 from panstream.core.algorithm import Algorithm
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import BudgetExhausted, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.inputs import integers
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 from panstream.privacy.continual_loss import binary_levels
 
@@ -49,9 +49,9 @@ class _LiteralCounter(Algorithm[_ClearState]):
     bound: int = 1
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.within(2, 1 << 40, horizon=self.horizon)
-        checks.within(1, 1 << 20, bound=self.bound)
+        checks.require_positive(epsilon=self.epsilon)
+        checks.require_integer_in_range(2, 1 << 40, horizon=self.horizon)
+        checks.require_integer_in_range(1, 1 << 20, bound=self.bound)
 
     @property
     @abstractmethod
@@ -69,7 +69,7 @@ class _LiteralCounter(Algorithm[_ClearState]):
         return self.sums * binary_levels(self.horizon)
 
     @abstractmethod
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Take one slot's value, publish, and return the estimate; ``state.time`` is the slot's number."""
 
     def released(self, state: _ClearState) -> tuple[int, ...]:
@@ -98,21 +98,21 @@ class _LiteralCounter(Algorithm[_ClearState]):
             "time": FieldLayout("int", at_least=0, below=self.horizon + 1),
         }
 
-    def begin(self, source: Source) -> _ClearState:
+    def initial_state(self, source: NoiseSource) -> _ClearState:
         """Return sums of nothing."""
         sums, noisy = np.zeros((2, self.rows), np.int64)
         return _ClearState(sums, noisy, np.zeros(1, np.int64), 0)
 
-    def batch(self, values: Any) -> Steps:
+    def batch(self, values: Any) -> GridBatch:
         """Check values of the open slot."""
         checked, copied = integers(values, name="values", lower=0, upper=self.bound)
-        return Steps(checked, (checked,) if copied else ())
+        return GridBatch(checked, (checked,) if copied else ())
 
-    def update(self, state: _ClearState, batch: Steps, source: Source) -> None:
+    def update(self, state: _ClearState, batch: GridBatch, source: NoiseSource) -> None:
         """Add to the open slot, in the clear."""
         state.slot[0] += int(batch.rows.sum())
 
-    def tick(self, state: _ClearState, source: Source) -> Estimate:
+    def tick(self, state: _ClearState, source: NoiseSource) -> Estimate:
         """Close the slot and publish."""
         if state.time >= self.horizon:
             raise BudgetExhausted(f"the horizon of {self.horizon} slots is used up")
@@ -123,7 +123,7 @@ class _LiteralCounter(Algorithm[_ClearState]):
             value=answer, standard_error=math.nan, claim=self.claim(), released=self.released(state), name="published"
         )
 
-    def ticks(self, state: _ClearState, values: Any, source: Source) -> Estimates:
+    def tick_many(self, state: _ClearState, values: Any, source: NoiseSource) -> Estimates:
         """Close one slot per value."""
         checked = self.batch(values).rows
         if state.time + checked.size > self.horizon:
@@ -136,15 +136,15 @@ class _LiteralCounter(Algorithm[_ClearState]):
             unclipped=answers, standard_error=np.full(answers.size, math.nan), claim=self.claim(), name="published"
         )
 
-    def release(self, state: _ClearState, source: Source) -> Estimate:
+    def release(self, state: _ClearState, source: NoiseSource) -> Estimate:
         """Refuse: the literal forms publish at ticks."""
         raise NotSupported("the literal forms publish at ticks only")
 
-    def refresh(self, state: _ClearState, source: Source) -> None:
+    def refresh(self, state: _ClearState, source: NoiseSource) -> None:
         """Refuse: nothing makes a clear sum safe again."""
         raise NotSupported("the literal forms cannot be refreshed")
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Refuse: see ``panstream.algorithms.planning.continual`` for the published bounds."""
         raise NotSupported("see panstream.algorithms.planning.continual for the published bounds")
 
@@ -154,7 +154,7 @@ def _digits(time: int) -> list[int]:
 
 
 def _binary_step(
-    clear: NDArray[np.int64], noisy: NDArray[np.int64], time: int, value: int, law: DiscreteLaplace, source: Source
+    clear: NDArray[np.int64], noisy: NDArray[np.int64], time: int, value: int, law: DiscreteLaplace, source: NoiseSource
 ) -> int:
     """Do what Algorithm 2 does at ``time`` and return its estimate: sums below i move into i, noise comes on top."""
     level = (time & -time).bit_length() - 1
@@ -183,12 +183,12 @@ class PublishedSimpleCounterI(_LiteralCounter):
         """Return one: the count."""
         return 1
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Count and publish."""
         state.sums[0] += value
         return self._publish(state, int(state.sums[0]), source)
 
-    def _publish(self, state: _ClearState, number: int, source: Source) -> float:
+    def _publish(self, state: _ClearState, number: int, source: NoiseSource) -> float:
         state.noisy[0] = number
         source.add_discrete_laplace(state.noisy, DiscreteLaplace.at_most(self.epsilon))
         return float(state.noisy[0])
@@ -216,7 +216,7 @@ class PublishedPointNoise(PublishedSimpleCounterI):
         """Return N·epsilon: nothing but what was sent stays in memory."""
         return self.output_loss
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Send the point with noise."""
         return self._publish(state, value, source)
 
@@ -239,7 +239,7 @@ class PublishedBinary(_LiteralCounter):
         """Return the loss of all outputs."""
         return self.epsilon * binary_levels(self.horizon) / math.log2(self.horizon)
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Do one step of the loop."""
         return _binary_step(state.sums, state.noisy, state.time, value, self.law, source)
 
@@ -252,13 +252,13 @@ class PublishedInitialNoise(PublishedBinary):
     minus the state that was seen is what came in between.
     """
 
-    def begin(self, source: Source) -> _ClearState:
+    def initial_state(self, source: NoiseSource) -> _ClearState:
         """Return sums that start as noise."""
-        state = _LiteralCounter.begin(self, source)
+        state = _LiteralCounter.initial_state(self, source)
         source.add_discrete_laplace(state.sums, self.law)
         return state
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Add to every sum; publish the one that is complete as it is, and start the lower ones again."""
         state.sums += value
         level = (state.time & -state.time).bit_length() - 1
@@ -293,7 +293,7 @@ class PublishedHybrid(_LiteralCounter):
         """Return the logarithmic sum and the levels of the largest epoch."""
         return 1 + self.horizon.bit_length()
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Give the value to the logarithmic mechanism, and between powers of two to the epoch's binary mechanism."""
         state.sums[0] += value
         if state.time & (state.time - 1) == 0:
@@ -332,12 +332,14 @@ class PublishedAverage(_LiteralCounter):
     def _average_loss(self, bound: int) -> float:
         return (1.0 + bound) * self.epsilon * binary_levels(self.horizon) / (2.0 * math.log2(self.horizon))
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Return noisy sum over noisy count."""
         count, total = self._steps(state, (int(value != 0), value), (2, 2), source)
         return total / count if count else math.nan
 
-    def _steps(self, state: _ClearState, values: tuple[int, ...], shares: tuple[int, ...], source: Source) -> list[int]:
+    def _steps(
+        self, state: _ClearState, values: tuple[int, ...], shares: tuple[int, ...], source: NoiseSource
+    ) -> list[int]:
         """Give each value to its binary mechanism, with noise of rate epsilon/(share·log2 T)."""
         clear, noisy = state.sums.reshape(self.sums, -1), state.noisy.reshape(self.sums, -1)
         laws = [DiscreteLaplace.at_most(self.epsilon / (share * math.log2(self.horizon))) for share in shares]
@@ -359,7 +361,7 @@ class PublishedVariance(PublishedAverage):
         count = self.epsilon * binary_levels(self.horizon) / math.log2(self.horizon)
         return count + self._average_loss(self.bound) + self._average_loss(self.bound**2)
 
-    def close(self, state: _ClearState, value: int, source: Source) -> float:
+    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
         """Return the rolling variance formula of the noisy numbers."""
         here = int(value != 0)
         counts = self._steps(state, (here, here, value, here, value * value), (1, 2, 2, 2, 2), source)

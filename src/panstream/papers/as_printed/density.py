@@ -20,7 +20,7 @@ from panstream.errors import InvalidParameter
 from panstream.papers.as_printed.density_base import LiteralDensity
 from panstream.papers.as_printed.density_distributions import (
     LaplaceLaw,
-    LevelLaw,
+    LevelDistribution,
     StoredLaw,
     TruncatedGaussianLaw,
     TruncatedLaplaceLaw,
@@ -80,10 +80,10 @@ class PublishedOptBern(LiteralDensity):
             raise InvalidParameter(f"centre must be positive and keep both coins below 1, got centre={self.centre}")
 
     @property
-    def law(self) -> LevelLaw:
+    def law(self) -> LevelDistribution:
         """Return the pair around ``centre``."""
         gap = math.tanh(self.epsilon / 2)
-        return LevelLaw.bit(self.centre * (1 - gap), self.centre * (1 + gap))
+        return LevelDistribution.bit(self.centre * (1 - gap), self.centre * (1 + gap))
 
     @property
     def state_loss(self) -> float:
@@ -145,7 +145,7 @@ class PublishedQuantisedLaplace(LiteralDensity):
     levels: int = 2
 
     def __post_init__(self) -> None:
-        checks.within(2, 64, levels=self.levels)
+        checks.require_integer_in_range(2, 64, levels=self.levels)
         LiteralDensity.__post_init__(self)
 
     @property
@@ -153,7 +153,7 @@ class PublishedQuantisedLaplace(LiteralDensity):
         """Return the laws of the levels."""
         if self.levels == 2:
             return super(PublishedQuantisedLaplace, self).law
-        return LevelLaw.quantised_laplace(self.epsilon, self.levels)
+        return LevelDistribution.quantised_laplace(self.epsilon, self.levels)
 
     @property
     def bounds(self) -> PublishedEstimator:

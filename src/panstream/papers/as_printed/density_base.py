@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.planning.density_published import PublishedEstimator
-from panstream.core.algorithm import Algorithm, spend_release
+from panstream.core.algorithm import Algorithm, consume_release
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.as_printed.density_distributions import LevelLaw, StoredLaw, laplace_quantile, uniforms
+from panstream.papers.as_printed.density_distributions import LevelDistribution, StoredLaw, laplace_quantile, uniforms
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.inputs import integers
-from panstream.primitives.noise import DiscreteLaplace, Source
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
-from panstream.privacy.numeric_search import bisected
+from panstream.privacy.numeric_search import bisect
 
 
 @dataclass(slots=True)
@@ -58,17 +58,17 @@ class LiteralDensity(Algorithm[_SampleState]):
         bounds = self.bounds
         if not 0 < self.epsilon < bounds.largest_epsilon or not math.isfinite(self.epsilon):
             raise InvalidParameter(f"epsilon must be positive and finite for {bounds.name}, got epsilon={self.epsilon}")
-        checks.within(1, 1 << 40, universe=self.universe)
+        checks.require_integer_in_range(1, 1 << 40, universe=self.universe)
         if not 1 <= self.sampled <= self.universe:
             raise InvalidParameter(f"sample must be in 1..{self.universe}, got sample={self.sample}")
-        if self.integer_noise and not (isinstance(self.law, LevelLaw) and len(self.law.points) == 2):
+        if self.integer_noise and not (isinstance(self.law, LevelDistribution) and len(self.law.points) == 2):
             raise InvalidParameter("integer_noise needs an estimator that stores bits")
 
     @property
     def law(self) -> StoredLaw:
         """Return the two laws of a stored value: those of a bit, unless a subclass says otherwise."""
         assert self.bounds.pair is not None
-        return LevelLaw.bit(*self.bounds.pair(self.epsilon))
+        return LevelDistribution.bit(*self.bounds.pair(self.epsilon))
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ class LiteralDensity(Algorithm[_SampleState]):
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the sample and the levels; real values have no stable bytes."""
-        if not isinstance(self.law, LevelLaw):
+        if not isinstance(self.law, LevelDistribution):
             raise NotSupported(f"{type(self).__name__} stores real numbers, which have no stable bytes")
         return {
             "users": FieldLayout("i8", (self.sampled,), at_least=0, below=self.universe),
@@ -117,7 +117,7 @@ class LiteralDensity(Algorithm[_SampleState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def begin(self, source: Source) -> _SampleState:
+    def initial_state(self, source: NoiseSource) -> _SampleState:
         """Sample m users without replacement and draw a value for each as for a user not seen."""
         users = np.arange(self.universe)
         if self.sampled < self.universe:
@@ -140,7 +140,7 @@ class LiteralDensity(Algorithm[_SampleState]):
         weights = np.repeat(np.array([1, -1]), [chunk.size for chunk in rows])
         return PresenceBatch(both, weights, (*copies, both, weights))
 
-    def update(self, state: _SampleState, batch: PresenceBatch, source: Source) -> None:
+    def update(self, state: _SampleState, batch: PresenceBatch, source: NoiseSource) -> None:
         """Draw a fresh value for every sampled user that arrives or leaves."""
         for present in (True, False):
             rows = batch.cells[(batch.weights == 1) == present]
@@ -150,9 +150,9 @@ class LiteralDensity(Algorithm[_SampleState]):
             if indices.size:
                 state.stored[indices] = self.law.draw(present, indices.size, source)
 
-    def release(self, state: _SampleState, source: Source) -> Estimate:
+    def release(self, state: _SampleState, source: NoiseSource) -> Estimate:
         """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
-        state.released = spend_release(state.released, 1)
+        state.released = consume_release(state.released, 1)
         released: tuple[int, ...] = ()
         low, high, noise = self.law.mean(False), self.law.mean(True), 0.0
         if self.integer_noise:
@@ -171,11 +171,11 @@ class LiteralDensity(Algorithm[_SampleState]):
             released=released,
         )
 
-    def refresh(self, state: _SampleState, source: Source) -> None:
+    def refresh(self, state: _SampleState, source: NoiseSource) -> None:
         """Refuse: the papers print no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the papers' bound: the smallest alpha whose tight beta is at most ``beta`` (1 if none is)."""
         return smallest_error(lambda alpha: self.bounds.failure_bound(self.epsilon, alpha, self.sampled), beta)
 
@@ -194,6 +194,6 @@ def _claim(algorithm: LiteralDensity) -> Claim:
 
 def smallest_error(failure: Callable[[float], float], beta: float) -> float:
     """Return the smallest alpha in (0, 1) whose failure bound is at most ``beta``, or 1."""
-    checks.probability(beta=beta)
+    checks.require_probability(beta=beta)
     max_error = 1.0 - 1e-12
-    return 1.0 if failure(max_error) > beta else bisected(lambda alpha: failure(alpha) > beta, 0.0, max_error, 30)[1]
+    return 1.0 if failure(max_error) > beta else bisect(lambda alpha: failure(alpha) > beta, 0.0, max_error, 30)[1]

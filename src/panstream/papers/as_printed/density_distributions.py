@@ -1,6 +1,6 @@
 """What the published density estimators store for a user: two laws, one for users not seen and one for users seen.
 
-Draws come from a `Source`, so a `SeededSource` repeats a run. Levels are drawn by exact coins; real
+Draws come from a `NoiseSource`, so a `SeededSource` repeats a run. Levels are drawn by exact coins; real
 values by inverting 53-bit uniforms, as the papers' floating-point code does.
 """
 
@@ -22,14 +22,14 @@ from panstream.algorithms.planning.stored_values import (
     truncated_gaussian_values,
     truncated_laplace_values,
 )
-from panstream.primitives.noise import Coin, Source
+from panstream.primitives.noise import Coin, NoiseSource
 
 Floats = NDArray[np.float64]
 Uniform = Callable[[int], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LevelLaw:
+class LevelDistribution:
     """Finitely many levels: ``points[i]`` has probability ``absent[i]`` or ``present[i]``. Two levels are a bit."""
 
     points: tuple[float, ...]
@@ -37,13 +37,13 @@ class LevelLaw:
     present: tuple[float, ...]
 
     @classmethod
-    def bit(cls, p0: float, p1: float) -> LevelLaw:
+    def bit(cls, p0: float, p1: float) -> LevelDistribution:
         """Return Bernoulli(p0) and Bernoulli(p1)."""
         return cls(points=(0.0, 1.0), absent=(1 - p0, p0), present=(1 - p1, p1))
 
     @classmethod
     @lru_cache(maxsize=64)
-    def quantised_laplace(cls, epsilon: float, levels: int) -> LevelLaw:
+    def quantised_laplace(cls, epsilon: float, levels: int) -> LevelDistribution:
         """Return Laplace(±ε/2, 1) rounded to the nearest of Lloyd and Max's points."""
         law = quantised_values(epsilon, levels)
         points, absent, present = (tuple(array.tolist()) for array in (law.values, law.absent, law.present))
@@ -53,7 +53,7 @@ class LevelLaw:
         """Return the probabilities of the levels."""
         return self.present if present else self.absent
 
-    def draw(self, present: bool, size: int, source: Source) -> NDArray[np.uint8]:
+    def draw(self, present: bool, size: int, source: NoiseSource) -> NDArray[np.uint8]:
         """Return levels, by one coin for each step from a level to the next."""
         levels, climbing = np.zeros(size, np.uint8), np.ones(size, np.uint8)
         for coin in self._coins(present):
@@ -85,7 +85,7 @@ class LevelLaw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RealLaw(ABC):
+class RealDistribution(ABC):
     """Base of the laws of real values; moments by quadrature of the law that ``cut`` gives at an epsilon."""
 
     cut: ClassVar[Callable[[float], StoredValues]]
@@ -96,7 +96,7 @@ class RealLaw(ABC):
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers."""
 
-    def draw(self, present: bool, size: int, source: Source) -> Floats:
+    def draw(self, present: bool, size: int, source: NoiseSource) -> Floats:
         """Return real values."""
         return self.sample(present, size, lambda count: uniforms(source, count))
 
@@ -114,7 +114,7 @@ class RealLaw(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceLaw(RealLaw):
+class LaplaceLaw(RealDistribution):
     """Laplace((1 ∓ ε)/2, 1), the means and scale of Digalakis 2018, Figure 4.6."""
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
@@ -131,7 +131,7 @@ class LaplaceLaw(RealLaw):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedLaplaceLaw(RealLaw):
+class TruncatedLaplaceLaw(RealDistribution):
     """Laplace((1 ∓ ε)/2, 1) cut to [0, 1]."""
 
     cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_laplace_values)
@@ -144,7 +144,7 @@ class TruncatedLaplaceLaw(RealLaw):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedGaussianLaw(RealLaw):
+class TruncatedGaussianLaw(RealDistribution):
     """Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: densities proportional to e^(-εx²) and e^(-ε(1-x)²)."""
 
     cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_gaussian_values)
@@ -161,11 +161,11 @@ class TruncatedGaussianLaw(RealLaw):
         return 1.0 - drawn if present else drawn
 
 
-StoredLaw = LevelLaw | RealLaw
+StoredLaw = LevelDistribution | RealDistribution
 """The two laws of a stored value."""
 
 
-def uniforms(source: Source, size: int) -> Floats:
+def uniforms(source: NoiseSource, size: int) -> Floats:
     """Return ``size`` uniform numbers in (0, 1) with 53 bits."""
     return (source.uniform_below(1 << 53, size) + 0.5) / (1 << 53)
 
@@ -177,7 +177,7 @@ def laplace_quantile(uniform: Floats) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def _moments(stored: RealLaw, present: bool) -> tuple[float, float]:
+def _moments(stored: RealDistribution, present: bool) -> tuple[float, float]:
     """Return mean and variance by quadrature."""
     law = type(stored).cut(stored.epsilon)
     weights = law.measure * (law.present if present else law.absent)

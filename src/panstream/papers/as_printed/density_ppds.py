@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.planning.density_published import ppds_failure
-from panstream.core.algorithm import Algorithm, spend_release
+from panstream.core.algorithm import Algorithm, consume_release
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.papers.as_printed.density_base import smallest_error
@@ -20,7 +20,7 @@ from panstream.papers.as_printed.density_distributions import laplace_quantile, 
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, public
 from panstream.primitives.inputs import integers
-from panstream.primitives.noise import Coin, DiscreteLaplace, Source
+from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 
 
@@ -79,12 +79,12 @@ class PublishedPPDS(Algorithm[_PPDSState]):
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be positive and finite, got epsilon={self.epsilon}")
-        checks.within(1, 1 << 40, universe=self.universe)
-        checks.at_least(1, sample=self.sample)
+        checks.require_integer_in_range(1, 1 << 40, universe=self.universe)
+        checks.require_at_least(1, sample=self.sample)
         if self.factor is not None and not (self.factor % 2 == 1 and 0 < self.factor < max(2, 1 << self.bits)):
             raise InvalidParameter(f"factor must be odd and below 2**{self.bits}, got factor={self.factor}")
         if self.shift is not None:
-            checks.within(0, (1 << self.bits) - 1, shift=self.shift)
+            checks.require_integer_in_range(0, (1 << self.bits) - 1, shift=self.shift)
 
     @property
     def bits(self) -> int:
@@ -115,7 +115,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def begin(self, source: Source) -> _PPDSState:
+    def initial_state(self, source: NoiseSource) -> _PPDSState:
         """Draw the hash function, then scan the universe: each user enters with probability p_init."""
         half = 1 << max(self.bits - 1, 0)
         factor = 2 * int(source.uniform_below(half, 1)[0]) + 1 if self.factor is None else self.factor
@@ -131,20 +131,20 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         checked, copied = integers(ids, name="ids", lower=0, upper=self.universe - 1)
         return PresenceBatch(checked, None, (checked,) if copied else ())
 
-    def update(self, state: _PPDSState, batch: PresenceBatch, source: Source) -> None:
+    def update(self, state: _PPDSState, batch: PresenceBatch, source: NoiseSource) -> None:
         """Toss a coin of p_upd for each arrival: stay or enter, else leave or stay away."""
         self._take(state, batch.cells, (1 + self.gap) / 2, source)
 
-    def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: Source) -> None:
+    def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: NoiseSource) -> None:
         coins = source.bernoulli(Coin.at_most(chance), ids.size)
         levels, new = (levels_of(user_ids, self.bits, state.factor, state.shift) for user_ids in (state.members, ids))
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
         state.level = _walk(members, state.level, ids, new, coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
 
-    def release(self, state: _PPDSState, source: Source) -> Estimate:
+    def release(self, state: _PPDSState, source: NoiseSource) -> Estimate:
         """Return the debiased share of stored ids plus Laplace(2^L/(ε·|U|)), unclipped as in the paper."""
-        state.released = spend_release(state.released, 1)
+        state.released = consume_release(state.released, 1)
         scale, count = math.ldexp(1.0, state.level) / self.universe, float(state.members.size)
         released: tuple[int, ...] = ()
         noise = 0.0
@@ -163,11 +163,11 @@ class PublishedPPDS(Algorithm[_PPDSState]):
             released=released,
         )
 
-    def refresh(self, state: _PPDSState, source: Source) -> None:
+    def refresh(self, state: _PPDSState, source: NoiseSource) -> None:
         """Refuse: the paper prints no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return the smallest alpha whose bound at a full stream is at most ``beta`` (1 if none is)."""
         capacity = min(self.sample, self.universe)
         return smallest_error(lambda alpha: ppds_failure(self.epsilon, alpha, capacity, self.universe), beta)

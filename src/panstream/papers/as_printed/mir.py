@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
-from panstream.core.algorithm import Algorithm, spend_release
+from panstream.core.algorithm import Algorithm, consume_release
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.inputs import integers
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 
 _MAX_VECTORS = 200_000
@@ -55,7 +55,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
     corrected: bool = False
 
     def __post_init__(self) -> None:
-        checks.at_least(1, universe=self.universe, crop=self.crop)
+        checks.require_at_least(1, universe=self.universe, crop=self.crop)
         if not 0 < self.epsilon < 30:
             raise InvalidParameter(f"epsilon must be in (0, 30), got epsilon={self.epsilon}")
 
@@ -72,7 +72,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         """Refuse: real numbers have no place in panstream's bytes."""
         raise NotSupported("the published forms keep real numbers and are not stored")
 
-    def begin(self, source: Source) -> _RealState:
+    def initial_state(self, source: NoiseSource) -> _RealState:
         """Draw c_i from the density (2) of the paper and w_i from [1, 2]."""
         top, size = math.exp(self.epsilon), self.universe
         inner = _uniform(source, size) < top / (2 * self.crop - 1 + top)
@@ -88,14 +88,14 @@ class PublishedCroppedSum(Algorithm[_RealState]):
             raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {rows.size}")
         return CounterBatch(rows, weights, (rows,) * copied + (weights,) * copied_too)
 
-    def update(self, state: _RealState, batch: CounterBatch, source: Source) -> None:
+    def update(self, state: _RealState, batch: CounterBatch, source: NoiseSource) -> None:
         """Set c := (c + w·d) mod 2·crop, row by row."""
         for user, weight in zip(np.asarray(batch.ids), batch.weights, strict=True):
             state.counters[user] = (state.counters[user] + state.factors[user] * weight) % (2 * self.crop)
 
-    def release(self, state: _RealState, source: Source) -> Estimate:
+    def release(self, state: _RealState, source: NoiseSource) -> Estimate:
         """Return the debiased sum with Lap(2·crop/epsilon) noise."""
-        state.released = spend_release(state.released, 1)
+        state.released = consume_release(state.released, 1)
         uniform = float(_uniform(source, 1)[0]) - 0.5
         noise = -math.copysign(math.log1p(-2 * abs(uniform)), uniform) * (2 * self.crop / self.epsilon)
         value = self.debias(float(state.counters.sum()) + noise)
@@ -127,16 +127,16 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         noise = 2 * (2 * crop / self.epsilon) ** 2 if output else 0.0
         return math.sqrt(self.universe * spread + noise) * self._scale / gain
 
-    def refresh(self, state: _RealState, source: Source) -> None:
+    def refresh(self, state: _RealState, source: NoiseSource) -> None:
         """Refuse: the paper only says "randomize anew"."""
         raise NotSupported("the published form has no refresh")
 
-    def error(self, *, beta: float) -> float:
+    def error_bound(self, *, beta: float) -> float:
         """Return infinity: no error bound holds for the printed form."""
         return math.inf
 
 
-def _uniform(source: Source, size: int) -> NDArray[np.float64]:
+def _uniform(source: NoiseSource, size: int) -> NDArray[np.float64]:
     return source.uniform_below(1 << 53, size) / float(1 << 53)
 
 

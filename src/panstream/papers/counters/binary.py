@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
-from panstream.algorithms.continual.partial_sum_counter import Shape, Slots, TickState
-from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
+from panstream.algorithms.continual.partial_sum_counter import Shape, SlotBatch, TickState
+from panstream.papers.counters.intrusion_transform import AccumulatorClosing, AccumulatorOpening, PartialSums
 from panstream.primitives.kernels.algorithms.partial_sums import binary_slots, binary_starts
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.continual_loss import binary_levels
 
 
@@ -38,7 +38,7 @@ class BinaryMechanism(PartialSums):
         >>> monitor = BinaryMechanism(epsilon=1.0, horizon=1000).start()
         >>> monitor.update([1, 0, 1])
         >>> estimate = monitor.tick()
-        >>> later = monitor.ticks([1, 0, 1, 1])
+        >>> later = monitor.tick_many([1, 0, 1, 1])
         >>> len(later)
         4
 
@@ -59,16 +59,16 @@ class BinaryMechanism(PartialSums):
         levels = binary_levels(self.horizon or 1)
         return levels, levels, 0
 
-    def opens(self, slot: int) -> Iterator[Opening]:
+    def opens(self, slot: int) -> Iterator[AccumulatorOpening]:
         """Return the levels that start a sum at ``slot``, if it can be completed: an odd sum's level stays idle."""
         for level in range(self.shape[0]):
             if (slot - 1) % (2 << level) == 0 and slot - 1 + (1 << level) <= (self.horizon or 1):
-                yield Opening(level, 1 << level)
+                yield AccumulatorOpening(level, 1 << level)
 
-    def closes(self, slot: int) -> Iterator[Closing]:
+    def closes(self, slot: int) -> Iterator[AccumulatorClosing]:
         """Return the level whose sums are as long as the largest power of two that divides ``slot``."""
         level = (slot & -slot).bit_length() - 1
-        yield Closing(level, level)
+        yield AccumulatorClosing(level, level)
 
     def places(self, slot: int) -> Sequence[int]:
         """Return the levels of the binary digits of ``slot``."""
@@ -84,7 +84,7 @@ class BinaryMechanism(PartialSums):
         cleared = [(last >> i << i) - 1 for i in range(last.bit_length()) if last >> i & 1]
         return [time for time in (last, *cleared) if time > 0]
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Do what the transform does with the dyadic plan, in one loop over the slots."""
         last, bare, size = self.horizon or 1, self.one_step_ticks, slots.totals.size
         count = binary_starts(state.time, size, last, self.memberships, int(bare))

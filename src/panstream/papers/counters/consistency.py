@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from panstream.core.estimate import Estimate
 from panstream.primitives import validation as checks
-from panstream.primitives.kernels.algorithms.partial_sums import ratchet
+from panstream.primitives.kernels.algorithms.partial_sums import clamp_monotone
 
 
 def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
@@ -27,9 +27,9 @@ def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArra
     >>> _consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
     [0, 2, 2, 4]
     """
-    checks.at_least(1, most=most)
+    checks.require_at_least(1, most=most)
     out = np.empty(values.size, np.int64)
-    ratchet(np.rint(np.asarray(values, np.float64)), most, last, out)
+    clamp_monotone(np.rint(np.asarray(values, np.float64)), most, last, out)
     return out
 
 
@@ -53,7 +53,7 @@ class ConsistentCount:
     __slots__ = ("last", "most")
 
     def __init__(self, *, most: int) -> None:
-        checks.at_least(1, most=most)
+        checks.require_at_least(1, most=most)
         self.most = most
         self.last = 0
 
@@ -67,4 +67,4 @@ class ConsistentCount:
             low, high = estimate.interval(level)
             return min(low, value), max(high, value)
 
-        return replace(estimate, value=value, unbiased=noisy, rule=rule, name=f"consistent {estimate.name}")
+        return replace(estimate, value=value, unbiased=noisy, interval_rule=rule, name=f"consistent {estimate.name}")

@@ -8,14 +8,20 @@ from typing import ClassVar
 import numpy as np
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
-from panstream.algorithms.continual.partial_sum_counter import Answer, Shape, SlotCounter, Slots, TickState
+from panstream.algorithms.continual.partial_sum_counter import (
+    CounterAnswer,
+    PartialSumCounter,
+    Shape,
+    SlotBatch,
+    TickState,
+)
 from panstream.primitives.kernels.algorithms.partial_sums import segment_slots, segment_starts
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.continual_loss import event_counter_memberships, segment_levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventCounter(SlotCounter):
+class EventCounter(PartialSumCounter):
     """A running sum that starts as noise; an output adds the noises of the dyadic segments that hold its time.
 
     Privacy:
@@ -57,12 +63,12 @@ class EventCounter(SlotCounter):
         """Return the count's draw and one for each running segment."""
         return ((1 + self.shape[2], self.law),)
 
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Start a count as noise."""
         source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Add up the slots; draw the noise of segments that begin, publish, erase that of segments that end."""
         size = slots.totals.size
         starts = source.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
@@ -79,6 +85,6 @@ class EventCounter(SlotCounter):
         state.closed[0], state.closed_draws[0] = outputs[-1], counts[-1]
         slots.answers[:], slots.draws[:] = outputs, counts
 
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: TickState) -> CounterAnswer:
         """Return the last output."""
         return self.total(state, [0])

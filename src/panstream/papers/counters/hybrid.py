@@ -10,24 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
-from panstream.algorithms.continual.partial_sum_counter import IDLE, Answer, Shape, SlotCounter, TickState
-from panstream.core.registry import find
+from panstream.algorithms.continual.partial_sum_counter import IDLE, CounterAnswer, PartialSumCounter, Shape, TickState
+from panstream.core.registry import find_algorithm
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.event_counter import EventCounter
 from panstream.papers.counters.logarithmic import LogarithmicMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterI
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 
 _LAST_EPOCH = 61
 _OUTER = (1, 1, 0)  # the logarithmic mechanism's part of the state
-_BOUNDED: dict[str, type[SlotCounter]] = {
+_BOUNDED: dict[str, type[PartialSumCounter]] = {
     kind.__name__: kind for kind in (BinaryMechanism, EventCounter, SimpleCounterI)
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HybridMechanism(SlotCounter):
+class HybridMechanism(PartialSumCounter):
     """A running sum over a stream of any length: a logarithmic mechanism, and a bounded one between powers of two.
 
     The slots 2**k + 1 .. 2**(k+1) - 1 form an epoch with a bounded counter of horizon 2**k - 1 of its own. An answer
@@ -51,7 +51,7 @@ class HybridMechanism(SlotCounter):
 
     Examples:
         >>> monitor = HybridMechanism(epsilon=1.0).start()
-        >>> answers = monitor.ticks([1, 0, 1] * 100)
+        >>> answers = monitor.tick_many([1, 0, 1] * 100)
         >>> len(answers), monitor.claim().epsilon
         (300, 1.0)
 
@@ -66,7 +66,7 @@ class HybridMechanism(SlotCounter):
     def check(self) -> None:
         """Raise InvalidParameter unless ``bounded`` names a counter with a horizon."""
         try:
-            fits = issubclass(_kind(self.bounded), SlotCounter) and _kind(self.bounded).needs_horizon
+            fits = issubclass(_kind(self.bounded), PartialSumCounter) and _kind(self.bounded).needs_horizon
         except InvalidBytes:
             fits = False
         if not fits:
@@ -83,7 +83,7 @@ class HybridMechanism(SlotCounter):
         """Return the mechanism that answers at powers of two."""
         return _logarithmic(self)
 
-    def epoch(self, number: int) -> SlotCounter:
+    def epoch(self, number: int) -> PartialSumCounter:
         """Return the bounded counter of epoch ``number``, which has 2**number - 1 slots."""
         return _epoch(self, number)
 
@@ -103,12 +103,12 @@ class HybridMechanism(SlotCounter):
         inner = [(1 << n) + slot for n in range(1, last.bit_length()) for slot in self.epoch(n).worst_times()]
         return [time for time in (last, *inner) if time <= last]
 
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Start the logarithmic mechanism; the first two slots have no bounded one."""
-        self.logarithmic.enter(state.part(0, _OUTER, state.time), source)
+        self.logarithmic.initialize(state.part(0, _OUTER, state.time), source)
 
     def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give all slots to the logarithmic mechanism, and those within epochs to their bounded counter too."""
         answers, variances = self.logarithmic.advance(state.part(0, _OUTER, state.time), totals, source)
@@ -119,7 +119,7 @@ class HybridMechanism(SlotCounter):
                 done, state.time = done + 1, state.time + 1
                 if number > 0:
                     _forget(state, released=True)
-                    self.epoch(number).enter(self._inner(state, number), source)
+                    self.epoch(number).initialize(self._inner(state, number), source)
                 continue
             remaining = (2 << number) - 1 - state.time
             piece = slice(done, done + min(remaining, totals.size - done))
@@ -131,16 +131,16 @@ class HybridMechanism(SlotCounter):
                 _forget(state, released=False)
         return answers, variances
 
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: TickState) -> CounterAnswer:
         """Return the sum up to the last power of two and the sum since."""
         outer = self.logarithmic.answer(state.part(0, _OUTER, state.time))
         number, since = _epoch_of(state.time)
         if since == 0:
             return outer
         inner = self.epoch(number).answer(self._inner(state, number))
-        return Answer(outer.value + inner.value, outer.released + inner.released, (*outer.parts, *inner.parts))
+        return CounterAnswer(outer.value + inner.value, outer.released + inner.released, (*outer.parts, *inner.parts))
 
-    def refresh(self, state: TickState, source: Source) -> None:
+    def refresh(self, state: TickState, source: NoiseSource) -> None:
         """Add fresh noise to every open accumulator of both mechanisms."""
         state.part(0, _OUTER, state.time).refresh(self.logarithmic.law, source)
         number = _epoch_of(state.time)[0]
@@ -152,8 +152,8 @@ class HybridMechanism(SlotCounter):
         return state.part(1, self.epoch(number).shape, state.time - (1 << number))
 
 
-def _kind(name: str) -> type[SlotCounter]:
-    return _BOUNDED[name] if name in _BOUNDED else find(name)
+def _kind(name: str) -> type[PartialSumCounter]:
+    return _BOUNDED[name] if name in _BOUNDED else find_algorithm(name)
 
 
 @lru_cache(maxsize=256)
@@ -162,7 +162,7 @@ def _logarithmic(hybrid: HybridMechanism) -> LogarithmicMechanism:
 
 
 @lru_cache(maxsize=1024)
-def _epoch(hybrid: HybridMechanism, number: int) -> SlotCounter:
+def _epoch(hybrid: HybridMechanism, number: int) -> PartialSumCounter:
     return _kind(hybrid.bounded)(horizon=max(1, (1 << number) - 1), **_halved(hybrid))
 
 

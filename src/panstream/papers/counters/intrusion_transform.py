@@ -19,12 +19,18 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from panstream.algorithms.continual.partial_sum_counter import IDLE, Answer, SlotCounter, Slots, TickState
-from panstream.primitives.noise import Source
+from panstream.algorithms.continual.partial_sum_counter import (
+    IDLE,
+    CounterAnswer,
+    PartialSumCounter,
+    SlotBatch,
+    TickState,
+)
+from panstream.primitives.noise import NoiseSource
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class AccumulatorOpening:
     """An accumulator that starts empty, for the next ``slots`` slots."""
 
     accumulator: int
@@ -32,39 +38,39 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
-    """An accumulator that is released into ``place``, where it replaces what was there or is added to it."""
+class AccumulatorClosing:
+    """An accumulator that is released into ``slot``, where it replaces what was there or is added to it."""
 
     accumulator: int
-    place: int
+    slot: int
     adds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialSums(SlotCounter):
+class PartialSums(PartialSumCounter):
     """Base of the counters that are a plan of partial sums over slots 1, 2, 3, ..., with the transform applied."""
 
     @abstractmethod
-    def opens(self, slot: int) -> Iterable[Opening]:
+    def opens(self, slot: int) -> Iterable[AccumulatorOpening]:
         """Return the sums whose first slot is ``slot``."""
 
     @abstractmethod
-    def closes(self, slot: int) -> Iterable[Closing]:
+    def closes(self, slot: int) -> Iterable[AccumulatorClosing]:
         """Return the sums whose last slot is ``slot``."""
 
     def places(self, slot: int) -> Sequence[int]:
         """Return the places that add up to the answer after ``slot``: the first, unless a mechanism has more."""
         return (0,)
 
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Open the first sums of an empty state."""
         self._open(state, 1, source)
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Close the slots one by one."""
         self.transform(state, state.time, slots, source)
 
-    def transform(self, state: TickState, time: int, slots: Slots, source: Source) -> None:
+    def transform(self, state: TickState, time: int, slots: SlotBatch, source: NoiseSource) -> None:
         """Fill and close the slots that come after the first ``time`` ones: noise at every start and every release."""
         for row in range(slots.totals.size):
             slot = time + row + 1
@@ -75,7 +81,7 @@ class PartialSums(SlotCounter):
             indices = list(self.places(slot))
             slots.answers[row], slots.draws[row] = state.closed[indices].sum(), state.closed_draws[indices].sum()
 
-    def _open(self, state: TickState, slot: int, source: Source) -> None:
+    def _open(self, state: TickState, slot: int, source: NoiseSource) -> None:
         for opening in self.opens(slot):
             accumulator = opening.accumulator
             bare = self.one_step_ticks and opening.slots == 1
@@ -84,8 +90,8 @@ class PartialSums(SlotCounter):
                 source.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
             state.open_draws[accumulator] = 0 if bare else 1
 
-    def _close(self, state: TickState, closing: Closing, source: Source) -> None:
-        accumulator, index = closing.accumulator, closing.place
+    def _close(self, state: TickState, closing: AccumulatorClosing, source: NoiseSource) -> None:
+        accumulator, index = closing.accumulator, closing.slot
         source.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
         if not closing.adds:
             state.closed[index] = state.closed_draws[index] = 0
@@ -93,6 +99,6 @@ class PartialSums(SlotCounter):
         state.closed_draws[index] += state.open_draws[accumulator] + 1
         state.open[accumulator], state.open_draws[accumulator] = 0, IDLE
 
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: TickState) -> CounterAnswer:
         """Add up the places that the plan names."""
         return self.total(state, list(self.places(state.time)))

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
-from panstream.algorithms.continual.partial_sum_counter import Shape, Slots, TickState
-from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
-from panstream.primitives.noise import Source
+from panstream.algorithms.continual.partial_sum_counter import Shape, SlotBatch, TickState
+from panstream.papers.counters.intrusion_transform import AccumulatorClosing, AccumulatorOpening, PartialSums
+from panstream.primitives.noise import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class LogarithmicMechanism(PartialSums):
 
     Examples:
         >>> monitor = LogarithmicMechanism(epsilon=1.0).start()
-        >>> answers = monitor.ticks([1] * 8)
+        >>> answers = monitor.tick_many([1] * 8)
         >>> bool(answers.value[4] == answers.value[3])
         True
 
@@ -45,23 +45,23 @@ class LogarithmicMechanism(PartialSums):
     shape: ClassVar[Shape] = (1, 1, 0)  # one sum from each power of two to the next, and their total
     label: ClassVar[str] = "sum up to the last power of two"
 
-    def opens(self, slot: int) -> Iterator[Opening]:
+    def opens(self, slot: int) -> Iterator[AccumulatorOpening]:
         """Return the sum up to the next power of two, after each power of two."""
         previous_slot = slot - 1
         if previous_slot & (previous_slot - 1) == 0:
-            yield Opening(0, max(1, previous_slot))
+            yield AccumulatorOpening(0, max(1, previous_slot))
 
-    def closes(self, slot: int) -> Iterator[Closing]:
+    def closes(self, slot: int) -> Iterator[AccumulatorClosing]:
         """Return the sum at each power of two, added to the total."""
         if slot & (slot - 1) == 0:
-            yield Closing(0, 0, adds=True)
+            yield AccumulatorClosing(0, 0, adds=True)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws for each sum, but one for the first two where a tick is one step."""
         sums = time.bit_length()
         return ((2 * sums - (min(sums, 2) if self.one_step_ticks else 0), self.law),)
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Do what the transform does with doubling sums, from one power of two to the next at a time."""
         done, size = 0, slots.totals.size
         while done < size:

@@ -9,13 +9,19 @@ from typing import ClassVar
 import numpy as np
 
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
-from panstream.algorithms.continual.partial_sum_counter import Answer, Shape, SlotCounter, Slots, TickState
-from panstream.papers.counters.intrusion_transform import Closing, Opening, PartialSums
-from panstream.primitives.noise import Source
+from panstream.algorithms.continual.partial_sum_counter import (
+    CounterAnswer,
+    PartialSumCounter,
+    Shape,
+    SlotBatch,
+    TickState,
+)
+from panstream.papers.counters.intrusion_transform import AccumulatorClosing, AccumulatorOpening, PartialSums
+from panstream.primitives.noise import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleCounterI(SlotCounter):
+class SimpleCounterI(PartialSumCounter):
     """A running sum that starts as noise, published with fresh noise after every slot.
 
     Privacy:
@@ -51,12 +57,12 @@ class SimpleCounterI(SlotCounter):
         """Return the start and the output's own draw."""
         return ((2, self.law),)
 
-    def enter(self, state: TickState, source: Source) -> None:
+    def initialize(self, state: TickState, source: NoiseSource) -> None:
         """Start a sum as noise."""
         source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Add up the slots and publish each sum with fresh noise."""
         outputs = source.scratch.array(slots.totals.size, np.int64)
         np.cumsum(slots.totals, out=outputs)
@@ -66,7 +72,7 @@ class SimpleCounterI(SlotCounter):
         state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
         slots.answers[:], slots.draws[:] = outputs, state.closed_draws
 
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: TickState) -> CounterAnswer:
         """Return the last output."""
         return self.total(state, [0])
 
@@ -89,7 +95,7 @@ class SimpleCounterII(PartialSums):
 
     Examples:
         >>> monitor = SimpleCounterII(epsilon=1.0).start()
-        >>> len(monitor.ticks([1, 0, 1]))
+        >>> len(monitor.tick_many([1, 0, 1]))
         3
 
     Reference: Budaeva et al. 2013, §2.3.3.
@@ -98,19 +104,19 @@ class SimpleCounterII(PartialSums):
     memberships: ClassVar[int] = 1  # an event lies in one slot
     shape: ClassVar[Shape] = (1, 1, 0)  # every slot is a sum of its own, and the answer is their total
 
-    def opens(self, slot: int) -> Iterator[Opening]:
+    def opens(self, slot: int) -> Iterator[AccumulatorOpening]:
         """Return the slot itself."""
-        yield Opening(0, 1)
+        yield AccumulatorOpening(0, 1)
 
-    def closes(self, slot: int) -> Iterator[Closing]:
+    def closes(self, slot: int) -> Iterator[AccumulatorClosing]:
         """Return the slot itself, added to the total."""
-        yield Closing(0, 0, adds=True)
+        yield AccumulatorClosing(0, 0, adds=True)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the draws of ``time`` slots."""
         return ((self.slot_draws * time, self.law),)
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
         """Do what the transform does with one sum per slot, for all slots at once."""
         released, draws = self.noisy_slots(state, slots.totals, source)
         np.cumsum(released, out=released)

@@ -9,9 +9,18 @@ from __future__ import annotations
 from panstream.errors import InvalidParameter
 from panstream.papers.figures import beyond, errors, networks
 from panstream.papers.figures import closed_forms as promises
-from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
+from panstream.papers.figures.plan import FigureOptions, FigurePanel, FigurePlan, FigurePoint, FigureRow
 
-__all__ = ["FIGURES", "FigureOptions", "FigurePlan", "Panel", "Point", "Row", "evaluate_point", "figure"]
+__all__ = [
+    "FIGURES",
+    "FigureOptions",
+    "FigurePanel",
+    "FigurePlan",
+    "FigurePoint",
+    "FigureRow",
+    "evaluate_point",
+    "format_number",
+]
 
 
 def _order(plan: FigurePlan) -> tuple[str, list[int]]:
@@ -25,14 +34,14 @@ FIGURES: dict[str, FigurePlan] = {
 }
 
 
-def figure(key: str) -> FigurePlan:
+def format_number(key: str) -> FigurePlan:
     """Return the figure called ``key``."""
     if key not in FIGURES:
         raise InvalidParameter(f"figure must be one of {', '.join(FIGURES)}, got {key!r}")
     return FIGURES[key]
 
 
-def evaluate_point(key: str, index: int, options: FigureOptions) -> list[Row]:
+def evaluate_point(key: str, index: int, options: FigureOptions) -> list[FigureRow]:
     """Return the rows of one point; the arguments are plain values, so that another process can do it."""
-    plan = figure(key)
+    plan = format_number(key)
     return list(plan.evaluate(plan.points(options)[index], options))

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.papers.as_printed.density_base import LiteralDensity
-from panstream.papers.as_printed.density_distributions import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
+from panstream.papers.as_printed.density_distributions import LaplaceLaw, LevelDistribution, RealDistribution, StoredLaw
 from panstream.papers.as_printed.density_ppds import PublishedPPDS, levels_of
 from panstream.papers.figures.plan import FigureOptions
 
@@ -59,7 +59,7 @@ def _sampled_present(present: Counts, universe: int, m: int, rng: np.random.Gene
     return np.asarray(rng.hypergeometric(present, universe - present, m))
 
 
-def _noisy_counts(law: BitLaw, seen: Counts, m: int, rng: np.random.Generator) -> Counts:
+def _noisy_counts(law: CoinPair, seen: Counts, m: int, rng: np.random.Generator) -> Counts:
     """Return the released integers: ones among ``m`` bits of which ``seen`` are of present users, plus noise."""
     ones = rng.binomial(seen, law.p1) + rng.binomial(m - seen, law.p0)
     if math.isinf(law.noise.kappa):
@@ -69,7 +69,7 @@ def _noisy_counts(law: BitLaw, seen: Counts, m: int, rng: np.random.Generator) -
 
 
 def _sums(law: StoredLaw, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
-    if isinstance(law, LevelLaw):
+    if isinstance(law, LevelDistribution):
         chances, points = law.chances(present), law.points
         if points == (0.0, 1.0):
             return np.asarray(rng.binomial(users, chances[1]), np.float64)
@@ -80,7 +80,7 @@ def _sums(law: StoredLaw, users: Counts, present: bool, rng: np.random.Generator
     return _drawn_one_by_one(law, users, present, rng)
 
 
-def _drawn_one_by_one(law: RealLaw, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
+def _drawn_one_by_one(law: RealDistribution, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
     sums = np.zeros(users.size)
     start = 0
     while start < users.size:
@@ -105,7 +105,7 @@ def ppds_estimate(algorithm: PublishedPPDS, stream: Counts, previous: Counts, rn
     coins = np.empty(universe + stream.size, np.bool_)
     coins[:universe] = rng.random(universe) < (1 - gap) / 2
     coins[universe:] = rng.random(stream.size) < (1 + gap) / 2
-    level, size = _settle(np.concatenate([heights, heights[stream]]), coins, previous, algorithm.sample)
+    level, size = _run_ppds(np.concatenate([heights, heights[stream]]), coins, previous, algorithm.sample)
     scale = math.ldexp(1.0, level) / universe
     noise = rng.laplace(0.0, scale / algorithm.epsilon)
     return float((scale * size - 0.5 + gap / 2) / gap + noise)
@@ -124,7 +124,7 @@ def previous_events(stream: Counts, universe: int) -> Counts:
     return previous
 
 
-def _settle(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capacity: int) -> tuple[int, int]:
+def _run_ppds(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capacity: int) -> tuple[int, int]:
     """Return the final level and the number of stored ids for the events' user levels and coins."""
     scanned = heights.size - previous.size
     previous_coins = np.concatenate([np.zeros(scanned, np.bool_), coins[previous]])

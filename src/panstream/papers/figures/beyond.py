@@ -17,7 +17,7 @@ from panstream.algorithms.planning.density_published import (
     PublishedEstimator,
 )
 from panstream.papers.figures._simulate import StreamKind, distinct_counts, presence_estimates
-from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row
+from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePanel, FigurePlan, FigurePoint, FigureRow
 
 TOTAL = 1.0
 RUNS = 1000
@@ -45,7 +45,7 @@ def level_for_ids(memory: int, universe: int, epsilon: float) -> int:
     return universe.bit_length()
 
 
-def _memory(point: Point, options: FigureOptions) -> list[Row]:
+def _memory(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
     stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
     memory, universe, runs = round(point.x), options.universe, options.runs(RUNS)
     present = distinct_counts(stream, options, runs)
@@ -55,25 +55,25 @@ def _memory(point: Point, options: FigureOptions) -> list[Row]:
     rows = []
     for name, algorithm in (("panstream: a bit per user", ours), ("sound fixed-level PPDS: ids", theirs)):
         estimates = presence_estimates(algorithm, present, options.generator(name, memory, stream))
-        rows.append(Row.mean(point.panel, name, memory, np.square(estimates - present / universe)))
+        rows.append(FigureRow.mean(point.panel, name, memory, np.square(estimates - present / universe)))
     return rows
 
 
-def _memory_points(options: FigureOptions) -> list[Point]:
+def _memory_points(options: FigureOptions) -> list[FigurePoint]:
     full_bytes = -(-options.universe // 8)
     sizes = sorted({max(25, full_bytes >> halvings) for halvings in range(0, 9, 2 if options.quick else 1)})
-    return [Point(panel, float(size)) for panel in ("uniform", "zipf") for size in sizes]
+    return [FigurePoint(panel, float(size)) for panel in ("uniform", "zipf") for size in sizes]
 
 
 _PUBLISHED: tuple[PublishedEstimator, ...] = (DWORK, GAUSSIAN, TRUNCATED_LAPLACE, QUANTISED_LAPLACE, OPTBERN)
 
 
-def _losses(point: Point, options: FigureOptions) -> list[Row]:
+def _losses(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
     x = point.x
     return [
-        Row(series="claimed: 2ε", x=x, y=2 * x),
-        *(Row(series=estimator.name, x=x, y=estimator.true_loss(x)) for estimator in _PUBLISHED),
-        Row(series=CLAIMED, x=x, y=OptBern(universe=options.universe, epsilon=2 * x).claim().epsilon),
+        FigureRow(series="claimed: 2ε", x=x, y=2 * x),
+        *(FigureRow(series=estimator.name, x=x, y=estimator.true_loss(x)) for estimator in _PUBLISHED),
+        FigureRow(series=CLAIMED, x=x, y=OptBern(universe=options.universe, epsilon=2 * x).claim().epsilon),
     ]
 
 
@@ -85,7 +85,9 @@ FIGURES = (
         "stores the ids of the users whose coin shows 1, packed; panstream stores a bit per watched user and finds it "
         "by a permutation.",
         panels=tuple(
-            Panel(key=key, title=title, x_label="memory in bytes", y_label="mean squared error", x_log=True, y_log=True)
+            FigurePanel(
+                key=key, title=title, x_label="memory in bytes", y_label="mean squared error", x_log=True, y_log=True
+            )
             for key, title in (("uniform", "uniform stream"), ("zipf", "Zipf stream"))
         ),
         points=_memory_points,
@@ -96,8 +98,8 @@ FIGURES = (
         title="What the published estimators really lose",
         caption="Exact joint loss of one copy of the state and the output, for any sample size. Laplace's estimator "
         "and PPDS have no finite loss.",
-        panels=(Panel(x_label="privacy budget ε", y_label="joint loss of state and output"),),
-        points=lambda options: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],
+        panels=(FigurePanel(x_label="privacy budget ε", y_label="joint loss of state and output"),),
+        points=lambda options: [FigurePoint("a", round(0.02 * step, 2)) for step in range(1, 26)],
         evaluate=_losses,
     ),
 )

@@ -9,7 +9,16 @@ from collections.abc import Callable
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.planning.density import sample_size
 from panstream.algorithms.planning.density_published import DWORK, OPTBERN, QUANTISED_LAPLACE, roth_sample_size
-from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
+from panstream.papers.figures.plan import (
+    CLAIMED,
+    EPSILON,
+    SAME_LOSS,
+    FigureOptions,
+    FigurePanel,
+    FigurePlan,
+    FigurePoint,
+    FigureRow,
+)
 from panstream.privacy.joint_loss import pair_state_loss
 
 ALPHA, BETA = 0.1, 0.05  # not printed; α as in the experiments
@@ -27,10 +36,10 @@ CURVES: dict[str, Callable[[float], int]] = {
 
 
 def _sample_sizes(key: str, title: str, *names: str) -> FigurePlan:
-    panel = Panel(x_label=EPSILON, y_label="sample size m", y_log=True)
+    panel = FigurePanel(x_label=EPSILON, y_label="sample size m", y_log=True)
 
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
-        return [Row(series=name, x=point.x, y=float(CURVES[name](point.x))) for name in names]
+    def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
+        return [FigureRow(series=name, x=point.x, y=float(CURVES[name](point.x))) for name in names]
 
     return FigurePlan(
         key=key,
@@ -38,7 +47,7 @@ def _sample_sizes(key: str, title: str, *names: str) -> FigurePlan:
         caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The "
         "papers' curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
         panels=(panel,),
-        points=lambda options: [Point("a", epsilon) for epsilon in options.epsilons()],
+        points=lambda options: [FigurePoint("a", epsilon) for epsilon in options.epsilons()],
         evaluate=evaluate,
     )
 
@@ -47,8 +56,8 @@ TOTALS: dict[str, Callable[[float], float]] = {SAME_LOSS: OPTBERN.true_loss, CLA
 PAPERS = {each.name: each.pair for each in (DWORK, OPTBERN, QUANTISED_LAPLACE)}
 
 
-def _grid(options: FigureOptions) -> list[Point]:
-    return [Point("a", round(0.01 * step, 2)) for step in range(1, 51)]
+def _grid(options: FigureOptions) -> list[FigurePoint]:
+    return [FigurePoint("a", round(0.01 * step, 2)) for step in range(1, 51)]
 
 
 def _pair(name: str, epsilon: float, options: FigureOptions) -> tuple[float, float]:
@@ -61,14 +70,14 @@ def _pair(name: str, epsilon: float, options: FigureOptions) -> tuple[float, flo
 
 
 def _ratios(key: str, title: str, *names: str) -> FigurePlan:
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
+    def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         x = point.x
-        rows = [Row(series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))]
+        rows = [FigureRow(series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))]
         for name in names:
             p0, p1 = _pair(name, x, options)
             rows += [
-                Row(series=f"{name}, R(1)", x=x, y=p1 / p0),
-                Row(series=f"{name}, R(0)", x=x, y=(1 - p1) / (1 - p0)),
+                FigureRow(series=f"{name}, R(1)", x=x, y=p1 / p0),
+                FigureRow(series=f"{name}, R(0)", x=x, y=(1 - p1) / (1 - p0)),
             ]
         return rows
 
@@ -78,41 +87,41 @@ def _ratios(key: str, title: str, *names: str) -> FigurePlan:
         caption="Ratio R(b) = f_upd(b)/f_init(b) of the two laws of a stored bit. The papers allow e^-ε to e^ε. At a "
         "total loss of 2ε panstream gives the state nearly all of it, since the exact joint loss leaves more for the "
         "bits.",
-        panels=(Panel(x_label="privacy budget ε", y_label="ratio R(b)"),),
+        panels=(FigurePanel(x_label="privacy budget ε", y_label="ratio R(b)"),),
         points=_grid,
         evaluate=evaluate,
     )
 
 
 def _budgets(key: str, title: str) -> FigurePlan:
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
+    def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         x = point.x
         names = ("Dwork", "OptBern", CLAIMED)
         return [
-            Row(series="allocated", x=x, y=x),
-            *(Row(series=name, x=x, y=pair_state_loss(*_pair(name, x, options))) for name in names),
+            FigureRow(series="allocated", x=x, y=x),
+            *(FigureRow(series=name, x=x, y=pair_state_loss(*_pair(name, x, options))) for name in names),
         ]
 
     return FigurePlan(
         key=key,
         title=title,
         caption="What the stored bits really lose. Dwork's use about half of the budget ε that is allocated to them.",
-        panels=(Panel(x_label="allocated privacy budget ε", y_label="actual privacy budget of the state"),),
+        panels=(FigurePanel(x_label="allocated privacy budget ε", y_label="actual privacy budget of the state"),),
         points=_grid,
         evaluate=evaluate,
     )
 
 
-def _laplace(point: Point, options: FigureOptions) -> list[Row]:
+def _laplace(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
     x, epsilon = point.x, 0.1
     low, high = ((1 - epsilon) / 2, (1 + epsilon) / 2)
     init, update = (0.5 * math.exp(-abs(x - mean)) for mean in (low, high))
     return [
-        Row(panel="densities", series="not seen: Laplace(.45, 1)", x=x, y=init),
-        Row(panel="densities", series="seen: Laplace(.55, 1)", x=x, y=update),
-        Row(panel="ratio", series="ratio", x=x, y=update / init),
-        Row(panel="ratio", series="allowed: e^ε", x=x, y=math.exp(epsilon)),
-        Row(panel="ratio", series="allowed: e^-ε", x=x, y=math.exp(-epsilon)),
+        FigureRow(panel="densities", series="not seen: Laplace(.45, 1)", x=x, y=init),
+        FigureRow(panel="densities", series="seen: Laplace(.55, 1)", x=x, y=update),
+        FigureRow(panel="ratio", series="ratio", x=x, y=update / init),
+        FigureRow(panel="ratio", series="allowed: e^ε", x=x, y=math.exp(epsilon)),
+        FigureRow(panel="ratio", series="allowed: e^-ε", x=x, y=math.exp(-epsilon)),
     ]
 
 
@@ -135,10 +144,10 @@ FIGURES = (
         caption="ε = .1. Their ratio stays within e^±ε, so the state alone keeps its promise. The values have no "
         "bound, and that breaks the promise for state and output together. panstream stores no real numbers.",
         panels=(
-            Panel(key="densities", title="densities", x_label="stored value x", y_label="density"),
-            Panel(key="ratio", title="their ratio", x_label="stored value x", y_label="f_upd(x)/f_init(x)"),
+            FigurePanel(key="densities", title="densities", x_label="stored value x", y_label="density"),
+            FigurePanel(key="ratio", title="their ratio", x_label="stored value x", y_label="f_upd(x)/f_init(x)"),
         ),
-        points=lambda options: [Point("densities", round(-2.5 + 0.025 * step, 4)) for step in range(241)],
+        points=lambda options: [FigurePoint("densities", round(-2.5 + 0.025 * step, 4)) for step in range(241)],
         evaluate=_laplace,
     ),
     _ratios("002-4.7", "Quantised Laplace: state differential privacy", *PAPERS, CLAIMED),

@@ -27,7 +27,16 @@ from panstream.papers.figures._simulate import (
     previous_events,
 )
 from panstream.papers.figures.closed_forms import TOTALS
-from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
+from panstream.papers.figures.plan import (
+    CLAIMED,
+    EPSILON,
+    SAME_LOSS,
+    FigureOptions,
+    FigurePanel,
+    FigurePlan,
+    FigurePoint,
+    FigureRow,
+)
 
 LITERAL: dict[str, type[LiteralDensity]] = {
     "Dwork": PublishedDwork,
@@ -78,20 +87,20 @@ def _measured(
     """
     fixed = {f"{stream}-{share:g}": (stream, share) for stream in streams for share in (shares or [SHARE])}
 
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
+    def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         (stream, share), epsilon = fixed[point.panel], point.x
         m, runs = options.users(share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []
         for name in names:
             errors = _estimate_errors(name, epsilon, m, stream, options, runs)
             rows.append(
-                Row.mean(point.panel, name, epsilon, errors**2)
+                FigureRow.mean(point.panel, name, epsilon, errors**2)
                 if shares
-                else Row.share(point.panel, name, epsilon, np.abs(errors) >= ALPHA)
+                else FigureRow.share(point.panel, name, epsilon, np.abs(errors) >= ALPHA)
             )
         for name in theory:
             promised = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m).mean_squared_error
-            rows.append(Row(panel=point.panel, series=f"{name} (theory)", x=epsilon, y=promised))
+            rows.append(FigureRow(panel=point.panel, series=f"{name} (theory)", x=epsilon, y=promised))
         return rows
 
     measure = (
@@ -105,7 +114,7 @@ def _measured(
         caption=f"{measure}. The panstream curves lose in all what OptBern really loses at ε, or the 2ε that the "
         "papers claim.",
         panels=tuple(
-            Panel(
+            FigurePanel(
                 key=panel_key,
                 title=", ".join(
                     ([STREAM_NAMES[stream]] if len(streams) > 1 else []) + ([f"m = {share:g}·|U|"] if shares else [])
@@ -116,7 +125,7 @@ def _measured(
             )
             for panel_key, (stream, share) in fixed.items()
         ),
-        points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in options.epsilons()],
+        points=lambda options: [FigurePoint(panel, epsilon) for panel in fixed for epsilon in options.epsilons()],
         evaluate=evaluate,
     )
 
@@ -125,17 +134,19 @@ def _over_samples() -> FigurePlan:
     """Mean squared error against the sample size, Figure 7."""
     shares = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
+    def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
         m, runs = options.users(point.x), options.runs(MSE_RUNS)
         return [
-            Row.mean(point.panel, name, point.x, _estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
+            FigureRow.mean(
+                point.panel, name, point.x, _estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2
+            )
             for name in _WITH_PPDS
         ]
 
-    def points(options: FigureOptions) -> list[Point]:
+    def points(options: FigureOptions) -> list[FigurePoint]:
         chosen = shares[::3] if options.quick else shares
-        return [Point(panel, share) for panel in STREAM_NAMES for share in chosen]
+        return [FigurePoint(panel, share) for panel in STREAM_NAMES for share in chosen]
 
     return FigurePlan(
         key="000-7",
@@ -143,7 +154,7 @@ def _over_samples() -> FigurePlan:
         caption=f"ε = {FIXED_EPSILON:g}, with 95% intervals. For PPDS the sample size is the number of ids that fit "
         "into memory, for the others the number of stored bits: see the figure at equal memory.",
         panels=tuple(
-            Panel(
+            FigurePanel(
                 key=key,
                 title=name,
                 x_label="sample size m as a share of |U|",

@@ -32,9 +32,9 @@ from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.records import Records
 from panstream.models.networks.sampling import sample
 from panstream.models.networks.serialization import seven_attributes
-from panstream.models.networks.structure_search import fit_tables, greedy, independent, tables_of
+from panstream.models.networks.structure_search import exact_tables, fit_tables, greedy, independent
 from panstream.papers.diabetes_table import read_table
-from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
+from panstream.papers.figures.plan import FigureOptions, FigurePanel, FigurePlan, FigurePoint, FigureRow
 from panstream.primitives.noise import SeededSource
 
 PRINTED, SUMMED = ", cut by holders", ", cut after summing"
@@ -48,7 +48,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ExperimentSetting:
     """What a run keeps fixed."""
 
     holders: int = 3
@@ -57,7 +57,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _World:
+class _Experiment:
     """The records that are dealt out, and how many bits a record takes under a network learned from them."""
 
     train: Records
@@ -65,29 +65,29 @@ class _World:
     truth: BayesianNetwork | None = None
 
 
-def held_out(records: Records, run: int) -> _World:
+def held_out(records: Records, run: int) -> _Experiment:
     """Return four fifths to learn from, and the cross entropy on the rest; ``run`` picks the split."""
     order = np.random.default_rng(run).permutation(len(records))
     cut = int(0.8 * len(records))
     test = records.take(order[cut:])
-    return _World(records.take(order[:cut]), lambda network: network.cross_entropy(test))
+    return _Experiment(records.take(order[:cut]), lambda network: network.cross_entropy(test))
 
 
 @lru_cache(maxsize=4)
-def _world(data: str, options: FigureOptions, run: int) -> _World:
+def _world(data: str, options: FigureOptions, run: int) -> _Experiment:
     if data != "seven":
         return held_out(read_table(options.diabetes), run)
     truth = seven_attributes()
     with _source(options, "seven attributes", run) as source:
         train = sample(truth, min(_RECORDS, options.length), source)
-    return _World(train, lambda network: network.cross_entropy_from(truth), truth)
+    return _Experiment(train, lambda network: network.cross_entropy_from(truth), truth)
 
 
 def _source(options: FigureOptions, *names: object) -> SeededSource:
     return SeededSource(int(options.generator(*names).integers(1 << 62)))
 
 
-def _methods(setting: Setting, source: SeededSource) -> Iterator[tuple[str, Any]]:
+def _methods(setting: ExperimentSetting, source: SeededSource) -> Iterator[tuple[str, Any]]:
     """Yield the thesis's methods with pure epsilon, ours and the independent attributes with delta = 1e-6."""
     common: Mapping[str, Any] = {"epsilon": setting.epsilon, "degree": setting.degree}
     for name, kind in _KINDS.items():
@@ -101,7 +101,7 @@ def _methods(setting: Setting, source: SeededSource) -> Iterator[tuple[str, Any]
 
 
 def measure(
-    world: _World, settings: Sequence[Setting], source: SeededSource, *, without: Sequence[str] = ()
+    world: _Experiment, settings: Sequence[ExperimentSetting], source: SeededSource, *, without: Sequence[str] = ()
 ) -> list[dict[str, float]]:
     """Return the bits per record of every method but some, for settings with the same number of holders, whose counts
     serve all of them.
@@ -122,9 +122,9 @@ def measure(
     return results
 
 
-def references(world: _World, degree: int) -> dict[str, float]:
+def references(world: _Experiment, degree: int) -> dict[str, float]:
     """Return the bits per record without privacy: of independent attributes, the greedy network, the truth."""
-    domain, tables = world.train.domain, tables_of(world.train)
+    domain, tables = world.train.domain, exact_tables(world.train)
     network_by_name = {
         "independent, no privacy": fit_tables(domain, independent(domain), tables),
         "greedy, no privacy": fit_tables(domain, greedy(domain, tables, degree), tables),
@@ -143,11 +143,11 @@ def _figure(
     over: Literal["epsilon", "holders", "degree"],
     values: Sequence[float],
     title: str,
-    fixed: Setting,
+    fixed: ExperimentSetting,
 ) -> FigurePlan:
     papers = 100 if data == "seven" else 20
 
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
+    def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         here: dict[str, Any] = {over: point.x if over == "epsilon" else round(point.x)}
         setting = replace(fixed, **here)
         samples: dict[str, list[float]] = {}
@@ -156,11 +156,11 @@ def _figure(
             (bits_by_method,) = measure(world, [setting], _source(options, number, setting, run))
             for name, bits in {**bits_by_method, **references(world, setting.degree)}.items():
                 samples.setdefault(name, []).append(bits)
-        return [Row.mean("a", name, point.x, np.array(values)) for name, values in samples.items()]
+        return [FigureRow.mean("a", name, point.x, np.array(values)) for name, values in samples.items()]
 
-    def points(options: FigureOptions) -> list[Point]:
+    def points(options: FigureOptions) -> list[FigurePoint]:
         chosen = values[1::2] if options.quick and len(values) > 4 else values
-        return [Point("a", float(value)) for value in chosen]
+        return [FigurePoint("a", float(value)) for value in chosen]
 
     def note(options: FigureOptions) -> str:
         return "bundled sample of 10,000 patients" if data == "diabetes" and not options.diabetes else ""
@@ -171,7 +171,7 @@ def _figure(
         caption="Bits that a record takes under the learned network, with 95% intervals; lower is better. As printed, "
         "holders set negative counts to 0 before they share them. The thesis's methods keep pure ε, ours ε with "
         "δ = 1e-6.",
-        panels=(Panel(x_label=_LABELS[over], y_label="bits per record", x_log=over == "epsilon", y_log=True),),
+        panels=(FigurePanel(x_label=_LABELS[over], y_label="bits per record", x_log=over == "epsilon", y_log=True),),
         points=points,
         evaluate=evaluate,
         note=note,
@@ -181,10 +181,10 @@ def _figure(
 _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 FIGURES = (
-    _figure("3.4", "seven", "epsilon", _BUDGETS, "Seven attributes, M = 3, k = 1", Setting()),
-    _figure("3.5", "seven", "epsilon", _BUDGETS, "Seven attributes, M = 3, k = 2", Setting(degree=2)),
-    _figure("3.6", "seven", "holders", (1, 3, 5, 10, 20, 30), "Seven attributes, ε = 0.1, k = 1", Setting()),
-    _figure("3.7", "seven", "degree", (1, 2, 3), "Seven attributes, ε = 0.1, M = 3", Setting()),
-    _figure("3.8", "diabetes", "epsilon", (0.1, 0.5, 1.0, 2.0), "Diabetes, M = 3, k = 1", Setting()),
-    _figure("3.9", "diabetes", "holders", (3, 10, 30), "Diabetes, ε = 0.1, k = 1", Setting()),
+    _figure("3.4", "seven", "epsilon", _BUDGETS, "Seven attributes, M = 3, k = 1", ExperimentSetting()),
+    _figure("3.5", "seven", "epsilon", _BUDGETS, "Seven attributes, M = 3, k = 2", ExperimentSetting(degree=2)),
+    _figure("3.6", "seven", "holders", (1, 3, 5, 10, 20, 30), "Seven attributes, ε = 0.1, k = 1", ExperimentSetting()),
+    _figure("3.7", "seven", "degree", (1, 2, 3), "Seven attributes, ε = 0.1, M = 3", ExperimentSetting()),
+    _figure("3.8", "diabetes", "epsilon", (0.1, 0.5, 1.0, 2.0), "Diabetes, M = 3, k = 1", ExperimentSetting()),
+    _figure("3.9", "diabetes", "holders", (3, 10, 30), "Diabetes, ε = 0.1, k = 1", ExperimentSetting()),
 )

@@ -30,10 +30,10 @@ class FigureOptions:
     diabetes: str = ""
 
     def __post_init__(self) -> None:
-        checks.at_least(100, universe=self.universe)
-        checks.at_least(1, length=self.length)
+        checks.require_at_least(100, universe=self.universe)
+        checks.require_at_least(1, length=self.length)
         if self.repetitions is not None:
-            checks.at_least(2, repetitions=self.repetitions)
+            checks.require_at_least(2, repetitions=self.repetitions)
 
     def runs(self, papers: int, *, least: int = 40) -> int:
         """Return how often an experiment is repeated that the paper repeats ``papers`` times."""
@@ -57,7 +57,7 @@ class FigureOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class FigurePanel:
     """One pair of axes."""
 
     key: str = "a"
@@ -69,7 +69,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FigurePoint:
     """One unit of work: everything that a panel shows at one place of its x axis."""
 
     panel: str
@@ -77,7 +77,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FigureRow:
     """One number of a figure, with a 95% interval where it was measured."""
 
     panel: str = "a"
@@ -89,14 +89,14 @@ class Row:
     repetitions: int = 0
 
     @classmethod
-    def mean(cls, panel: str, series: str, x: float, samples: NDArray[np.float64]) -> Row:
+    def mean(cls, panel: str, series: str, x: float, samples: NDArray[np.float64]) -> FigureRow:
         """Return the mean of ``samples`` with the interval of the normal approximation."""
         half = 1.96 * float(samples.std(ddof=1)) / math.sqrt(samples.size)
         mean = float(samples.mean())
         return cls(panel=panel, series=series, x=x, y=mean, low=mean - half, high=mean + half, repetitions=samples.size)
 
     @classmethod
-    def share(cls, panel: str, series: str, x: float, hits: NDArray[np.bool_]) -> Row:
+    def share(cls, panel: str, series: str, x: float, hits: NDArray[np.bool_]) -> FigureRow:
         """Return the share of ``hits`` with Wilson's interval."""
         n, part, z = hits.size, float(hits.mean()), 1.96
         centre = (part + z * z / (2 * n)) / (1 + z * z / n)
@@ -113,9 +113,9 @@ class FigurePlan:
     key: str
     title: str
     caption: str
-    panels: tuple[Panel, ...]
-    points: Callable[[FigureOptions], Sequence[Point]]
-    evaluate: Callable[[Point, FigureOptions], Sequence[Row]]
+    panels: tuple[FigurePanel, ...]
+    points: Callable[[FigureOptions], Sequence[FigurePoint]]
+    evaluate: Callable[[FigurePoint, FigureOptions], Sequence[FigureRow]]
     note: Callable[[FigureOptions], str] = lambda options: ""
 
     @property

@@ -52,12 +52,12 @@ def checked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.u
     """Return both as read-only views, or raise unless every string lies within ``data``."""
     from panstream.primitives.kernels.hashing.siphash import first_bad_offset
 
-    offsets, data = strings_to_check(offsets, data)
-    refuse_offset(int(first_bad_offset(offsets, data.size)))
+    offsets, data = unchecked_strings(offsets, data)
+    require_valid_offset(int(first_bad_offset(offsets, data.size)))
     return offsets, data
 
 
-def strings_to_check(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def unchecked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return both as read-only views, whatever the offsets are."""
     check_array(offsets, "offsets", np.int32, np.int64)
     check_array(data, "data", np.uint8)
@@ -66,7 +66,7 @@ def strings_to_check(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.
     return read_only(offsets), read_only(data)
 
 
-def refuse_offset(row: int) -> None:
+def require_valid_offset(row: int) -> None:
     """Raise InvalidBatch unless ``row``, the first string that does not lie within the data, is -1."""
     if row >= 0:
         raise InvalidBatch("offsets must not decrease and must lie within data", row=row)

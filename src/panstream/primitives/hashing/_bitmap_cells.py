@@ -20,8 +20,8 @@ from panstream.primitives.hashing._array_checks import (
     check_array,
     check_out,
     checked_strings,
-    refuse_offset,
-    strings_to_check,
+    require_valid_offset,
+    unchecked_strings,
     words_of,
 )
 from panstream.primitives.hashing._strings import StringHash, check_hash, fold_keys
@@ -91,12 +91,12 @@ def mark_strings(
     from panstream.primitives.kernels.hashing import bitmap_cells as cells
     from panstream.primitives.kernels.hashing import multiply_fold as fold
 
-    offsets, data = strings_to_check(offsets, data)
+    offsets, data = unchecked_strings(offsets, data)
     check_out(marks, buckets * levels, np.uint8)
     table = _shape(buckets, levels)
     with Scratch() as scratch:
         hashes, lane_cells = scratch.array(fold.LANES, np.uint64), scratch.array(fold.LANES, np.uint32)
-        refuse_offset(cells.mark_folded(offsets, data, fold_keys(key), hashes, lane_cells, *table, marks))
+        require_valid_offset(cells.mark_folded(offsets, data, fold_keys(key), hashes, lane_cells, *table, marks))
 
 
 def mark_integers_packed(
@@ -117,10 +117,12 @@ def mark_strings_packed(
     """Set to 1 the bits of ``cells_of_strings(..., hash="fold")``; ``marks`` has a bit for every cell, lowest first."""
     from panstream.primitives.kernels.hashing.packed_cell_marks import STRINGS, mark_folded
 
-    offsets, data = strings_to_check(offsets, data)
+    offsets, data = unchecked_strings(offsets, data)
     table = _packed_table(buckets, levels, marks)
     with Scratch() as scratch:
-        refuse_offset(mark_folded(offsets, data, fold_keys(key), scratch.array(STRINGS, np.uint64), *table, marks))
+        require_valid_offset(
+            mark_folded(offsets, data, fold_keys(key), scratch.array(STRINGS, np.uint64), *table, marks)
+        )
 
 
 def _packed_table(buckets: int, levels: int, marks: Any) -> tuple[np.uint64, np.uint64]:
@@ -138,6 +140,6 @@ def _table(buckets: int, levels: int, size: int, out: Any) -> tuple[np.uint64, n
 
 @functools.lru_cache(maxsize=64, typed=True)
 def _shape(buckets: int, levels: int) -> tuple[np.uint64, np.uint64]:
-    checks.integer(1, MAX_LEVELS, levels=levels)
-    checks.integer(1, (1 << 32) - 1, buckets=buckets)
+    checks.require_int(1, MAX_LEVELS, levels=levels)
+    checks.require_int(1, (1 << 32) - 1, buckets=buckets)
     return np.uint64(buckets), np.uint64(1 << (levels - 1))

@@ -49,7 +49,7 @@ class KWise:
         Coefficient ``i`` is ``w[2i] + w[2i + 1] * 2**64`` modulo the prime, w being
         ``expand(key, "polynomial" + label, 2 * independence)``: uniform up to 2**-67.
         """
-        checks.integer(1, 1024, independence=independence)
+        checks.require_int(1, 1024, independence=independence)
         words = expand(key, "polynomial" + label, 2 * independence)
         pairs = zip(words[::2], words[1::2], strict=True)
         return cls(coefficients=tuple((low + (high << 64)) % PRIME for low, high in pairs))
@@ -70,7 +70,7 @@ class KWise:
         from panstream.primitives.kernels.hashing.polynomial import buckets_all
 
         words = self._checked(points, out, np.int32, np.int64)
-        checks.integer(1, min(int(np.iinfo(out.dtype).max), (1 << 32) - 1), buckets=buckets)
+        checks.require_int(1, min(int(np.iinfo(out.dtype).max), (1 << 32) - 1), buckets=buckets)
         buckets_all(words, self._array(), np.uint64(buckets), out)
 
     def signs(self, points: NDArray[Any], out: NDArray[np.int8]) -> None:
@@ -83,7 +83,7 @@ class KWise:
         """Write the value's number of trailing zero bits, at most ``levels - 1``: at least l with chance 2**-l."""
         from panstream.primitives.kernels.hashing.polynomial import levels_all
 
-        checks.integer(1, 58, levels=levels)
+        checks.require_int(1, 58, levels=levels)
         levels_all(self._checked(points, out, np.int8), self._array(), np.uint64(1 << (levels - 1)), out)
 
     def _array(self) -> NDArray[np.uint64]:

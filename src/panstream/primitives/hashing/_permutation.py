@@ -80,7 +80,7 @@ def _table(universe: int, key: HashKey) -> NDArray[np.uint16]:
 
 
 def _checked(ids: Any, universe: int, out: Any) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    checks.integer(1, MAX_UNIVERSE, universe=universe)
+    checks.require_int(1, MAX_UNIVERSE, universe=universe)
     words = words_of(ids, "ids")
     check_out(out, words.size, np.int64, np.uint64)
     check_limit(words, universe, "ids")

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from panstream.primitives.hashing._integers import hash_integers
 from panstream.primitives.hashing._strings import hash_strings
 from panstream.primitives.hashing.keys import HashKey
-from panstream.primitives.inputs import Dictionary, Integers, Items, Strings
+from panstream.primitives.inputs import Dictionary, Integers, ItemBatch, Strings
 from panstream.primitives.memory.scratch import Scratch
 
 
-def hash_items(items: Items, key: HashKey, out: NDArray[np.uint64]) -> None:
+def hash_items(items: ItemBatch, key: HashKey, out: NDArray[np.uint64]) -> None:
     """Write the hash of every row to ``out``, of strings by SipHash; a dictionary's entries are hashed once each."""
     for row, part in items.spans():
         target = out[row : row + len(part)]

@@ -8,7 +8,7 @@
 
 A batch is taken or refused as a whole: ``InvalidBatch`` carries the first offending row, never its content.
 What need not be copied is looked at in place, through read-only arrays; what is copied is wiped if the batch
-is refused, and by ``Items.wipe()`` otherwise. What pandas and polars themselves copy while exporting stays
+is refused, and by ``ItemBatch.wipe()`` otherwise. What pandas and polars themselves copy while exporting stays
 theirs.
 
 Python and NumPy input, and pandas columns that NumPy backs, need no further package. Arrow, polars and
@@ -17,7 +17,7 @@ Arrow-backed pandas columns need ``panstream[arrow]``.
 
 from __future__ import annotations
 
-from panstream.primitives.inputs._columns import Dictionary, Integers, Items, Part, Strings
+from panstream.primitives.inputs._columns import Dictionary, Integers, ItemBatch, Part, Strings
 from panstream.primitives.inputs._readers import integers, items, numbers
 
-__all__ = ["Dictionary", "Integers", "Items", "Part", "Strings", "integers", "items", "numbers"]
+__all__ = ["Dictionary", "Integers", "ItemBatch", "Part", "Strings", "integers", "items", "numbers"]

@@ -68,7 +68,7 @@ Part: TypeAlias = Integers | Strings | Dictionary
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Items:
+class ItemBatch:
     """A batch of ids in one or more parts of the same kind; an empty batch has none.
 
     All arrays in ``parts`` are read-only. ``owned`` are the arrays that were made for this batch, as opposed

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.primitives.inputs._columns import Dictionary, Integers, Items, Part, Strings
+from panstream.primitives.inputs._columns import Dictionary, Integers, ItemBatch, Part, Strings
 from panstream.primitives.inputs._sequences import read_values
-from panstream.primitives.inputs.argument import Call, Column, read_only
+from panstream.primitives.inputs.argument import ArgumentReader, InputColumn, read_only
 from panstream.primitives.inputs.dataframes import read_frame
 
 _IDS = frozenset({"integer", "str", "bytes"})
@@ -20,7 +20,7 @@ _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.f
 _UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
-def items(data: Any, *, name: str = "ids") -> Items:
+def items(data: Any, *, name: str = "ids") -> ItemBatch:
     """Return a batch of ids, integers or strings or bytes, in canonical form.
 
     ``data`` is a list, tuple, range, NumPy array, Arrow array, pandas or polars column. Contiguous 64-bit
@@ -32,13 +32,13 @@ def items(data: Any, *, name: str = "ids") -> Items:
     >>> len(batch), batch.kind
     (2, 'string')
     """
-    call = Call(name, "integers, str or bytes", _IDS, "between -2**63 and 2**64 - 1", wraps=True)
+    call = ArgumentReader(name, "integers, str or bytes", _IDS, "between -2**63 and 2**64 - 1", wraps=True)
     try:
         parts = tuple([_part(column, call) for column in _read(data, call)])
     except BaseException:
         call.wipe()
         raise
-    return Items(parts, tuple(call.owned))
+    return ItemBatch(parts, tuple(call.owned))
 
 
 def integers(
@@ -50,7 +50,7 @@ def integers(
     """
     low = -_TOP - 1 if lower is None else max(lower, -_TOP - 1)
     high = _TOP if upper is None else min(upper, _TOP)
-    call = Call(name, "integers", _INTEGERS, f"between {low} and {high}")
+    call = ArgumentReader(name, "integers", _INTEGERS, f"between {low} and {high}")
     try:
         values, owned = _flat(data, _INT64, call)
         if values.size and not _within(values, low, high):
@@ -76,7 +76,7 @@ def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
     Memory of the caller comes back read-only. Integers of more than 53 bits are rounded to the nearest
     float64.
     """
-    call = Call(name, "numbers", _NUMBERS, "finite, and within the range of float64")
+    call = ArgumentReader(name, "numbers", _NUMBERS, "finite, and within the range of float64")
     try:
         values, owned = _flat(data, _FLOAT64, call)
         finite = np.isfinite(values)
@@ -88,40 +88,40 @@ def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
     return values, owned
 
 
-def _read(data: Any, call: Call) -> list[Column]:
+def _read(data: Any, call: ArgumentReader) -> list[InputColumn]:
     is_sequence = isinstance(data, list | tuple | range | np.ndarray)
     return read_values(data, call) if is_sequence else read_frame(data, call)
 
 
-def _part(column: Column, call: Call) -> Part:
+def _part(column: InputColumn, call: ArgumentReader) -> Part:
     values = _values(column.values, call)
     if column.codes is None:
         return values
     return Dictionary(read_only(_codes(column.codes, len(values), call)), values)
 
 
-def _values(values: NDArray[Any] | Strings, call: Call) -> Integers | Strings:
+def _values(values: NDArray[Any] | Strings, call: ArgumentReader) -> Integers | Strings:
     if isinstance(values, Strings):
         return Strings(read_only(values.offsets), read_only(values.data))
     if _is_uint64(values):
-        return Integers(read_only(call.settle(values, _UINT64).view(_INT64)))
-    return Integers(read_only(call.settle(values, _INT64)))
+        return Integers(read_only(call.convert(values, _UINT64).view(_INT64)))
+    return Integers(read_only(call.convert(values, _INT64)))
 
 
 def _is_uint64(values: NDArray[Any]) -> bool:
     return values.dtype.kind == "u" and values.dtype.itemsize == 8
 
 
-def _codes(codes: NDArray[Any], size: int, call: Call) -> NDArray[Any]:
+def _codes(codes: NDArray[Any], size: int, call: ArgumentReader) -> NDArray[Any]:
     """Return codes below ``size`` as int32 or int64, looking at unsigned ones in place."""
     width = codes.dtype.itemsize
     if width == 8 or size > 1 << 31:
-        return call.settle(codes, _UINT64 if _is_uint64(codes) else _INT64).view(_INT64)
+        return call.convert(codes, _UINT64 if _is_uint64(codes) else _INT64).view(_INT64)
     unsigned = codes.dtype.kind == "u" and width == 4
-    return call.settle(codes, _UINT32 if unsigned else _INT32).view(_INT32)
+    return call.convert(codes, _UINT32 if unsigned else _INT32).view(_INT32)
 
 
-def _flat(data: Any, dtype: np.dtype[Any], call: Call) -> tuple[NDArray[Any], bool]:
+def _flat(data: Any, dtype: np.dtype[Any], call: ArgumentReader) -> tuple[NDArray[Any], bool]:
     """Return all chunks as one array, and whether that is ours; other arrays of ours are wiped."""
     chunks = [_decoded(column, call) for column in _read(data, call)]
     if not chunks:
@@ -129,20 +129,20 @@ def _flat(data: Any, dtype: np.dtype[Any], call: Call) -> tuple[NDArray[Any], bo
     if dtype is _INT64:
         _refuse_unsigned(chunks, call)
     if len(chunks) > 1:
-        flat = call.keep(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
+        flat = call.own(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
     elif dtype is _INT64 and _is_uint64(chunks[0]):
-        flat = call.settle(chunks[0], _UINT64).view(_INT64)
+        flat = call.convert(chunks[0], _UINT64).view(_INT64)
     elif chunks[0].dtype.itemsize > dtype.itemsize:
         with np.errstate(over="ignore"):  # a long double may be infinite as float64, and is refused then
-            flat = call.settle(chunks[0], dtype)
+            flat = call.convert(chunks[0], dtype)
     else:
-        flat = call.settle(chunks[0], dtype)
+        flat = call.convert(chunks[0], dtype)
     owned = any(np.may_share_memory(flat, array) for array in call.owned)
     call.wipe(spare=flat)
     return (flat, True) if owned else (read_only(flat), False)
 
 
-def _refuse_unsigned(chunks: list[NDArray[Any]], call: Call) -> None:
+def _refuse_unsigned(chunks: list[NDArray[Any]], call: ArgumentReader) -> None:
     """Refuse unsigned integers that a signed one cannot hold."""
     for chunk in chunks:
         if _is_uint64(chunk) and int(chunk.max()) > _TOP:
@@ -151,9 +151,9 @@ def _refuse_unsigned(chunks: list[NDArray[Any]], call: Call) -> None:
     call.start = 0
 
 
-def _decoded(column: Column, call: Call) -> NDArray[Any]:
+def _decoded(column: InputColumn, call: ArgumentReader) -> NDArray[Any]:
     values = column.values
     assert not isinstance(values, Strings)  # the call's kinds exclude them
     if column.codes is None:
         return values
-    return call.keep(values.take(_codes(column.codes, len(values), call)))
+    return call.own(values.take(_codes(column.codes, len(values), call)))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBatch
 from panstream.primitives.inputs._columns import Strings
-from panstream.primitives.inputs.argument import Call, Column, read_only
+from panstream.primitives.inputs.argument import ArgumentReader, InputColumn, read_only
 from panstream.primitives.memory.scratch import Scratch, wipe
 
 _INT, _STR, _BYTES = {int}, {str}, {bytes}
@@ -28,32 +28,32 @@ _TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.ti
 _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
-def read_values(data: Any, call: Call) -> list[Column]:
+def read_values(data: Any, call: ArgumentReader) -> list[InputColumn]:
     """Read a list, tuple, range or NumPy array."""
     if isinstance(data, np.ndarray):
         return _read_array(data, call)
     return _read_range(data, call) if isinstance(data, range) else _read_sequence(data, call)
 
 
-def _read_sequence(data: Sequence[Any], call: Call) -> list[Column]:
+def _read_sequence(data: Sequence[Any], call: ArgumentReader) -> list[InputColumn]:
     """Read a list or tuple whose rows are all of one kind (integers among floats are fine)."""
     if not len(data):
         return []
     types = set(map(type, data))
     kinds = {_kind(cls) for cls in types}
     if not kinds <= call.kinds or (len(kinds) > 1 and kinds != {"integer", "float"}):
-        raise _misfit(data, call)
+        raise _type_error(data, call)
     if "float" in call.kinds:
-        return [Column(_floats(data, call))]
+        return [InputColumn(_floats(data, call))]
     kind = kinds.pop()
     if kind == "integer":
-        return [Column(_integers(data, types, call))]
+        return [InputColumn(_integers(data, types, call))]
     if kind == "str":
-        return [Column(_strings(data if types == _STR else list(map(str.__str__, data)), call))]
-    return [Column(_bytes(data, types, call))]
+        return [InputColumn(_strings(data if types == _STR else list(map(str.__str__, data)), call))]
+    return [InputColumn(_bytes(data, types, call))]
 
 
-def _read_range(data: range, call: Call) -> list[Column]:
+def _read_range(data: range, call: ArgumentReader) -> list[InputColumn]:
     """Read a range without walking through it."""
     if not data:
         return []
@@ -64,10 +64,10 @@ def _read_range(data: range, call: Call) -> list[Column]:
         headroom = top - data.start if data.step > 0 else _LOWEST - data.start
         raise call.refuse_range(headroom // data.step + 1)
     # Modulo 2**64, as the ids themselves are; exact wherever the ends are in range.
-    values = call.keep(np.arange(len(data), dtype=np.uint64))
+    values = call.own(np.arange(len(data), dtype=np.uint64))
     values *= np.uint64(data.step & _UNSIGNED_TOP)
     values += np.uint64(data.start & _UNSIGNED_TOP)
-    return [Column(values if max(data[0], data[-1]) > _SIGNED_TOP else values.view(np.int64))]
+    return [InputColumn(values if max(data[0], data[-1]) > _SIGNED_TOP else values.view(np.int64))]
 
 
 def _kind(cls: type) -> str:
@@ -88,7 +88,7 @@ def _kind(cls: type) -> str:
     return "null" if cls.__name__ in _NULLS else "other"
 
 
-def _misfit(data: Sequence[Any], call: Call) -> InvalidBatch:
+def _type_error(data: Sequence[Any], call: ArgumentReader) -> InvalidBatch:
     """Return the error for the first row that is not of an accepted kind, or not of the first row's kind."""
     first = type(data[0])
     for row, value in enumerate(data):
@@ -103,36 +103,36 @@ def _misfit(data: Sequence[Any], call: Call) -> InvalidBatch:
     return call.refuse("changed while being read")
 
 
-def _integers(data: Sequence[Any], types: set[type], call: Call) -> NDArray[Any]:
+def _integers(data: Sequence[Any], types: set[type], call: ArgumentReader) -> NDArray[Any]:
     if types != _INT:
         cls = next(iter(types))
         if len(types) == 1 and issubclass(cls, np.integer):
-            same = call.keep(np.empty(len(data), cls))
+            same = call.own(np.empty(len(data), cls))
             same[:] = data
             return same
         data = list(map(index, data))
-    values = call.keep(np.empty(len(data), np.int64))
-    if _filled(values, data):
+    values = call.own(np.empty(len(data), np.int64))
+    if _fill(values, data):
         return values
     top = _UNSIGNED_TOP if call.wraps else _SIGNED_TOP
     for row, value in enumerate(data):
         if not _LOWEST <= value <= top:
             raise call.refuse_range(row)
-    unsigned = call.keep(np.empty(len(data), np.uint64))
+    unsigned = call.own(np.empty(len(data), np.uint64))
     unsigned[:] = [value & _UNSIGNED_TOP for value in data]
     return unsigned
 
 
-def _floats(data: Sequence[Any], call: Call) -> NDArray[np.float64]:
-    values = call.keep(np.empty(len(data), np.float64))
+def _floats(data: Sequence[Any], call: ArgumentReader) -> NDArray[np.float64]:
+    values = call.own(np.empty(len(data), np.float64))
     with np.errstate(over="ignore"):
-        if _filled(values, data):
+        if _fill(values, data):
             return values
-        row = next(row for row, value in enumerate(data) if not _filled(values[row : row + 1], [value]))
+        row = next(row for row, value in enumerate(data) if not _fill(values[row : row + 1], [value]))
     raise call.refuse_range(row)
 
 
-def _filled(values: NDArray[Any], data: Sequence[Any]) -> bool:
+def _fill(values: NDArray[Any], data: Sequence[Any]) -> bool:
     """Copy ``data`` into ``values`` and tell whether all fitted; NumPy's error might quote a value."""
     try:
         values[:] = data
@@ -141,16 +141,16 @@ def _filled(values: NDArray[Any], data: Sequence[Any]) -> bool:
     return True
 
 
-def _bytes(data: Sequence[bytes], types: set[type], call: Call) -> Strings:
-    lengths, offsets = _measured(data, len if types == _BYTES else bytes.__len__, call)
+def _bytes(data: Sequence[bytes], types: set[type], call: ArgumentReader) -> Strings:
+    lengths, offsets = _measure_rows(data, len if types == _BYTES else bytes.__len__, call)
     wipe(lengths)
     packed = np.frombuffer(bytearray().join(data), np.uint8) if offsets[-1] else np.empty(0, np.uint8)
-    return Strings(offsets, call.keep(packed))
+    return Strings(offsets, call.own(packed))
 
 
-def _strings(data: Sequence[str], call: Call) -> Strings:
-    lengths, offsets = _measured(data, len, call)
-    buffer = call.keep(np.empty(4 * int(offsets[-1]), np.uint8))  # untouched pages cost nothing
+def _strings(data: Sequence[str], call: ArgumentReader) -> Strings:
+    lengths, offsets = _measure_rows(data, len, call)
+    buffer = call.own(np.empty(4 * int(offsets[-1]), np.uint8))  # untouched pages cost nothing
     try:
         for start in range(0, len(data), _ROWS):
             _encode(data, start, min(start + _ROWS, len(data)), lengths, offsets, buffer, call)
@@ -160,12 +160,12 @@ def _strings(data: Sequence[str], call: Call) -> Strings:
     return Strings(offsets, packed)
 
 
-def _measured(
-    data: Sequence[Any], length: Callable[[Any], int], call: Call
+def _measure_rows(
+    data: Sequence[Any], length: Callable[[Any], int], call: ArgumentReader
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the length of every row, which the caller wipes, and the offsets that follow from them."""
     lengths = np.fromiter(map(length, data), np.int64, len(data))
-    offsets = call.keep(np.zeros(len(data) + 1, np.int64))
+    offsets = call.own(np.zeros(len(data) + 1, np.int64))
     lengths.cumsum(out=offsets[1:])
     return lengths, offsets
 
@@ -177,7 +177,7 @@ def _encode(
     lengths: NDArray[np.int64],
     offsets: NDArray[np.int64],
     buffer: NDArray[np.uint8],
-    call: Call,
+    call: ArgumentReader,
 ) -> None:
     """Write rows ``start`` to ``stop`` as UTF-8, in halves if a long row would blow the others up."""
     width = max(1, int(lengths[start:stop].max()))
@@ -202,7 +202,7 @@ def _encode(
 _KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "bool", "S": "bytes", "U": "str", "M": "time", "m": "time"}
 
 
-def _read_array(array: NDArray[Any], call: Call) -> list[Column]:
+def _read_array(array: NDArray[Any], call: ArgumentReader) -> list[InputColumn]:
     """Read a one-dimensional array; an empty one is fine whatever its dtype.
 
     NumPy drops trailing NULs of 'S' and 'U' items, so ``b"a"`` and ``b"a\\\\0"`` are one id there.
@@ -227,13 +227,13 @@ def _read_array(array: NDArray[Any], call: Call) -> list[Column]:
         hint = "; use .astype('U')" if array.dtype.kind == "T" else ""
         raise call.refuse_kind(f"an array of dtype {array.dtype.name}{hint}", kind)
     if kind == "bytes":
-        return [Column(_fixed_bytes(array, call))]
+        return [InputColumn(_fixed_bytes(array, call))]
     if kind == "str":
-        return [Column(_fixed_strings(array, call))]
-    return [Column(array)]
+        return [InputColumn(_fixed_strings(array, call))]
+    return [InputColumn(array)]
 
 
-def _fixed_bytes(array: NDArray[Any], call: Call) -> Strings:
+def _fixed_bytes(array: NDArray[Any], call: ArgumentReader) -> Strings:
     from panstream.primitives.kernels.arrow_gather import compact_rows, trimmed_lengths
 
     width = array.dtype.itemsize
@@ -242,21 +242,21 @@ def _fixed_bytes(array: NDArray[Any], call: Call) -> Strings:
         lengths = scratch.array(array.size, np.int64)
         total = int(trimmed_lengths(rows, lengths))
         if total == array.size * width:
-            return Strings(call.keep(np.arange(array.size + 1) * width), rows.reshape(-1))
-        offsets = call.keep(np.empty(array.size + 1, np.int64))
-        packed = call.keep(np.empty(total, np.uint8))
+            return Strings(call.own(np.arange(array.size + 1) * width), rows.reshape(-1))
+        offsets = call.own(np.empty(array.size + 1, np.int64))
+        packed = call.own(np.empty(total, np.uint8))
         compact_rows(rows, lengths, offsets, packed)
     return Strings(offsets, packed)
 
 
-def _fixed_strings(array: NDArray[Any], call: Call) -> Strings:
+def _fixed_strings(array: NDArray[Any], call: ArgumentReader) -> Strings:
     from panstream.primitives.kernels.arrow_gather import encode_utf8, trimmed_lengths
 
     rows = _matrix(array, np.uint32, call)
-    offsets = call.keep(np.zeros(array.size + 1, np.int64))
+    offsets = call.own(np.zeros(array.size + 1, np.int64))
     with Scratch() as scratch:
         lengths = scratch.array(array.size, np.int64)
-        buffer = call.keep(np.empty(4 * int(trimmed_lengths(rows, lengths)), np.uint8))
+        buffer = call.own(np.empty(4 * int(trimmed_lengths(rows, lengths)), np.uint8))
         bad = int(encode_utf8(rows, lengths, offsets, buffer))
     if bad >= 0:
         raise call.refuse_surrogate(bad)
@@ -264,9 +264,9 @@ def _fixed_strings(array: NDArray[Any], call: Call) -> Strings:
     return Strings(offsets, packed)
 
 
-def _matrix(array: NDArray[Any], unit: type[np.generic], call: Call) -> NDArray[Any]:
+def _matrix(array: NDArray[Any], unit: type[np.generic], call: ArgumentReader) -> NDArray[Any]:
     """Return fixed-width items as a read-only matrix, one row each, in native byte order."""
     if not array.dtype.itemsize:
         return read_only(np.empty((array.size, 0), unit))
-    flat = call.settle(array, array.dtype.newbyteorder("="))
+    flat = call.convert(array, array.dtype.newbyteorder("="))
     return read_only(flat.view(unit).reshape(array.size, -1))

@@ -26,7 +26,7 @@ _CONTAINERS = "a list, tuple, NumPy array, Arrow array, pandas Series or polars 
 
 
 @dataclass(slots=True)
-class Column:
+class InputColumn:
     """One chunk as read: numbers of any machine type or strings, with codes if it was dictionary-encoded."""
 
     values: NDArray[Any] | Strings
@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Call:
+class ArgumentReader:
     """The rule for one argument, and the arrays made while reading it.
 
     ``kinds`` are those accepted among integer, float, str and bytes; ``span`` is the range allowed, in words;
@@ -52,7 +52,7 @@ class Call:
     start: int = 0
     owned: list[NDArray[Any]] = field(default_factory=list)
 
-    def keep(self, array: NDArray[Any]) -> NDArray[Any]:
+    def own(self, array: NDArray[Any]) -> NDArray[Any]:
         """Remember a freshly made array so that it is wiped in the end."""
         self.owned.append(array)
         return array
@@ -64,15 +64,15 @@ class Call:
                 wipe(array)
         clear_registers()
 
-    def settle(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def convert(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return ``array`` itself if kernels can take it as ``dtype``, else a copy that we own."""
         if array.dtype == dtype and array.flags.c_contiguous and array.flags.aligned:
             return array
-        return self.keep(array.astype(dtype, order="C", copy=True))
+        return self.own(array.astype(dtype, order="C", copy=True))
 
-    def entries(self) -> Call:
+    def entries(self) -> ArgumentReader:
         """Return the call for the entries of a dictionary; its arrays are kept with ours."""
-        return Call(
+        return ArgumentReader(
             name=f"the categories of {self.name}",
             rule=self.rule,
             kinds=self.kinds,

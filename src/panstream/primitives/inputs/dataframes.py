@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from panstream.errors import MissingExtra
 from panstream.primitives.inputs._columns import Strings
 from panstream.primitives.inputs._sequences import read_values
-from panstream.primitives.inputs.argument import Call, Column, read_only
+from panstream.primitives.inputs.argument import ArgumentReader, InputColumn, read_only
 
 _NUMBERS = {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _NUMBERS |= {"halffloat": np.dtype(np.float16), "float": np.dtype(np.float32), "double": np.dtype(np.float64)}
@@ -36,9 +36,9 @@ def pyarrow() -> ModuleType:
     return module  # type: ignore[no-any-return]
 
 
-def read_frame(data: Any, call: Call) -> list[Column]:
+def read_frame(data: Any, call: ArgumentReader) -> list[InputColumn]:
     """Read a column of pandas, polars or Arrow, or refuse what is none."""
-    library = library_of(type(data))
+    library = dataframe_library(type(data))
     if library == "pandas":
         return _read_pandas(data, call)
     if library == "polars":
@@ -48,7 +48,7 @@ def read_frame(data: Any, call: Call) -> list[Column]:
     raise call.refuse_container(data)
 
 
-def _read_arrow(data: Any, call: Call) -> list[Column]:
+def _read_arrow(data: Any, call: ArgumentReader) -> list[InputColumn]:
     """Read Arrow data chunk by chunk, without copying integers of 64 bits and string buffers."""
     columns = []
     for chunk in _chunks(data, call):
@@ -62,7 +62,7 @@ def _read_arrow(data: Any, call: Call) -> list[Column]:
     return columns
 
 
-def _chunks(data: Any, call: Call) -> list[Any]:
+def _chunks(data: Any, call: ArgumentReader) -> list[Any]:
     arrow = pyarrow()
     if isinstance(data, arrow.ChunkedArray):
         return data.chunks or [arrow.array([], data.type)]
@@ -98,7 +98,7 @@ def _kind(arrow_type: Any) -> str:
     return "time" if name.startswith(_TIMES) else name
 
 
-def _column(chunk: Any, call: Call, *, nulls_checked: bool = False) -> Column:
+def _column(chunk: Any, call: ArgumentReader, *, nulls_checked: bool = False) -> InputColumn:
     if getattr(chunk.type, "extension_name", None) == "arrow.uuid":
         chunk = chunk.storage
     name = str(chunk.type)
@@ -112,13 +112,13 @@ def _column(chunk: Any, call: Call, *, nulls_checked: bool = False) -> Column:
     if not nulls_checked:
         _refuse_nulls(chunk, call)
     if name in _NUMBERS:
-        return Column(_numbers(chunk))
+        return InputColumn(_numbers(chunk))
     if name.endswith("_view"):
-        return Column(_views(chunk, call))
-    return Column(_fixed(chunk, call) if name.startswith("fixed") else _variable(chunk, call))
+        return InputColumn(_views(chunk, call))
+    return InputColumn(_fixed(chunk, call) if name.startswith("fixed") else _variable(chunk, call))
 
 
-def _dictionary(chunk: Any, call: Call) -> Column:
+def _dictionary(chunk: Any, call: ArgumentReader) -> InputColumn:
     _refuse_nulls(chunk, call)
     codes, entries = _numbers(chunk.indices), chunk.dictionary
     call.check_codes(codes, len(entries))
@@ -126,10 +126,10 @@ def _dictionary(chunk: Any, call: Call) -> Column:
         null = entries.is_null().to_numpy(zero_copy_only=False)[codes]
         if null.any():
             raise call.refuse_null(int(null.argmax()))
-    return Column(_column(entries, call.entries(), nulls_checked=True).values, codes)
+    return InputColumn(_column(entries, call.entries(), nulls_checked=True).values, codes)
 
 
-def _refuse_nulls(chunk: Any, call: Call) -> None:
+def _refuse_nulls(chunk: Any, call: ArgumentReader) -> None:
     if chunk.null_count:
         raise call.refuse_null(int(chunk.is_null().to_numpy(zero_copy_only=False).argmax()))
 
@@ -138,7 +138,7 @@ def _numbers(chunk: Any) -> NDArray[Any]:
     return _array(chunk.buffers()[1], _NUMBERS[str(chunk.type)], chunk.offset, len(chunk))
 
 
-def _variable(chunk: Any, call: Call) -> Strings:
+def _variable(chunk: Any, call: ArgumentReader) -> Strings:
     from panstream.primitives.kernels.hashing.siphash import first_bad_offset
 
     _, positions, content = chunk.buffers()
@@ -148,28 +148,28 @@ def _variable(chunk: Any, call: Call) -> Strings:
     bad = int(first_bad_offset(read_only(offsets), data.size))
     if bad >= 0:
         raise call.refuse("must have Arrow offsets within the data", bad)
-    return Strings(call.settle(offsets, offsets.dtype), data)
+    return Strings(call.convert(offsets, offsets.dtype), data)
 
 
-def _fixed(chunk: Any, call: Call) -> Strings:
+def _fixed(chunk: Any, call: ArgumentReader) -> Strings:
     width = chunk.type.byte_width
     data = _array(chunk.buffers()[1], np.dtype(np.uint8), chunk.offset * width, len(chunk) * width)
-    offsets = call.keep(np.arange(len(chunk) + 1, dtype=np.int64))
+    offsets = call.own(np.arange(len(chunk) + 1, dtype=np.int64))
     offsets *= width
     return Strings(offsets, data)
 
 
-def _views(chunk: Any, call: Call) -> Strings:
+def _views(chunk: Any, call: ArgumentReader) -> Strings:
     from panstream.primitives.kernels.arrow_gather import gather_views, view_offsets
 
     _, table, *buffers = chunk.buffers()
     raw = _array(table, _INT32, 4 * chunk.offset, 4 * len(chunk))
-    views = read_only(call.settle(raw, _INT32).reshape(-1, 4))
-    offsets = call.keep(np.empty(len(chunk) + 1, np.int64))
+    views = read_only(call.convert(raw, _INT32).reshape(-1, 4))
+    offsets = call.own(np.empty(len(chunk) + 1, np.int64))
     bad = int(view_offsets(views, np.array([b.size for b in buffers], np.int64), offsets))
     if bad >= 0:
         raise call.refuse("must have Arrow views within the data", bad)
-    packed = call.keep(np.empty(int(offsets[-1]), np.uint8))
+    packed = call.own(np.empty(int(offsets[-1]), np.uint8))
     addresses = np.array([b.address for b in buffers], np.uint64)
     gather_views(views, addresses, offsets, packed)
     return Strings(offsets, packed)
@@ -186,7 +186,7 @@ def _array(buffer: Any, dtype: np.dtype[Any], start: int, count: int) -> NDArray
     return read_only(np.frombuffer(buffer, dtype, count, start * dtype.itemsize))
 
 
-def library_of(cls: type) -> str:
+def dataframe_library(cls: type) -> str:
     """Return the data-frame library that ``cls`` or one of its bases comes from, or an empty string."""
     for base in cls.__mro__:
         root = base.__module__.partition(".")[0]
@@ -195,7 +195,7 @@ def library_of(cls: type) -> str:
     return ""
 
 
-def _read_pandas(data: Any, call: Call) -> list[Column]:
+def _read_pandas(data: Any, call: ArgumentReader) -> list[InputColumn]:
     """Read a Series, an Index or a pandas array; only Arrow-backed ones need pyarrow."""
     dimensions = getattr(data, "ndim", None)
     if dimensions == 2:
@@ -225,7 +225,7 @@ def _read_pandas(data: Any, call: Call) -> list[Column]:
     raise call.refuse_kind(f"pandas {family}", "time" if family in ("DatetimeTZDtype", "PeriodDtype") else "other")
 
 
-def _read_categorical(values: Any, call: Call) -> list[Column]:
+def _read_categorical(values: Any, call: ArgumentReader) -> list[InputColumn]:
     codes = np.asarray(values.codes)
     if not codes.size:
         return []
@@ -235,24 +235,24 @@ def _read_categorical(values: Any, call: Call) -> list[Column]:
     entries = _read_pandas(values.categories, call.entries())
     if any(entry.codes is not None for entry in entries):
         raise call.refuse("must not have categories that are categorical themselves")
-    return [Column(_joined([entry.values for entry in entries], call), codes)]
+    return [InputColumn(_joined([entry.values for entry in entries], call), codes)]
 
 
-def _joined(pieces: list[NDArray[Any] | Strings], call: Call) -> NDArray[Any] | Strings:
+def _joined(pieces: list[NDArray[Any] | Strings], call: ArgumentReader) -> NDArray[Any] | Strings:
     """Return the categories, which Arrow may hold in several chunks, in one piece."""
     if len(pieces) == 1:
         return pieces[0]
     strings = [piece for piece in pieces if isinstance(piece, Strings)]
     if not strings:
-        return call.keep(np.concatenate([piece for piece in pieces if isinstance(piece, np.ndarray)]))
-    lengths = call.keep(np.concatenate([np.diff(piece.offsets) for piece in strings]))
-    offsets = call.keep(np.zeros(lengths.size + 1, np.int64))
+        return call.own(np.concatenate([piece for piece in pieces if isinstance(piece, np.ndarray)]))
+    lengths = call.own(np.concatenate([np.diff(piece.offsets) for piece in strings]))
+    offsets = call.own(np.zeros(lengths.size + 1, np.int64))
     lengths.cumsum(out=offsets[1:])
     used = [piece.data[piece.offsets[0] : piece.offsets[-1]] for piece in strings]
-    return Strings(offsets, call.keep(np.concatenate(used)))
+    return Strings(offsets, call.own(np.concatenate(used)))
 
 
-def _read_polars(data: Any, call: Call) -> list[Column]:
+def _read_polars(data: Any, call: ArgumentReader) -> list[InputColumn]:
     """Read a Series through its Arrow export."""
     dtype = getattr(data, "dtype", None)
     if getattr(dtype, "__name__", type(dtype).__name__) == "Object":

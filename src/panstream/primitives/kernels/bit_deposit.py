@@ -17,7 +17,7 @@ _BYTE, _SEVEN, _63 = np.uint64(0xFF), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(6
 _2, _4 = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
 
 
-def spread_by_bytes(word: np.uint64, mask: np.uint64) -> np.uint64:
+def deposit_bits_bytewise(word: np.uint64, mask: np.uint64) -> np.uint64:
     """Return the lowest bits of ``word`` in the places where ``mask`` has ones, in order, and 0 elsewhere.
 
     Each byte of the mask takes the bits after those that the bytes below it take; within bytes, all eight at once,
@@ -39,12 +39,12 @@ def spread_by_bytes(word: np.uint64, mask: np.uint64) -> np.uint64:
 
 
 def _spread(typingctx: Any, word: Any, mask: Any) -> Any:
-    """Return the same as `spread_by_bytes`."""
+    """Return the same as `deposit_bits_bytewise`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, processor, features = context.codegen().magic_tuple()
         if "+bmi2" not in features.split(",") or processor in _SLOW:
-            return context.compile_internal(builder, spread_by_bytes, signature, args)
+            return context.compile_internal(builder, deposit_bits_bytewise, signature, args)
         kind = ir.FunctionType(_WORD, [_WORD, _WORD])
         return builder.call(builder.module.declare_intrinsic("llvm.x86.bmi.pdep.64", (), kind), args)
 

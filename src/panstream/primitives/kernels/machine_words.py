@@ -18,7 +18,7 @@ _WORD = ir.IntType(64)
 _DOUBLE_WORD = ir.IntType(128)
 
 
-def place_in(context: Any, builder: Any, kind: Any, data: Any, position: Any, size: Any) -> Any:
+def address_of(context: Any, builder: Any, kind: Any, data: Any, position: Any, size: Any) -> Any:
     """Return the address of ``data[position]``, from which on ``size`` items are read or written.
 
     Numba checks no bounds for intrinsics. With ``NUMBA_BOUNDSCHECK=1``, as fuzzers run, this does.
@@ -35,7 +35,7 @@ def _load_word(typingctx: Any, data: Any, position: Any) -> Any:
     """Read the eight bytes ``data[position : position + 8]`` as a little-endian word, at any alignment."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = place_in(context, builder, signature.args[0], args[0], args[1], _WORD(8))
+        address = address_of(context, builder, signature.args[0], args[0], args[1], _WORD(8))
         word = builder.load(builder.bitcast(address, _WORD.as_pointer()))
         word.align = 1
         return builder.bswap(word) if sys.byteorder == "big" else word

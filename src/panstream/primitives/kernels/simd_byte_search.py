@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.jit import part
-from panstream.primitives.kernels.machine_words import ones, place_in, trailing_zeros
+from panstream.primitives.kernels.machine_words import address_of, ones, trailing_zeros
 
 _BYTE, _WORD = ir.IntType(8), ir.IntType(64)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -25,7 +25,7 @@ Bytes = NDArray[np.uint8]
 
 
 def _load(context: Any, builder: Any, kind: Any, data: Any, position: Any, width: int) -> Any:
-    address = place_in(context, builder, kind, data, position, _WORD(width))
+    address = address_of(context, builder, kind, data, position, _WORD(width))
     vector = builder.load(builder.bitcast(address, ir.VectorType(_BYTE, width).as_pointer()))
     vector.align = 1
     return vector

@@ -25,7 +25,7 @@ _PR_SET_DUMPABLE = 4
 _readable = False
 
 
-def forbid_dumps() -> None:
+def disable_core_dumps() -> None:
     """Have no core dump written of this process, and let no other process of the same user read its memory.
 
     A limit of 0 does not stop a dump that is piped to a program, as systemd-coredump has it; a process that is not
@@ -40,8 +40,8 @@ def forbid_dumps() -> None:
         _set_dumpable(False)
 
 
-def permit_reading() -> None:
-    """Let processes of the same user read this one's memory, now and after `forbid_dumps`: for the memory
+def allow_memory_reads() -> None:
+    """Let processes of the same user read this one's memory, now and after `disable_core_dumps`: for the memory
     drill.
     """
     global _readable
@@ -51,12 +51,12 @@ def permit_reading() -> None:
 
 def dask_setup(worker: Any) -> None:
     """Forbid dumps in a Dask worker that loads this module before anything else, and keep its states secret."""
-    from panstream.primitives.fast_import import load
-    from panstream.primitives.memory.secret_memory import keep_states_secret
+    from panstream.primitives.fast_import import import_without_gc
+    from panstream.primitives.memory.secret_memory import enable_secret_memory
 
-    forbid_dumps()
-    keep_states_secret()
-    load()
+    disable_core_dumps()
+    enable_secret_memory()
+    import_without_gc()
 
 
 def _set_dumpable(dumpable: bool) -> None:

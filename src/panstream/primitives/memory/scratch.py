@@ -74,7 +74,7 @@ def clear_registers() -> None:
     clear(where)
 
 
-def leaves_nothing(function: Callable[P, T]) -> Callable[P, T]:
+def clears_registers(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function that is a whole step, so that registers and the stack are cleared after it.
 
     The end of a ``with`` block is a call of its own, with a frame that lies on the stack of the calls before it. Here
@@ -138,21 +138,21 @@ class Scratch:
             return np.empty(0, dtype)
         item = np.dtype(dtype)
         nbytes = size * item.itemsize
-        raw, written = self._again(nbytes) if self._spare else (self._take(nbytes), nbytes)
+        raw, written = self._reuse_block(nbytes) if self._spare else (self._take(nbytes), nbytes)
         self._used.append((raw, written))
         return raw[:nbytes].view(item)
 
     @property
-    def taken(self) -> int:
-        """Return how many arrays were taken, for `reuse`."""
+    def mark(self) -> int:
+        """Return how many arrays were taken, for `rewind`."""
         return len(self._used)
 
-    def reuse(self, since: int) -> None:
+    def rewind(self, since: int) -> None:
         """Let the arrays that were taken since then make room for the next ones; all are zeroed when the block ends."""
         self._spare += self._used[since:]
         del self._used[since:]
 
-    def _again(self, nbytes: int) -> tuple[NDArray[np.uint8], int]:
+    def _reuse_block(self, nbytes: int) -> tuple[NDArray[np.uint8], int]:
         for position, (raw, written) in enumerate(self._spare):
             if raw.nbytes >= nbytes:
                 del self._spare[position]

@@ -4,7 +4,7 @@ Linux has such memory since 5.14 (``memfd_secret``): its pages are mapped for th
 has no way to them. Where it is missing or the limit of locked memory (``RLIMIT_MEMLOCK``) is too low, memory is locked
 and left out of dumps instead; failing that it is ordinary memory.
 
-A process asks for it once, by `keep_states_secret`; the commands that are hardened do. A library does not: the
+A process asks for it once, by `enable_secret_memory`; the commands that are hardened do. A library does not: the
 memory is shared with processes forked from this one, so that those could not go on with a state as they would expect.
 What is secret is the state between steps. A step computes in ordinary memory that it overwrites, and a commit writes
 the state to a file, encrypted.
@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.primitives.codec import role_of
+from panstream.primitives.codec import field_role
 from panstream.primitives.memory.scratch import wipe, wipe_at
 
 Kind = Literal["secret", "locked", "ordinary"]
@@ -43,7 +43,7 @@ _held: dict[Kind, int] = {"secret": 0, "locked": 0, "ordinary": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Report:
+class SecretMemoryReport:
     """Where the states of this process are. Sizes are public: they follow from the configuration."""
 
     wanted: bool
@@ -65,36 +65,36 @@ class _Report:
         }[self.kind]
 
 
-def keep_states_secret() -> None:
+def enable_secret_memory() -> None:
     """Have monitors of this process keep their states in secret memory, from their next step on."""
     global _wanted
     _wanted = sys.platform == "linux" and os.environ.get(VARIABLE) != "0"
 
 
-def report() -> _Report:
+def report() -> SecretMemoryReport:
     """Return where the states of this process are."""
     with _lock:
-        return _Report(wanted=_wanted, held=dict(_held))
+        return SecretMemoryReport(wanted=_wanted, held=dict(_held))
 
 
-def would_get() -> _Report:
+def expected_kind() -> SecretMemoryReport:
     """Return where a hardened process on this machine would keep a small state."""
     if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
-        return _Report(wanted=False, held={})
-    return _Report(wanted=True, held={"secret": 0, "locked": 0, "ordinary": 0})
+        return SecretMemoryReport(wanted=False, held={})
+    return SecretMemoryReport(wanted=True, held={"secret": 0, "locked": 0, "ordinary": 0})
 
 
-def settle(state: Any) -> None:
+def move_to_secret_memory(state: Any) -> None:
     """Move the arrays of a state to secret memory, unless they are there already or nobody asked for it."""
     if not _wanted:
         return
     for declared in fields(state):
         array = getattr(state, declared.name)
-        if isinstance(array, np.ndarray) and role_of(declared) in ("noised", "noise"):
-            setattr(state, declared.name, settled(array))
+        if isinstance(array, np.ndarray) and field_role(declared) in ("noised", "noise"):
+            setattr(state, declared.name, to_secret_array(array))
 
 
-def settled(array: NDArray[Any]) -> NDArray[Any]:
+def to_secret_array(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array that was moved to secret memory, or itself if it is there or nobody asked for it."""
     return _moved(array) if _wanted and not _is_ours(array) else array
 
@@ -126,7 +126,7 @@ class _Block:
         self._place: int | None
         with _lock:
             if size_class <= _LARGE:
-                self._address, self._kind = _small(size_class)
+                self._address, self._kind = _allocate_from_slab(size_class)
                 self._size, self._place = 1 << size_class, size_class
             else:
                 self._size, self._place = -(-nbytes // _PAGE) * _PAGE, None
@@ -152,7 +152,7 @@ class _Block:
 _slabs: list[tuple[int, Kind]] = []
 
 
-def _small(size_class: int) -> tuple[int, Kind]:
+def _allocate_from_slab(size_class: int) -> tuple[int, Kind]:
     """Return the address of a piece of a slab. Slabs are kept for as long as the process lives."""
     free_addresses = _free.setdefault(size_class, [])
     if not free_addresses:

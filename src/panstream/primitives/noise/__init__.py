@@ -5,7 +5,21 @@
 """
 
 from panstream.primitives.noise._seeded import SeededSource
-from panstream.primitives.noise.distributions import Coin, DiscreteGaussian, DiscreteLaplace, Preference, symmetric_pair
-from panstream.primitives.noise.source import Source
+from panstream.primitives.noise.distributions import (
+    Coin,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    SelectionRate,
+    symmetric_coins,
+)
+from panstream.primitives.noise.source import NoiseSource
 
-__all__ = ["Coin", "DiscreteGaussian", "DiscreteLaplace", "Preference", "SeededSource", "Source", "symmetric_pair"]
+__all__ = [
+    "Coin",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "NoiseSource",
+    "SeededSource",
+    "SelectionRate",
+    "symmetric_coins",
+]

@@ -13,7 +13,7 @@ sizes can be accepted in the same way, with 2^-(33 + j) for a count of 2^tail_pl
 A candidate is accepted if 128 uniform bits are below those of its chance. The kernel computes the chance with an error
 below 2^-117 and leaves the draw open where the two are closer than 2^-96. It does too if a candidate is in the tail, or
 none is accepted: with as many candidates as there are, that has a chance below 2^-64 in all. Only then
-`settle` looks again, with exact chances and as many bits as they need, so the law is the stated one.
+`resolve_draw` looks again, with exact chances and as many bits as they need, so the law is the stated one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class RejectionPlan:
     """How candidates of a law are drawn, and how many of them; arrays as the kernel reads them."""
 
     counts: tuple[int, ...]
@@ -55,7 +55,7 @@ class Candidates:
 
 
 @lru_cache(maxsize=256)
-def candidates_of(law: DiscreteGaussian) -> Candidates:
+def candidates_of(law: DiscreteGaussian) -> RejectionPlan:
     """Return the candidates of a law."""
     numerator, tail_places = law.numerator or 0, 0
     while numerator << 2 * tail_places < 1 << 43:  # less than 16 blocks up to sigma
@@ -77,7 +77,7 @@ def candidates_of(law: DiscreteGaussian) -> Candidates:
     arrays = [np.array(values, np.uint64) for values in (starts, high, low)]
     for array in arrays:
         array.flags.writeable = False
-    return Candidates(counts, scale, block_bits, tail_places, _needed(law, counts, scale, block_bits), *arrays)
+    return RejectionPlan(counts, scale, block_bits, tail_places, _needed(law, counts, scale, block_bits), *arrays)
 
 
 def _needed(law: DiscreteGaussian, counts: tuple[int, ...], scale: int, block_bits: int) -> int:
@@ -90,7 +90,7 @@ def _needed(law: DiscreteGaussian, counts: tuple[int, ...], scale: int, block_bi
     return math.ceil(65 / -math.log2(1.0 - mass * (scale / 2**63)))
 
 
-def settle(law: DiscreteGaussian, words: Iterable[int], more: Callable[[], int]) -> int:
+def resolve_draw(law: DiscreteGaussian, words: Iterable[int], more: Callable[[], int]) -> int:
     """Return the noise of a draw that took these words; ``more`` gives 64 further bits.
 
     What is computed here on the way is not overwritten. It is called for less than one draw in 2^64.

@@ -8,7 +8,7 @@ q^(2^places·j). So the digits of r are independent coins, digit i with chance 1
 in a row a coin of chance q^(2^places) shows 1. ``places`` is the least for which that chance is below 2^-128.
 
 A coin compares 128 uniform bits with the first 128 of its chance. Only if they are equal, further bits decide, and
-`settle` draws them: then, and only then, there is more work to do. A draw has at most 120 coins, so that happens
+`resolve_draw` draws them: then, and only then, there is more work to do. A draw has at most 120 coins, so that happens
 with a chance below 2^-121, and whatever happens the law is the stated one, with its tails.
 """
 
@@ -39,7 +39,7 @@ def digit_coins(law: DiscreteLaplace) -> tuple[NDArray[np.uint64], NDArray[np.ui
     return high, low
 
 
-def settle(law: DiscreteLaplace, words: Iterable[int], more: Callable[[], int]) -> int:
+def resolve_draw(law: DiscreteLaplace, words: Iterable[int], more: Callable[[], int]) -> int:
     """Return the noise of a draw that took these words; ``more`` gives 64 further bits.
 
     What is computed here on the way is not overwritten. It is called for less than one draw in 2^121.

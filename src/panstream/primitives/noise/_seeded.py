@@ -7,13 +7,13 @@ import hashlib
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import CipherContext
 
-from panstream.primitives.noise.source import Source, counter_mode
+from panstream.primitives.noise.source import NoiseSource, counter_mode
 
 
-class SeededSource(Source):
+class SeededSource(NoiseSource):
     """The same draws for the same seed. ``is_secure`` is False: claims made with it read epsilon = inf.
 
-    Unlike `Source` it goes on where it stopped, so one object serves a whole run.
+    Unlike `NoiseSource` it goes on where it stopped, so one object serves a whole run.
     """
 
     __slots__ = ("_stream",)

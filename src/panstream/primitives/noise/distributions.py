@@ -27,7 +27,7 @@ class Coin:
     threshold: int
 
     def __post_init__(self) -> None:
-        checks.within(0, 1 << COIN_BITS, threshold=self.threshold)
+        checks.require_integer_in_range(0, 1 << COIN_BITS, threshold=self.threshold)
 
     @classmethod
     def at_most(cls, probability: float | Fraction) -> Coin:
@@ -51,17 +51,17 @@ class Coin:
         return self.threshold / (1 << COIN_BITS)
 
 
-def symmetric_pair(epsilon: float) -> tuple[Coin, Coin]:
+def symmetric_coins(epsilon: float) -> tuple[Coin, Coin]:
     """Return (absent, present): coins p0 = 1 - p1 and p1 with p1/p0 at most ``e**epsilon``.
 
     p1 is ``e**epsilon / (1 + e**epsilon)`` rounded down to a multiple of 2^-64. Rounding down makes p1 smaller and
     p0 = 1 - p1 larger, so the ratio can only fall; the error of each is below 2^-64. ``epsilon = inf`` gives (0, 1).
 
-    >>> absent, present = symmetric_pair(1.0)
+    >>> absent, present = symmetric_coins(1.0)
     >>> present.probability / absent.probability <= exp_fraction(Fraction(1))
     True
     """
-    checks.positive(epsilon=epsilon)
+    checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return Coin(0), Coin(1 << COIN_BITS)
     growth = _CONTEXT.exp(Decimal(min(epsilon, 200.0)))  # beyond 45 every p1 rounds to the same coin
@@ -83,7 +83,7 @@ class DiscreteLaplace:
     @classmethod
     def at_most(cls, kappa: float | Fraction) -> DiscreteLaplace:
         """Return the law with the largest representable decay rate not above ``kappa`` (never less noise)."""
-        checks.positive(kappa=kappa)
+        checks.require_positive(kappa=kappa)
         if isinstance(kappa, float) and math.isinf(kappa):
             return cls(None)
         numerator = math.floor(Fraction(kappa) * (1 << LAPLACE_BITS))
@@ -124,7 +124,7 @@ class DiscreteGaussian:
     @classmethod
     def at_least(cls, sigma: float | Fraction) -> DiscreteGaussian:
         """Return the law with the smallest representable sigma not below ``sigma`` (never less noise)."""
-        checks.at_least(0, sigma=sigma)
+        checks.require_at_least(0, sigma=sigma)
         if sigma == 0:
             return cls(None)
         if isinstance(sigma, float) and math.isinf(sigma):
@@ -151,7 +151,7 @@ class DiscreteGaussian:
 
 
 @dataclass(frozen=True, slots=True)
-class Preference:
+class SelectionRate:
     """How strongly a choice prefers larger utilities: a factor ``exp(numerator / 2**52)`` for each unit of utility.
 
     ``numerator = None`` always chooses a largest one, which belongs to claims of epsilon = inf.
@@ -160,9 +160,9 @@ class Preference:
     numerator: int | None
 
     @classmethod
-    def at_most(cls, rate: float | Fraction) -> Preference:
+    def at_most(cls, rate: float | Fraction) -> SelectionRate:
         """Return the preference with the largest representable rate not above ``rate`` (never more revealing)."""
-        checks.at_least(0, rate=rate)
+        checks.require_at_least(0, rate=rate)
         if isinstance(rate, float) and math.isinf(rate):
             return cls(None)
         return cls(min(math.floor(Fraction(rate) * (1 << RATE_BITS)), 1 << 62))

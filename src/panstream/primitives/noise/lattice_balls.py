@@ -31,10 +31,10 @@ def _squares(size: int) -> tuple[int, ...]:
     return tuple(math.comb(size - 1, j) ** 2 for j in range(size))
 
 
-def balls(size: int, radius: int) -> int:
+def count_ball_points(size: int, radius: int) -> int:
     """Return how many integer vectors of this size sum to 0 with absolute values that sum to at most 2·radius.
 
-    >>> [balls(2, m) for m in range(3)], balls(3, 1)
+    >>> [count_ball_points(2, m) for m in range(3)], count_ball_points(3, 1)
     ([1, 3, 5], 7)
     """
     if radius < 0:
@@ -50,12 +50,12 @@ def mixture(sizes: tuple[int, ...]) -> tuple[int, ...]:
     (1, 6, 1)
     """
     degree = sum(size - 1 for size in sizes)
-    values = [math.prod(balls(size, m) for size in sizes) for m in range(degree + 1)]
+    values = [math.prod(count_ball_points(size, m) for size in sizes) for m in range(degree + 1)]
     signs = [(-1) ** i * math.comb(degree + 1, i) for i in range(degree + 1)]
     return tuple(sum(signs[i] * values[j - i] for i in range(j + 1)) for j in range(degree + 1))
 
 
-def pick(weights: Sequence[int], rate: Fraction, below: Below) -> int:
+def pick_index(weights: Sequence[int], rate: Fraction, below: Below) -> int:
     """Return j with probability proportional to weights[j]·exp(-rate·j), exactly: digits are added until one j is
     left.
     """
@@ -84,14 +84,14 @@ def pick(weights: Sequence[int], rate: Fraction, below: Below) -> int:
 
 def balanced_point(size: int, radius: int, below: Below) -> list[int]:
     """Return a uniform integer vector that sums to 0 with absolute values that sum to at most 2·radius."""
-    rank = below(balls(size, radius))
+    rank = below(count_ball_points(size, radius))
     inside, outside = -1, radius  # balls(inside) <= place < balls(outside)
     while outside - inside > 1:
         middle = (inside + outside) // 2
-        inside, outside = (inside, middle) if balls(size, middle) > rank else (middle, outside)
+        inside, outside = (inside, middle) if count_ball_points(size, middle) > rank else (middle, outside)
     if outside == 0:
         return [0] * size
-    rank -= balls(size, inside)
+    rank -= count_ball_points(size, inside)
     negative = 0
     while rank >= 0:  # how many are below 0; the other parts of the vector follow uniformly
         negative += 1

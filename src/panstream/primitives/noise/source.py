@@ -26,7 +26,7 @@ from panstream.primitives.noise.distributions import (
     Coin,
     DiscreteGaussian,
     DiscreteLaplace,
-    Preference,
+    SelectionRate,
 )
 from panstream.primitives.noise.entropy import system_entropy
 
@@ -45,11 +45,11 @@ _MANY = 1 << 14  # draws from which a table pays
 _LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
 
 
-class Source:
+class NoiseSource:
     """Draws for one atomic step. Use as a context manager; arrays it returns are zeroed when the block ends.
 
     >>> from panstream.primitives.noise import Coin
-    >>> with Source() as source:
+    >>> with NoiseSource() as source:
     ...     heads = int(source.bernoulli(Coin.at_most(0.5), 1000).sum())
     >>> 300 < heads < 700
     True
@@ -82,13 +82,13 @@ class Source:
         if coin.threshold in (0, 1 << COIN_BITS):
             coins.fill(coin.threshold != 0)
             return coins
-        from panstream.primitives.kernels.noise.bernoulli import compare_bytes, finish_coins
+        from panstream.primitives.kernels.noise.bernoulli import compare_bytes, resolve_coins
 
         self._fill(coins)
         top = np.uint8(coin.threshold >> 56)
         rest = np.uint64(coin.threshold & ((1 << 56) - 1))
         ties = compare_bytes(coins, top)
-        finish_coins(coins, top, rest, self._words(ties))
+        resolve_coins(coins, top, rest, self._words(ties))
         return coins
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
@@ -98,7 +98,7 @@ class Source:
             if coin.threshold == 0:
                 bits ^= marks
             return
-        from panstream.primitives.kernels.noise.bernoulli import redraw, toss_words
+        from panstream.primitives.kernels.noise.bernoulli import bernoulli_words, redraw
 
         digits = _digits_of(coin.threshold)
         words: NDArray[np.uint64] = self.scratch.array(_TOSS_WORDS, np.uint64)
@@ -108,7 +108,7 @@ class Source:
             tossed = 0
             while tossed < coins.size:
                 self._fill(words.view(np.uint8))
-                tossed = toss_words(digits, words, coins, tossed)
+                tossed = bernoulli_words(digits, words, coins, tossed)
             done = redraw(bits, marks, done, coins)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
@@ -137,14 +137,14 @@ class Source:
         if law.numerator is None or not values.size or self._add_many(values, law):
             return
         from panstream.primitives.kernels.noise.laplace_digits import add_from_digits
-        from panstream.primitives.noise._laplace_digits import digit_coins, settle
+        from panstream.primitives.noise._laplace_digits import digit_coins, resolve_draw
 
         high, low = digit_coins(law)
 
         def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
             return add_from_digits(piece, words, high, low, undecided)
 
-        self._add_few(values, 4 * high.size, add, lambda words, more: settle(law, words, more))
+        self._add_few(values, 4 * high.size, add, lambda words, more: resolve_draw(law, words, more))
 
     def _add_few(self, values: Integers, words_per_value: int, add: _Add, settle: _Settle) -> None:
         """Add noise that takes ``words_per_value`` words for an element; ``add`` leaves open what ``settle``
@@ -173,7 +173,7 @@ class Source:
         table = draws.reshape(rows, values.size)
         while True:
             draws.fill(0)
-            Source.add_discrete_laplace(self, draws, law)
+            NoiseSource.add_discrete_laplace(self, draws, law)
             sums = table[:, :-1].sum(axis=1)
             accepted = np.flatnonzero(table[:, -1] >= np.abs(sums))
             if accepted.size:
@@ -189,11 +189,11 @@ class Source:
         """
         if law.numerator is None:
             return
-        from panstream.primitives.noise.lattice_balls import balanced_point, mixture, pick
+        from panstream.primitives.noise.lattice_balls import balanced_point, mixture, pick_index
 
         numerator = min(2 * law.numerator, (1 << 62) - 1)
         shares = mixture(tuple(table.size for table in tables))
-        radius = pick(shares, Fraction(numerator, 1 << LAPLACE_BITS), self._below)
+        radius = pick_index(shares, Fraction(numerator, 1 << LAPLACE_BITS), self._below)
         radius += self._geometric_sum(len(shares), DiscreteLaplace(numerator))
         for table in tables:
             table += balanced_point(table.size, radius, self._below)
@@ -230,7 +230,7 @@ class Source:
         draws: NDArray[np.int64] = self.scratch.array(2 * count + 32, np.int64)
         while count:
             draws.fill(0)
-            Source.add_discrete_laplace(self, draws, law)
+            NoiseSource.add_discrete_laplace(self, draws, law)
             accepted = draws[draws >= 0][:count]
             total, count = total + int(accepted.sum()), count - accepted.size
         return total
@@ -252,7 +252,7 @@ class Source:
         if law.numerator is None or not values.size or self._add_many(values, law):
             return
         from panstream.primitives.kernels.noise.gaussian_rejection import add_from_candidates
-        from panstream.primitives.noise._gaussian_rejection import WORDS, candidates_of, settle
+        from panstream.primitives.noise._gaussian_rejection import WORDS, candidates_of, resolve_draw
 
         drawn = candidates_of(law)
         curvature, block_bits = np.uint64(law.numerator), np.uint64(drawn.places)
@@ -262,20 +262,20 @@ class Source:
                 piece, words, drawn.starts, drawn.high, drawn.low, curvature, block_bits, drawn.number, undecided
             )
 
-        self._add_few(values, WORDS * drawn.number, add, lambda words, more: settle(law, words, more))
+        self._add_few(values, WORDS * drawn.number, add, lambda words, more: resolve_draw(law, words, more))
 
-    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         """Return an index i with probability proportional to exp(rate · utilities[i]): the exponential mechanism."""
         return self._choose(utilities, preference, again=True)
 
-    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         """Return an index near the largest utility by permute-and-flip (McKenna, Sheldon 2020).
 
         For the same pure epsilon it is never worse than `exponential`; its zCDP loss is larger.
         """
         return self._choose(utilities, preference, again=False)
 
-    def _choose(self, utilities: NDArray[np.int64], preference: Preference, again: bool) -> int:
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, again: bool) -> int:
         if utilities.size == 0:
             raise InvalidParameter("utilities must not be empty")
         exponents = self._exponents(utilities, preference)
@@ -292,7 +292,7 @@ class Source:
             self._refill(1, 4 * utilities.size, lambda _, words: permute_and_flip(exponents, order, state, bits, words))
         return int(state[0])
 
-    def _exponents(self, utilities: NDArray[np.int64], preference: Preference) -> NDArray[np.uint64]:
+    def _exponents(self, utilities: NDArray[np.int64], preference: SelectionRate) -> NDArray[np.uint64]:
         """Return rate · (largest utility - utility) over 2**52, none above 1,024, without overflow."""
         gaps: NDArray[np.uint64] = self.scratch.array(utilities.size, np.uint64)
         # Wrapping around is right: the true difference of two int64 fits in uint64.
@@ -334,13 +334,13 @@ class Source:
             system_entropy(buffer)
             return
         if self._cipher is None:
-            self._cipher = self._expand()
+            self._cipher = self._reseed()
         for start in range(0, buffer.nbytes, _CHUNK):
             piece = buffer[start : start + _CHUNK]
             self._cipher.update_into(_ZEROS.data[: piece.nbytes], piece.data)
 
     @staticmethod
-    def _expand() -> CipherContext:
+    def _reseed() -> CipherContext:
         """Return AES-256 in counter mode under a fresh key; our copy of the key is wiped at once."""
         key = np.empty(32, np.uint8)
         system_entropy(key)

@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from panstream import __version__
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.intrusions import CopyTime, Refreshed
+from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome
 from panstream.engine.storage.release_log import Release
 from panstream.errors import (
     BudgetExhausted,
@@ -32,13 +32,13 @@ from panstream.errors import (
     InvalidParameter,
     NotSupported,
     PanstreamError,
-    ProducerRefused,
+    ProducerFenced,
 )
 from panstream.primitives.memory import secret_memory
-from panstream.server.auth import Access, Gate
-from panstream.server.errors import Refusal, to_json
+from panstream.server.auth import Authenticator, QuotaTracker
+from panstream.server.errors import HttpError, to_json
 from panstream.server.http.openapi import describe
-from panstream.server.ingest.jobs import Job, origin
+from panstream.server.ingest.jobs import Job, sender_from_headers
 from panstream.server.ingest.request_bodies import receive, receive_small
 from panstream.server.service import Service, metrics, release_json, releases_csv
 
@@ -52,7 +52,7 @@ _STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
 _ERROR_CODES = {BudgetExhausted: "budget_exhausted", InvalidParameter: "bad_request", NotSupported: "conflict"}
 
 
-def application(service: Service, access: Access, gate: Gate, pages: Sequence[BaseRoute]) -> Any:
+def application(service: Service, access: Authenticator, gate: QuotaTracker, pages: Sequence[BaseRoute]) -> Any:
     """Return the ASGI application; ``pages`` are served besides the interface."""
 
     def route(path: str, **handlers: tuple[str | None, Handler]) -> Route:
@@ -65,7 +65,7 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
 
         return Route(path, endpoint, methods=list(handlers))
 
-    calls = _Calls(service, gate)
+    calls = _Handlers(service, gate)
     routes: list[BaseRoute] = [
         route("/v1/streams/{name}/events", POST=("ingest", calls.events)),
         route("/v1/producers", GET=("ingest", calls.producers)),
@@ -86,7 +86,7 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
         route("/openapi.json", GET=(None, calls.description)),
         *pages,
     ]
-    handlers: Any = dict.fromkeys((HTTPException, Refusal, PanstreamError, Exception), _refuse)
+    handlers: Any = dict.fromkeys((HTTPException, HttpError, PanstreamError, Exception), _refuse)
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
 
@@ -106,18 +106,18 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
     return outermost
 
 
-class _Calls:
+class _Handlers:
     """One method a call of the interface."""
 
-    def __init__(self, service: Service, gate: Gate) -> None:
+    def __init__(self, service: Service, gate: QuotaTracker) -> None:
         self._service, self._worker, self._gate = service, service.worker, gate
         self._description = describe()
 
     async def events(self, request: Request) -> Response:
         if request.path_params["name"] != self._service.config.stream.name:
-            raise Refusal("not_found", "there is no stream of this name")
+            raise HttpError("not_found", "there is no stream of this name")
         self._service.check_running()
-        sender, sequence = origin(request.headers, request.state.token)
+        sender, sequence = sender_from_headers(request.headers, request.state.token)
         body = await receive(request, self._gate, request.state.token)
         outcome = await self._worker.take(Job(body, sender, sequence))
         return _json(outcome.to_json())
@@ -157,7 +157,7 @@ class _Calls:
     def _producer(self, engine: Engine, token: str, name: str) -> dict[str, Any]:
         """Return how far a producer came, and how many batches it may have in flight."""
         producer = engine.producers.find(token, name)
-        last = max(0, engine.last_sequence(producer.place))
+        last = max(0, engine.last_sequence(producer.position_key))
         return {"name": producer.name, "id": producer.id, "last": last, "in_flight": self._gate.limits.window}
 
     async def queries(self, request: Request) -> Response:
@@ -183,30 +183,32 @@ class _Calls:
     async def counts(self, request: Request) -> Response:
         names, number = request.query_params.getlist("name"), request.query_params.get("number")
         if not 1 <= len(names) <= _NAMES:
-            raise Refusal("bad_request", f"name must be given, {_NAMES} times at most")
+            raise HttpError("bad_request", f"name must be given, {_NAMES} times at most")
         if number is not None and not (number.isascii() and number.isdecimal() and len(number) <= 9):
-            raise Refusal("bad_request", "number must be the number of a release")
+            raise HttpError("bad_request", "number must be the number of a release")
         return _json({"counts": await self._service.counts(request.path_params["name"], names, number)})
 
     async def releases(self, request: Request) -> Response:
-        query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _limit(request)
+        query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _page_size(request)
         written = request.query_params.get("format", "json")
         if written not in ("json", "csv"):
-            raise Refusal("bad_request", "format must be json or csv")
+            raise HttpError("bad_request", "format must be json or csv")
         if since is not None and _TIME.fullmatch(since) is None:
-            raise Refusal("bad_request", "since must be a time in UTC such as 2026-01-31T23:59:59Z")
+            raise HttpError("bad_request", "since must be a time in UTC such as 2026-01-31T23:59:59Z")
         streamed = "text/event-stream" in request.headers.get("accept", "") and request.method == "GET"
         seen = request.headers.get("last-event-id", "")
         if streamed and since is None and _TIME.fullmatch(seen):
             since = seen
         listener = (
-            self._service.listeners.listen(request.state.token, self._gate.limits.max_concurrent) if streamed else None
+            self._service.listeners.subscribe(request.state.token, self._gate.limits.max_concurrent)
+            if streamed
+            else None
         )
         try:
             releases = await self._service.past(query, since, limit)
         except BaseException:
             if listener is not None:
-                self._service.listeners.leave(listener)
+                self._service.listeners.unsubscribe(listener)
             raise
         if listener is None and written == "csv":
             return Response(
@@ -251,17 +253,17 @@ class _Calls:
         return _json(self._description)
 
 
-def _limit(request: Request) -> int:
+def _page_size(request: Request) -> int:
     text = request.query_params.get("limit", "1000")
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= 10_000):
-        raise Refusal("bad_request", "limit must be a whole number in 1..10000")
+        raise HttpError("bad_request", "limit must be a whole number in 1..10000")
     return int(text)
 
 
 async def _announcement(request: Request, seconds: float) -> CopyTime | None:
     """Return when the state was copied, if the announcement of an intrusion is confirmed, else None."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refusal("unsupported_media_type", "Content-Type must be application/json")
+        raise HttpError("unsupported_media_type", "Content-Type must be application/json")
     data = await receive_small(request, _LONGEST, seconds, "this body")
     try:
         document = json.loads(data)
@@ -273,7 +275,7 @@ async def _announcement(request: Request, seconds: float) -> CopyTime | None:
         or not {"confirm"} <= set(document) <= set(field_types)
         or not all(isinstance(value, field_types[name]) for name, value in document.items())
     ):
-        raise Refusal(
+        raise HttpError(
             "bad_request",
             'the body must be {"confirm": true} or {"confirm": false}, with "copied_at" (a time) or "just_now": true',
         )
@@ -313,7 +315,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
             {"name": output.name, "aggregate": output.aggregate.value, "additive": output.additive}
             for output in plan.outputs
         ],
-        "releases": {"planned": plan.planned, "made": engine.made(query.name)},
+        "releases": {"planned": plan.planned_releases, "made": engine.release_count(query.name)},
         "every": query.every,
         "window": query.window,
         "on_demand": not scheduled,
@@ -335,7 +337,7 @@ def _ledger(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dict[str, Any]:
+def _intrusions(engine: Engine, states: Sequence[RefreshOutcome] | None = None) -> dict[str, Any]:
     """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
     prices = [(plan.config.name, *engine.exposure.outlook(plan)) for plan in engine.plans]
     return {
@@ -369,16 +371,16 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return response
 
 
-def _refusal(error: Exception) -> Refusal:
-    if isinstance(error, Refusal):
+def _refusal(error: Exception) -> HttpError:
+    if isinstance(error, HttpError):
         return error
     if isinstance(error, HTTPException):
-        return Refusal(_STATUS_CODES.get(error.status_code, "bad_request"))
+        return HttpError(_STATUS_CODES.get(error.status_code, "bad_request"))
     if isinstance(error, ConfigError):
-        return Refusal("not_found", "there is no query of this name")
-    if isinstance(error, ProducerRefused):
-        return Refusal(error.code, str(error))
+        return HttpError("not_found", "there is no query of this name")
+    if isinstance(error, ProducerFenced):
+        return HttpError(error.code, str(error))
     for kind, code in _ERROR_CODES.items():
         if isinstance(error, kind):
-            return Refusal(code, str(error))
-    return Refusal("unavailable" if isinstance(error, PanstreamError) else "internal")
+            return HttpError(code, str(error))
+    return HttpError("unavailable" if isinstance(error, PanstreamError) else "internal")

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import h11
 
-from panstream.server.errors import Refusal
-from panstream.server.ingest.buffer_wiping import overwrite
+from panstream.server.errors import HttpError
+from panstream.server.ingest.buffer_wiping import wipe_bytearray
 
 Message: TypeAlias = MutableMapping[str, Any]
 Application: TypeAlias = Callable[
@@ -67,7 +67,7 @@ class AsgiExchange:
             self._on_response = None  # which refers to the connection, and that to this
             if not (self.response_complete or self._disconnected):
                 if not self.response_started:
-                    self._transport.write(Refusal(code).framed(last=True))
+                    self._transport.write(HttpError(code).to_http_response(last=True))
                 self._transport.close()
 
     def receive_body(self, data: bytes) -> None:
@@ -96,7 +96,7 @@ class AsgiExchange:
         if self._disconnected or self.response_complete:
             return {"type": "http.disconnect"}
         part = bytes(self.body)
-        overwrite(self.body)
+        wipe_bytearray(self.body)
         return {"type": "http.request", "body": part, "more_body": not self._body_ended}
 
     async def _send(self, message: Message) -> None:

@@ -24,12 +24,12 @@ import numpy as np
 
 from panstream.primitives.noise.entropy import system_entropy
 from panstream.server.auth import Limits
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 from panstream.server.http.file_descriptors import readable
 
 Key: TypeAlias = str | int  # a token's name, or the place of an address
-Crowds: TypeAlias = "dict[Key, dict[Guest, None]]"
-Make: TypeAlias = "Callable[[Guest], asyncio.BaseProtocol]"
+Crowds: TypeAlias = "dict[Key, dict[ClientConnection, None]]"
+Make: TypeAlias = "Callable[[ClientConnection], asyncio.BaseProtocol]"
 
 _BACKLOG = 2048
 _OUTSIDE = 2048  # connections that wait for a place; no byte of theirs is read, and none is written
@@ -37,41 +37,41 @@ _REPLACED = 32  # connections of a full address that may take another one's plac
 _AT_ONCE = 64  # connections accepted before others have their turn
 _PLACES = 1 << 16  # of the table of addresses
 _MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
-_YOUNG = 0.5  # seconds that a handshake is worth
+_MIN_IDLE_BEFORE_EVICTION = 0.5  # seconds that a handshake is worth
 _RETRY = 0.05  # seconds between looks at the connections that wait
 _SPEAKING = 32.0  # connections of a full address that sent something and may take another one's place, a second
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 0.1  # seconds before the next try when the system has no room for a connection, or cannot tell of one
-_FULL = Refusal("unavailable", "all connections are busy; try again", retry_after=1).framed(last=True)
+_FULL = HttpError("unavailable", "all connections are busy; try again", retry_after=1).to_http_response(last=True)
 _CLOSING = 5.0  # seconds for the end of a TLS connection
 
 
 @dataclass(slots=True, eq=False)
-class Guest:
+class ClientConnection:
     """A connection, from when it came until it is closed."""
 
-    door: Door
+    limiter: ConnectionLimiter
     socket: socket.socket
-    place: int  # of its address
+    bucket: int  # of its address
     token: str | None = None  # who sent on it, once somebody was let in
-    spoke: bool = False  # whether it costs more than its place
+    has_sent: bool = False  # whether it costs more than its place
     since: float = 0.0  # when it came, or was last answered
     deadline: asyncio.TimerHandle | None = None  # for its first word, in TLS
 
-    def begin(self, token: str | None = None) -> None:
+    def request_started(self, token: str | None = None) -> None:
         """Note that a request is under way: it is not sent away now."""
-        self.door.wake(self, token)
+        self.limiter.mark_busy(self, token)
 
-    def end(self) -> None:
+    def request_finished(self) -> None:
         """Note that nothing is under way."""
-        self.door.rest(self)
+        self.limiter.mark_idle(self)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Note that it is closed."""
-        self.door.left(self)
+        self.limiter.on_closed(self)
 
 
-class Door:
+class ConnectionLimiter:
     """Lets connections in, up to the limits of all together and of one address.
 
     If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address
@@ -97,7 +97,7 @@ class Door:
         self._held: dict[Key, int] = {}  # connections by token or place
         self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
         self._idle: Crowds = {}
-        self._guests: set[Guest] = set()
+        self._guests: set[ClientConnection] = set()
         self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
         self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
         self._allowances: dict[int, tuple[float, float]] = {}  # by place: of those that sent something, and when
@@ -124,13 +124,13 @@ class Door:
             task.cancel()
         for client_key, outside in list(self._waiting.items()):
             for connection in list(outside):
-                self._turn_away(connection, client_key)
+                self._reject(connection, client_key)
         for guest in [guest for guest in self._guests if guest.deadline is not None]:
-            self._send_away(guest)
+            self._evict(guest)
 
-    def admit(self, connection: socket.socket, address: Any) -> Guest | None:
+    def admit(self, connection: socket.socket, address: Any) -> ClientConnection | None:
         """Let a connection in, if need be in the place of an idle one; None if there is no room."""
-        client_key = self._place_of(address)
+        client_key = self._client_bucket(address)
         crowded = self._open[client_key] >= self._limits.address_connections
         full = crowded or len(self._guests) >= self.most
         if crowded and not self._may_replace(client_key):
@@ -139,48 +139,48 @@ class Door:
             return None
         return self._enter(connection, client_key)
 
-    def _enter(self, connection: socket.socket, client_key: int, *, spoke: bool = False) -> Guest:
-        guest = Guest(self, connection, client_key, spoke=spoke)
+    def _enter(self, connection: socket.socket, client_key: int, *, spoke: bool = False) -> ClientConnection:
+        guest = ClientConnection(self, connection, client_key, has_sent=spoke)
         self._guests.add(guest)
         self._open[client_key] += 1
         self._count(guest, 1)
-        self.rest(guest)
+        self.mark_idle(guest)
         return guest
 
-    def wake(self, guest: Guest, token: str | None = None) -> None:
+    def mark_busy(self, guest: ClientConnection, token: str | None = None) -> None:
         """Take a connection from the idle ones; from now on it is the token's, if one is given."""
         key = _key_of(guest)
-        crowds = self._idle if guest.spoke else self._silent
+        crowds = self._idle if guest.has_sent else self._silent
         crowd = crowds.get(key)
         if crowd is not None and guest in crowd:
             del crowd[guest]
             if not crowd:
                 del crowds[key]
-        guest.spoke = True
+        guest.has_sent = True
         if token is not None and token != guest.token and guest in self._guests:
             self._count(guest, -1)
             guest.token = token
             self._count(guest, 1)
 
-    def rest(self, guest: Guest) -> None:
+    def mark_idle(self, guest: ClientConnection) -> None:
         """Put a connection behind the idle ones of its kind."""
         if guest in self._guests:
             guest.since = self._clock()
-            crowds = self._idle if guest.spoke else self._silent
+            crowds = self._idle if guest.has_sent else self._silent
             crowds.setdefault(_key_of(guest), {})[guest] = None
 
-    def left(self, guest: Guest) -> None:
+    def on_closed(self, guest: ClientConnection) -> None:
         """Forget a connection, and let another one in; nothing the second time."""
         if self._forget(guest):
-            self._next_from_outside()
+            self._admit_next_waiting()
 
-    def _forget(self, guest: Guest) -> bool:
+    def _forget(self, guest: ClientConnection) -> bool:
         if is_open := guest in self._guests:
-            self.wake(guest)
+            self.mark_busy(guest)
             self._count(guest, -1)
             self._guests.discard(guest)
-            self._open[guest.place] -= 1
-            client_key, guest.place = guest.place, 0
+            self._open[guest.bucket] -= 1
+            client_key, guest.bucket = guest.bucket, 0
             if not self._open[client_key]:
                 self._replaced.pop(client_key, None)
                 self._allowances.pop(client_key, None)
@@ -188,18 +188,18 @@ class Door:
 
     def _make_room(self, client_key: int, *, within: bool) -> bool:
         """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
-        young, min_held = self._clock() - _YOUNG, self._held.get(client_key, 0)
+        young, min_held = self._clock() - _MIN_IDLE_BEFORE_EVICTION, self._held.get(client_key, 0)
         for crowds, latest in ((self._silent, math.inf), (self._idle, young)):
             for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
                 if not within and self._held[key] < min_held:
                     break
                 for guest in crowds[key]:
-                    if guest.since <= latest and (guest.place == client_key or not within):
-                        self._send_away(guest)
+                    if guest.since <= latest and (guest.bucket == client_key or not within):
+                        self._evict(guest)
                         return True
         return False
 
-    def _send_away(self, guest: Guest) -> None:
+    def _evict(self, guest: ClientConnection) -> None:
         waiting = guest.deadline is not None
         self._stop_waiting(guest)
         self._forget(guest)
@@ -209,13 +209,13 @@ class Door:
             else:
                 guest.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
 
-    def _count(self, guest: Guest, change: int) -> None:
+    def _count(self, guest: ClientConnection, change: int) -> None:
         key = _key_of(guest)
         self._held[key] = self._held.get(key, 0) + change
         if not self._held[key]:
             del self._held[key]
 
-    def _place_of(self, address: Any) -> int:
+    def _client_bucket(self, address: Any) -> int:
         """Return where an address is counted: an IPv6 network of 64 bits is one, since its owner has them all."""
         text = str(address[0]).partition("%")[0]
         try:
@@ -260,15 +260,15 @@ class Door:
         connection.setblocking(False)
         guest = self.admit(connection, address)
         if guest is not None:
-            self._let_in(guest)
+            self._start_handshake(guest)
             return
-        client_key = self._place_of(address)
+        client_key = self._client_bucket(address)
         loop = asyncio.get_running_loop()
-        patience = loop.call_later(self._limits.handshake_time, self._turn_away, connection, client_key)
+        patience = loop.call_later(self._limits.handshake_time, self._reject, connection, client_key)
         self._waiting.setdefault(client_key, {})[connection] = patience
         if sum(map(len, self._waiting.values())) > self._most_waiting:
             crowd = max(self._waiting, key=lambda client: len(self._waiting[client]))
-            self._turn_away(next(iter(self._waiting[crowd])), crowd)
+            self._reject(next(iter(self._waiting[crowd])), crowd)
         if self._retry is None and self._waiting:
             self._retry = loop.call_later(_RETRY, self._let_in_speaking)
 
@@ -279,8 +279,8 @@ class Door:
             for connection in readable(reversed(self._waiting[client_key])):
                 if not self._replace_idle(client_key):
                     break
-                self._take_from_outside(connection, client_key)
-                self._let_in(self._enter(connection, client_key, spoke=True))
+                self._enqueue(connection, client_key)
+                self._start_handshake(self._enter(connection, client_key, spoke=True))
         if self._waiting:
             self._retry = asyncio.get_running_loop().call_later(_RETRY, self._let_in_speaking)
 
@@ -303,19 +303,19 @@ class Door:
             self._told_no_room = True
             print("panstream: the system has no room for further connections (open files, memory)", file=sys.stderr)
 
-    def _turn_away(self, connection: socket.socket, client_key: int) -> None:
-        self._take_from_outside(connection, client_key)
+    def _reject(self, connection: socket.socket, client_key: int) -> None:
+        self._enqueue(connection, client_key)
         if self._tls is None:
             with contextlib.suppress(OSError):
                 connection.send(_FULL)
         connection.close()
 
-    def _take_from_outside(self, connection: socket.socket, client_key: int) -> None:
+    def _enqueue(self, connection: socket.socket, client_key: int) -> None:
         self._waiting[client_key].pop(connection).cancel()
         if not self._waiting[client_key]:
             del self._waiting[client_key]
 
-    def _next_from_outside(self) -> None:
+    def _admit_next_waiting(self) -> None:
         """Let in one of those that wait: from the address that has the fewest connections, who waits longest."""
         client_key = min(self._waiting, key=self._open.__getitem__, default=-1)
         if (
@@ -324,8 +324,8 @@ class Door:
             and len(self._guests) < self.most
         ):
             connection = next(iter(self._waiting[client_key]))
-            self._take_from_outside(connection, client_key)
-            self._let_in(self._enter(connection, client_key))
+            self._enqueue(connection, client_key)
+            self._start_handshake(self._enter(connection, client_key))
 
     def _may_replace(self, client_key: int) -> bool:
         """Return whether an address may have another of its connections replaced in this second."""
@@ -336,49 +336,49 @@ class Door:
         since[1] += 1
         return since[1] <= _REPLACED
 
-    def _let_in(self, guest: Guest) -> None:
+    def _start_handshake(self, guest: ClientConnection) -> None:
         """Begin at once, or with TLS when the other side does: many never will."""
         if self._tls is None:
-            self._welcome(guest)
+            self._complete_admission(guest)
             return
         loop = asyncio.get_running_loop()
 
         def came() -> None:
             self._stop_waiting(guest)
-            self.wake(guest)
-            self.rest(guest)
-            self._welcome(guest)
+            self.mark_busy(guest)
+            self.mark_idle(guest)
+            self._complete_admission(guest)
 
         try:
             loop.add_reader(guest.socket.fileno(), came)
         except NotImplementedError:  # on Windows
-            self._welcome(guest)
+            self._complete_admission(guest)
         else:
             guest.deadline = loop.call_later(self._limits.handshake_time, self._give_up, guest)
 
-    def _give_up(self, guest: Guest) -> None:
-        self._send_away(guest)
-        self._next_from_outside()
+    def _give_up(self, guest: ClientConnection) -> None:
+        self._evict(guest)
+        self._admit_next_waiting()
 
     @staticmethod
-    def _stop_waiting(guest: Guest) -> None:
+    def _stop_waiting(guest: ClientConnection) -> None:
         if guest.deadline is not None:
             guest.deadline.cancel()
             guest.deadline = None
             asyncio.get_running_loop().remove_reader(guest.socket.fileno())
 
-    def _welcome(self, guest: Guest) -> None:
+    def _complete_admission(self, guest: ClientConnection) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(guest))
         self._welcoming.add(task)
-        task.add_done_callback(functools.partial(self._welcomed, guest))
+        task.add_done_callback(functools.partial(self._on_handshake_done, guest))
 
-    def _welcomed(self, guest: Guest, task: asyncio.Task[None]) -> None:
+    def _on_handshake_done(self, guest: ClientConnection, task: asyncio.Task[None]) -> None:
         self._welcoming.discard(task)
         if task.cancelled():  # perhaps before it began, when nothing in it could
-            self.left(guest)
+            self.on_closed(guest)
             guest.socket.close()
 
-    async def _connect(self, guest: Guest) -> None:
+    async def _connect(self, guest: ClientConnection) -> None:
         loop, make, patience = asyncio.get_running_loop(), self._make, {}
         assert make is not None
         if self._tls is not None:
@@ -388,9 +388,9 @@ class Door:
                 guest.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=self._tls, **patience)
         except OSError:
-            self.left(guest)
+            self.on_closed(guest)
             guest.socket.close()
 
 
-def _key_of(guest: Guest) -> Key:
-    return guest.place if guest.token is None else guest.token
+def _key_of(guest: ClientConnection) -> Key:
+    return guest.bucket if guest.token is None else guest.token

@@ -14,14 +14,14 @@ import numpy as np
 
 from panstream.primitives.memory.scratch import clear_registers, wipe
 from panstream.server.auth import Limits
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 from panstream.server.http.asgi import Application, AsgiExchange, ClientAddress, scope_of
-from panstream.server.http.connection_limiter import Guest
+from panstream.server.http.connection_limiter import ClientConnection
 from panstream.server.http.request_parser import RequestParser
-from panstream.server.ingest.buffer_wiping import Sweeper, overwrite
+from panstream.server.ingest.buffer_wiping import GcScheduler, wipe_bytearray
 from panstream.server.ingest.jobs import FastPath, Job
-from panstream.server.ingest.request_bodies import Body
-from panstream.server.website.beacon_buffer import Beacons
+from panstream.server.ingest.request_bodies import RequestBody
+from panstream.server.website.beacon_buffer import BeaconBuffer
 
 KEEP_ALIVE = 5.0  # seconds that a connection may be idle
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
@@ -38,12 +38,14 @@ class ServerState:
         beacons: takes the beacons of a website, if there is one.
     """
 
-    def __init__(self, app: Application, limits: Limits, fast_path: FastPath, beacons: Beacons | None = None) -> None:
+    def __init__(
+        self, app: Application, limits: Limits, fast_path: FastPath, beacons: BeaconBuffer | None = None
+    ) -> None:
         self.app = app
         self.limits = limits
         self.fast_path = fast_path
         self.beacons = beacons
-        self.sweeper = Sweeper()
+        self.sweeper = GcScheduler()
         self.connections: set[EventProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()  # of the application
         self.scratch = bytearray(_SCRATCH)  # what arrives here is dealt with at once, or copied
@@ -61,13 +63,13 @@ class EventProtocol(asyncio.BufferedProtocol):
     _discard_limit: int | None = None  # bytes of a refused body that are still read, and dropped
     _exchange: AsgiExchange | None = None  # the request that the application answers
     _job: Job | None = None  # the request that is under way on the fast path
-    _body: Body | None = None  # its body, while that is received
+    _body: RequestBody | None = None  # its body, while that is received
     _body_started = 0.0
     _pipelined = b""  # what came behind it
     _last = False  # whether the connection ends with it
     _answered = 0.0
 
-    def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop, guest: Guest) -> None:
+    def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop, guest: ClientConnection) -> None:
         self._state = state
         self._limits = state.limits
         self._fast_path = state.fast_path
@@ -96,12 +98,12 @@ class EventProtocol(asyncio.BufferedProtocol):
         if self._body is not None:
             self._drop_body()
         self._client = None
-        self._guest.leave()
+        self._guest.close()
         self._parser.wipe()
         self._writable.set()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
-            overwrite(exchange.body)
+            wipe_bytearray(exchange.body)
             exchange.disconnect()
         if self._job is None and (exchange is None or exchange.response_complete):
             # Nothing comes back to this connection. Without references in a circle it is freed now, not by the
@@ -134,8 +136,8 @@ class EventProtocol(asyncio.BufferedProtocol):
         if self._body is None:
             return self._state.view
         try:
-            return self._body.free()
-        except Refusal as refusal:
+            return self._body.discard()
+        except HttpError as refusal:
             self._give_up_body(refusal)
         return self._state.view
 
@@ -174,8 +176,8 @@ class EventProtocol(asyncio.BufferedProtocol):
             taken = found[1]
         if taken:
             self._stop_timer()
-            self._guest.begin()
-            self._guest.end()
+            self._guest.request_started()
+            self._guest.request_finished()
             self.transport.write(b"".join(answers))
             self._note_answer()
             state.view[: count - taken] = state.view[taken:count]
@@ -194,7 +196,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         body.data[: stop - begin] = view[begin:stop]
         complete = job.received(stop - begin)
         self._job = job
-        self._guest.begin(body.token)
+        self._guest.request_started(body.token)
         if stop < count:
             self._pipelined = bytes(view[stop:count])
             self.transport.pause_reading()
@@ -203,7 +205,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         else:
             self._body = body
             self._body_started = self._loop.time()
-            self._start_timer(self._limits.patience(body.size), self._check_body_rate)
+            self._start_timer(self._limits.body_timeout(body.size), self._check_body_rate)
         return True
 
     def _submit(self, job: Job) -> None:
@@ -215,7 +217,7 @@ class EventProtocol(asyncio.BufferedProtocol):
     def _on_job_done(self, answer: bytes, good: bool) -> None:
         """Write the answer, and go on with what came meanwhile."""
         self._job = None
-        self._guest.end()
+        self._guest.request_finished()
         if self.transport.is_closing():
             return
         self.transport.write(answer)
@@ -235,20 +237,20 @@ class EventProtocol(asyncio.BufferedProtocol):
         """Wait for more of a body that comes fast enough; give up one that does not."""
         if self._body is None:
             return
-        left = self._body_started + self._limits.patience(self._body.size) - self._loop.time()
+        left = self._body_started + self._limits.body_timeout(self._body.size) - self._loop.time()
         if left > 0:
             self._start_timer(left, self._check_body_rate)
         else:
-            self._give_up_body(Refusal("request_timeout"))
+            self._give_up_body(HttpError("request_timeout"))
 
-    def _give_up_body(self, refusal: Refusal) -> None:
+    def _give_up_body(self, refusal: HttpError) -> None:
         """Refuse a body before all of it came; the rest is read and dropped, so that the sender sees why."""
         assert self._body is not None
         self._discard_limit = self._body.expected - self._body.size
         self._last = True
         self._drop_body()
-        self._guest.end()
-        self.transport.write(refusal.framed(last=True))
+        self._guest.request_finished()
+        self.transport.write(refusal.to_http_response(last=True))
         self._start_timer(self._limits.body_time, self.transport.abort)
 
     def _drop_body(self) -> None:
@@ -277,7 +279,7 @@ class EventProtocol(asyncio.BufferedProtocol):
             try:
                 event = self._parser.next_event()
             except h11.RemoteProtocolError:
-                self._refuse(Refusal("header_too_large" if self._parser.head_too_long else "bad_request"))
+                self._refuse(HttpError("header_too_large" if self._parser.head_too_long else "bad_request"))
                 return
             exchange = self._exchange
             if isinstance(event, h11.Request):
@@ -303,7 +305,7 @@ class EventProtocol(asyncio.BufferedProtocol):
 
     def _begin_exchange(self, request: h11.Request) -> None:
         self._stop_timer()
-        self._guest.begin()
+        self._guest.request_started()
         assert self._parser.connection is not None
         self._exchange = AsgiExchange(
             self._parser.connection, request, self.transport, self._writable, self._on_response
@@ -320,8 +322,8 @@ class EventProtocol(asyncio.BufferedProtocol):
     def _on_response(self) -> None:
         """Go on with the next request."""
         assert self._exchange is not None
-        overwrite(self._exchange.body)
-        self._guest.end()
+        wipe_bytearray(self._exchange.body)
+        self._guest.request_finished()
         if self.transport.is_closing():
             return
         self._note_answer()
@@ -335,13 +337,13 @@ class EventProtocol(asyncio.BufferedProtocol):
             self._start_timer(self._limits.body_time, self.transport.abort)
 
     def _on_timeout(self) -> None:
-        self._refuse(Refusal("request_timeout"))
+        self._refuse(HttpError("request_timeout"))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: HttpError) -> None:
         """Send an error that is not the application's, and close."""
         exchange = self._exchange
         if not (self.transport.is_closing() or (exchange is not None and exchange.response_started)):
-            self.transport.write(refusal.framed(last=True))
+            self.transport.write(refusal.to_http_response(last=True))
         if exchange is not None:
             exchange.disconnect()
         self.transport.close()

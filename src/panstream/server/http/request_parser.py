@@ -13,7 +13,7 @@ from typing import TypeAlias
 import h11
 
 from panstream.server.http.request_head import is_ambiguous
-from panstream.server.ingest.buffer_wiping import overwrite
+from panstream.server.ingest.buffer_wiping import wipe_bytearray
 
 ParserEvent: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
@@ -64,7 +64,7 @@ class RequestParser:
             return h11.PAUSED if self._unread else h11.NEED_DATA
         if self._unread:
             self.connection.receive_data(bytes(self._unread))
-            overwrite(self._unread)
+            wipe_bytearray(self._unread)
         event = self.connection.next_event()
         if isinstance(event, h11.EndOfMessage):
             self.body_complete = True
@@ -78,7 +78,7 @@ class RequestParser:
 
     def wipe(self) -> None:
         """Overwrite what was received and not read, and let go of the request."""
-        overwrite(self._unread)
+        wipe_bytearray(self._unread)
         self.next_request()
 
     def _read_head(self) -> ParserEvent:
@@ -106,5 +106,5 @@ class RequestParser:
         """Return the first bytes. The rest is copied: to delete them could leave them in memory, before its start."""
         unread, self._unread = self._unread, self._unread[size:]
         taken = bytes(unread[:size])
-        overwrite(unread)
+        wipe_bytearray(unread)
         return taken

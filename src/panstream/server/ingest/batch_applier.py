@@ -11,21 +11,21 @@ from itertools import accumulate
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows.row_batch import Applied, Rows
+from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.selector import Selector
-from panstream.errors import PanstreamError, ProducerRefused
-from panstream.server.errors import Refusal
-from panstream.server.ingest.jobs import Job, Outcome, give_up
+from panstream.errors import PanstreamError, ProducerFenced
+from panstream.server.errors import HttpError
+from panstream.server.ingest.jobs import BatchOutcome, Job, fail_jobs
 
 _ROWS = 1 << 18  # of a joined batch, at most
 _BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
 _ROUNDS = 4  # bodies of one step that may break the engine before the step is given up
 
-Work = list[tuple[Job, Rows]]
+Work = list[tuple[Job, RowBatch]]
 
 
-class Applier:
+class BatchApplier:
     """Applies bodies to an engine. ``engine`` is opened again by ``reopen``, which returns None if it cannot be."""
 
     def __init__(self, engine: Engine, reopen: Callable[[], Engine | None]) -> None:
@@ -46,40 +46,40 @@ class Applier:
         """
         work = _work(jobs)
         while work and not self.failed:
-            alike = _joinable([batch for _, batch in work])
+            alike = _mergeable_prefix([batch for _, batch in work])
             part, work = work[:alike], work[alike:]
-            if len(part) == 1 or not self.engine.joins or not self._joined(part):
+            if len(part) == 1 or not self.engine.can_join_batches or not self._joined(part):
                 for job, batch in part:
                     if not self.engine.broken and job.refusal is None:
-                        self._alone(job, batch)
-            if self.engine.broken and self.engine.joins:
-                self._again([*previous_jobs, *jobs])
+                        self._apply_one(job, batch)
+            if self.engine.broken and self.engine.can_join_batches:
+                self._apply_separately([*previous_jobs, *jobs])
                 return
             if self.engine.broken:  # a cluster's shards may have some of it already
                 self.failed = True
-                give_up(previous_jobs)
+                fail_jobs(previous_jobs)
         if self.failed:
-            give_up(jobs)
+            fail_jobs(jobs)
 
-    def _again(self, jobs: Sequence[Job]) -> None:
+    def _apply_separately(self, jobs: Sequence[Job]) -> None:
         """Apply what is left of a step to the engine as it was last stored."""
         for _ in range(_ROUNDS):
-            self.open_again()
+            self.reopen_engine()
             if self.failed:
                 break
-            give_up(job for job in jobs if job.rows is None)  # its rows were overwritten
+            fail_jobs(job for job in jobs if job.rows is None)  # its rows were overwritten
             for job, batch in _work(jobs):
                 job.result = None
-                self._alone(job, batch)
+                self._apply_one(job, batch)
                 if self.engine.broken:
                     break
             else:
-                give_up(job for job in jobs if job.result is None)  # they follow one whose rows were overwritten
+                fail_jobs(job for job in jobs if job.result is None)  # they follow one whose rows were overwritten
                 return
         self.failed = True
-        give_up(jobs)
+        fail_jobs(jobs)
 
-    def open_again(self) -> None:
+    def reopen_engine(self) -> None:
         """Go back to the engine as it was last stored."""
         engine = self._reopen()
         self.failed = engine is None
@@ -96,11 +96,11 @@ class Applier:
             if job.refusal is not None or sequence > last + 1:
                 continue
             if sequence <= last:
-                job.result = Outcome(applied=Applied(new=False), rows=len(batch))
+                job.result = BatchOutcome(applied=BatchResult(new=False), rows=len(batch))
             else:
                 fresh.append((job, batch))
                 new |= {} if producer_key is None else {producer_key: sequence}
-        joined: Rows | None = None
+        joined: RowBatch | None = None
         try:
             if fresh:
                 joined = _join([batch for _, batch in fresh])
@@ -108,7 +108,7 @@ class Applier:
                 rows.origins = tuple(new.items())
                 parts = _split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
                 for (job, batch), applied in zip(fresh, parts, strict=True):
-                    job.result = Outcome(applied=applied, rows=len(batch))
+                    job.result = BatchOutcome(applied=applied, rows=len(batch))
         except Exception:
             return self.engine.broken  # if not, nothing was done
         finally:
@@ -120,26 +120,26 @@ class Applier:
     def _place(self, job: Job) -> str | None:
         """Return how the engine calls a job's sender, None if it has none; refuses the job if it is not known."""
         try:
-            return None if job.sender is None else self.engine.producers.place(job.sender)
-        except ProducerRefused as error:
-            job.refusal = Refusal(error.code, str(error))
+            return None if job.sender is None else self.engine.producers.position_key(job.sender)
+        except ProducerFenced as error:
+            job.refusal = HttpError(error.code, str(error))
         return None
 
     def _last(self, producer_key: str) -> int:
         """Return the number of the last batch that was applied of a producer, 0 before the first."""
         return max(0, self.engine.last_sequence(producer_key))
 
-    def _alone(self, job: Job, batch: Rows) -> None:
+    def _apply_one(self, job: Job, batch: RowBatch) -> None:
         try:
             producer_key = self._place(job)
             if job.refusal is None and (producer_key is None or job.sequence <= self._last(producer_key) + 1):
                 rows = self._select(batch)
                 rows.producer, rows.sequence = producer_key, job.sequence
-                job.result = Outcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
+                job.result = BatchOutcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
         except PanstreamError as error:
-            job.refusal = Refusal("bad_body", str(error))
+            job.refusal = HttpError("bad_body", str(error))
         except Exception as error:
-            job.refusal = Refusal.after(error, "a batch could not be taken")
+            job.refusal = HttpError.after(error, "a batch could not be taken")
         finally:
             self._select.wipe()
 
@@ -148,7 +148,7 @@ def _work(jobs: Sequence[Job]) -> Work:
     return [(job, job.rows) for job in jobs if job.refusal is None and job.rows is not None]
 
 
-def _joinable(batches: Sequence[Rows]) -> int:
+def _mergeable_prefix(batches: Sequence[RowBatch]) -> int:
     """Return how many of the batches, from the first one on, can be joined."""
     schema, rows, size, count = batches[0].columns.schema, 0, 0, 0
     for batch in batches:
@@ -159,22 +159,22 @@ def _joinable(batches: Sequence[Rows]) -> int:
     return count
 
 
-def _join(batches: Sequence[Rows]) -> Rows:
+def _join(batches: Sequence[RowBatch]) -> RowBatch:
     """Return one batch with a copy of the rows of all, to be wiped like any other."""
     columns = [
         pa.concat_arrays([batch.columns.column(index) for batch in batches])
         for index in range(batches[0].columns.num_columns)
     ]
     joined = pa.RecordBatch.from_arrays(columns, schema=batches[0].columns.schema)
-    return Rows(columns=joined, codes=np.concatenate([batch.codes for batch in batches]))
+    return RowBatch(columns=joined, codes=np.concatenate([batch.codes for batch in batches]))
 
 
-def _split(applied: Applied, batches: Sequence[Rows]) -> Iterator[Applied]:
+def _split(applied: BatchResult, batches: Sequence[RowBatch]) -> Iterator[BatchResult]:
     """Yield what became of each of the batches, in the row numbers of their senders.
 
     >>> rows = pa.RecordBatch.from_pydict({"user": [1, 2, 3]})
-    >>> two = [Rows(columns=rows, first_row=1), Rows(columns=rows, first_row=1)]
-    >>> [part.skipped.tolist() for part in _split(Applied(new=True, skipped=np.array([0, 2, 4])), two)]
+    >>> two = [RowBatch(columns=rows, first_row=1), RowBatch(columns=rows, first_row=1)]
+    >>> [part.skipped.tolist() for part in _split(BatchResult(new=True, skipped=np.array([0, 2, 4])), two)]
     [[1, 3], [2]]
     """
     if not len(applied.skipped) and not len(applied.late):
@@ -186,4 +186,4 @@ def _split(applied: Applied, batches: Sequence[Rows]) -> Iterator[Applied]:
         skipped, late = (
             rows[slice(*np.searchsorted(rows, [start, stop]))] + first for rows in (applied.skipped, applied.late)
         )
-        yield Applied(new=True, skipped=skipped, late=late)
+        yield BatchResult(new=True, skipped=skipped, late=late)

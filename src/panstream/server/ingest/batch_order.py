@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.producers import Sender
-from panstream.errors import ProducerRefused
+from panstream.errors import ProducerFenced
 from panstream.server.auth import Limits
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 from panstream.server.ingest.jobs import Job
 
 _MEMORY_SHARE = 4  # batches that wait hold at most this part of the memory for bodies
@@ -99,14 +99,14 @@ class ReorderBuffer:
         batches = self._waiting.setdefault(sender, {})
         if job.sequence in batches:  # its sender gave up an earlier try
             earlier = batches[job.sequence].job
-            earlier.refusal = Refusal("unavailable", "the same batch was sent again", retry_after=1)
+            earlier.refusal = HttpError("unavailable", "the same batch was sent again", retry_after=1)
             yield earlier
         batches[job.sequence] = _Waiting(job, self._clock() + self._limits.order_time)
         while self._exceeds_bounds(sender.token):
             held = [producer for producer in self._waiting if producer.token == sender.token]
             farthest = max(held, key=lambda producer: max(self._waiting[producer]) - reached[producer])
             refused = self._take(farthest, max(self._waiting[farthest]))
-            refused.refusal = Refusal(
+            refused.refusal = HttpError(
                 "rate_limited", "too many batches wait for earlier ones of their producers; try again", retry_after=1
             )
             yield refused
@@ -129,7 +129,7 @@ class ReorderBuffer:
             for number, waiting in list(batches.items()):
                 if self._stopping:
                     job = self._take(sender, number)
-                    job.refusal = Refusal("unavailable", "the server is stopping", retry_after=5)
+                    job.refusal = HttpError("unavailable", "the server is stopping", retry_after=5)
                     yield job
                 elif waiting.deadline <= now:
                     yield _refuse_gap(self._take(sender, number), reached[sender])
@@ -138,13 +138,13 @@ class ReorderBuffer:
 def _last(engine: Engine, sender: Sender) -> float:
     """Return the number of a producer's last applied batch; infinity if it is not open."""
     try:
-        return max(0, engine.last_sequence(engine.producers.place(sender)))
-    except ProducerRefused:
+        return max(0, engine.last_sequence(engine.producers.position_key(sender)))
+    except ProducerFenced:
         return math.inf
 
 
 def _refuse_gap(job: Job, last: float) -> Job:
-    job.refusal = Refusal(
+    job.refusal = HttpError(
         "sequence_gap",
         f"batch {last + 1} of this producer has not come, and this one was not counted: send that one, then this one",
     )

@@ -20,14 +20,14 @@ _RARELY = (*_USUAL[:2], 100)  # a look at all connections stops everybody; what 
 _DELAY = 0.1  # seconds: at most ten collections a second, however many requests are refused
 
 
-def overwrite(data: object) -> None:
+def wipe_bytearray(data: object) -> None:
     """Fill a bytearray with zeros, and empty it."""
     if isinstance(data, bytearray):
         wipe(data)
         data.clear()
 
 
-class _Buffers:
+class RequestBufferPool:
     """Memory for bodies, by size: to get it from the system costs more than to fill it. For any thread."""
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ class _Buffers:
                     self._free.setdefault(capacity, []).append(data)
 
 
-BUFFERS = _Buffers()
+BUFFERS = RequestBufferPool()
 
 
-class Sweeper:
+class GcScheduler:
     """Runs the collector soon after it was asked to."""
 
     def __init__(self) -> None:

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from panstream.engine.planner.public_facts import Pace
+from panstream.engine.planner.public_facts import CommitTimer
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import PanstreamError
 from panstream.server.auth import Limits
-from panstream.server.errors import Refusal
-from panstream.server.ingest.batch_applier import Applier
+from panstream.server.errors import HttpError
+from panstream.server.ingest.batch_applier import BatchApplier
 from panstream.server.ingest.batch_order import ReorderBuffer
-from panstream.server.ingest.jobs import Job, Outcome, Parsers, Stage, give_up
+from panstream.server.ingest.jobs import BatchOutcome, Job, ParserPool, Stage, fail_jobs
 
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
@@ -32,7 +32,7 @@ _KEPT = 32 << 20  # bytes of bodies that are kept until the commit, should they 
 _ENDED = "the server's engine failed; what was acknowledged is kept"
 
 
-class Worker:
+class EngineThread:
     """Runs an engine. Everything that touches it goes through here, one after the other.
 
     ``start`` opens the engine, and opens it again from the store after a step failed half-way. ``ended`` is called on
@@ -45,10 +45,10 @@ class Worker:
     ) -> None:
         self._start, self._ended = start, ended
         engine = self._opened()
-        self._applier = Applier(engine, self._reopen)
+        self._applier = BatchApplier(engine, self._reopen)
         self._stored = engine.config.directory is not None
         schema = RowSchema.of(engine.config.stream, engine.config.needed_columns)
-        self._parsers = Parsers(schema, self._parsed, self._die)
+        self._parsers = ParserPool(schema, self._parsed, self._fail)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None is the end
         self._ending = False
@@ -59,7 +59,7 @@ class Worker:
         self._held: list[Job] = []  # applied, and not yet durable
         self._order = ReorderBuffer(limits or Limits())
         self._looked = time.monotonic()
-        self._pace = Pace(engine.step_length) if engine.by_clock else None
+        self._pace = CommitTimer(engine.step_length) if engine.by_clock else None
 
     def _opened(self) -> Engine:
         engine = self._start()
@@ -92,11 +92,11 @@ class Worker:
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def take(self, job: Job) -> Outcome:
+    async def take(self, job: Job) -> BatchOutcome:
         """Return what became of a body; it is durable then, as configured. The body is overwritten in any case."""
-        future = self._promise(job)
+        future = self._make_future(job)
         self.submit(job)
-        outcome: Outcome = await future
+        outcome: BatchOutcome = await future
         return outcome
 
     def submit(self, job: Job) -> None:
@@ -107,11 +107,11 @@ class Worker:
     async def call(self, work: Callable[[Engine], Any], *, durable: bool = False) -> Any:
         """Return ``work(engine)``, if asked for once it is durable, together with the batches that wait."""
         job = Job(call=work, durable=durable, stage=Stage.READY)
-        future = self._promise(job)
+        future = self._make_future(job)
         self._enter(job, self._jobs.put)
         return await future
 
-    def _promise(self, job: Job) -> asyncio.Future[Any]:
+    def _make_future(self, job: Job) -> asyncio.Future[Any]:
         """Return a future that the job's answer settles, unless nobody waits for it any more."""
         assert self._loop is not None
         future = self._loop.create_future()
@@ -120,7 +120,7 @@ class Worker:
             if not future.done():
                 future.set_result(result) if refusal is None else future.set_exception(refusal)
 
-        job.tell = tell
+        job.on_done = tell
         return future
 
     def _enter(self, job: Job, put: Callable[[Job], None]) -> None:
@@ -128,7 +128,7 @@ class Worker:
             self._open.add(job)
             dead = self.dead
         if dead:
-            self._dismiss([job])
+            self._reject_waiting([job])
         else:
             put(job)
 
@@ -136,14 +136,14 @@ class Worker:
         if job.refusal is not None:
             self._answer([job])
         elif self.dead:
-            self._dismiss([job])
+            self._reject_waiting([job])
         else:
             self._jobs.put(job)
 
     # The engine's thread.
 
     def _run(self) -> None:
-        step = self._take_what_comes if self._pace is None else self._take_until_due
+        step = self._collect_ready_jobs if self._pace is None else self._collect_until_commit
         try:
             while not self._ending:
                 step()
@@ -152,7 +152,7 @@ class Worker:
             self._guard(self.engine.commit)
             self._guard(self.engine.publish_names)
         except BaseException:
-            self._die()
+            self._fail()
         finally:
             if self.dead:
                 self._part()
@@ -160,7 +160,7 @@ class Worker:
                 with contextlib.suppress(BaseException):  # the thread ends here anyway
                     close()
 
-    def _take_until_due(self) -> None:
+    def _collect_until_commit(self) -> None:
         """Apply what comes until the step is over, then commit, whatever has come."""
         assert self._pace is not None
         while not self._ending and (wait := self._pace.remaining()) > 0:
@@ -169,15 +169,15 @@ class Worker:
             self._apply(bodies)
             self._do(calls)
         if self._applier.failed:
-            self._applier.open_again()
+            self._applier.reopen_engine()
         self._commit(lambda durable: self.engine.step(durable=durable))
         self._pace.next()
 
-    def _take_what_comes(self) -> None:
+    def _collect_ready_jobs(self) -> None:
         """Take what has come and commit it at once, or look at the clock."""
         job = self._next(max(0.0, self._looked + _PULSE - time.monotonic()))
         if self._applier.failed:
-            self._applier.open_again()
+            self._applier.reopen_engine()
         calls: list[Job] = []
         self._apply([])
         while job is not None:
@@ -227,16 +227,16 @@ class Worker:
             for job in self._held:
                 job.overwrite()
                 if job.body is not None:
-                    job.body.give_back()
+                    job.body.release_reservation()
 
     def _commit(self, commit: Callable[[Callable[[], None]], None]) -> None:
         """Make what was applied durable, and say so."""
         jobs, self._held = self._held, []
         for job in jobs:
             job.overwrite()
-        if not self._guard(lambda: commit(lambda: self._tell(jobs))):
-            give_up(jobs)
-        self._tell(jobs)
+        if not self._guard(lambda: commit(lambda: self._notify(jobs))):
+            fail_jobs(jobs)
+        self._notify(jobs)
 
     def _do(self, calls: list[Job]) -> None:
         """Answer calls, or have them wait for the commit; what waited has it, if one of them made one."""
@@ -250,19 +250,19 @@ class Worker:
         if self._held and (self._applier.failed or self.engine.committed is not committed_before):
             jobs, self._held = self._held, []
             if self._applier.failed:
-                give_up(jobs)
+                fail_jobs(jobs)
             self._answer(jobs)
 
     def _call(self, job: Job) -> None:
         if self._applier.failed or job.call is None:
-            give_up([job])
+            fail_jobs([job])
             return
         try:
             job.result = job.call(self.engine)
-        except (Refusal, PanstreamError) as error:
+        except (HttpError, PanstreamError) as error:
             job.refusal = error
         except Exception as error:
-            job.refusal = Refusal.after(error, "the engine failed")
+            job.refusal = HttpError.after(error, "the engine failed")
         if self.engine.broken:
             self._applier.failed = True
 
@@ -292,9 +292,9 @@ class Worker:
         """Tell whoever waits, once, after the bodies are overwritten."""
         for job in jobs:
             job.overwrite()
-        self._tell(jobs)
+        self._notify(jobs)
 
-    def _tell(self, jobs: list[Job]) -> None:
+    def _notify(self, jobs: list[Job]) -> None:
         with self._lock:
             untold = [job for job in jobs if job.stage is not Stage.ANSWERED]
             for job in untold:
@@ -304,15 +304,15 @@ class Worker:
         def tell() -> None:
             for job in untold:
                 if job.body is not None:
-                    job.body.give_back()
+                    job.body.release_reservation()
                 with contextlib.suppress(Exception):  # the others are told all the same
-                    job.tell(job.result if job.refusal is None else None, job.refusal)
+                    job.on_done(job.result if job.refusal is None else None, job.refusal)
 
         if untold and self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 self._loop.call_soon_threadsafe(tell)
 
-    def _die(self) -> None:
+    def _fail(self) -> None:
         """Take nothing more, have the engine's thread tell everybody, and the server stop."""
         self.dead = True
         self._jobs.put(None)
@@ -324,14 +324,14 @@ class Worker:
         """Tell everybody who waits; what a parser still reads is overwritten by its thread."""
         with self._lock:
             open_jobs = list(self._open)
-        self._dismiss([job for job in open_jobs if job.stage is Stage.READY])
-        give_up(open_jobs, _ENDED, None)
-        self._tell(open_jobs)
+        self._reject_waiting([job for job in open_jobs if job.stage is Stage.READY])
+        fail_jobs(open_jobs, _ENDED, None)
+        self._notify(open_jobs)
 
-    def _dismiss(self, jobs: list[Job]) -> None:
+    def _reject_waiting(self, jobs: list[Job]) -> None:
         """Tell senders that the engine is gone, whatever else fails."""
-        give_up(jobs, _ENDED, None)
+        fail_jobs(jobs, _ENDED, None)
         for job in jobs:
             with contextlib.suppress(Exception):
                 job.overwrite()
-        self._tell(jobs)
+        self._notify(jobs)

@@ -14,32 +14,37 @@ from functools import partial
 from typing import TypeVar, cast
 
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import Rows
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import feed_of
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import Feed
+from panstream.engine.sources import EventSource
 from panstream.errors import InvalidParameter, PanstreamError
-from panstream.server.errors import Refusal
-from panstream.server.ingest.engine_thread import Worker
+from panstream.server.errors import HttpError
+from panstream.server.ingest.engine_thread import EngineThread
 
 _T = TypeVar("_T")
 _WAIT = 1.0  # seconds before an engine that could not take rows is tried again
 
 
-class Follower:
+class FileFollower:
     """Reads files into a worker's engine. ``failed`` is called, from another thread, if they cannot be read.
 
     What was wrong is then in ``error``.
     """
 
     def __init__(
-        self, config: Config, inputs: Sequence[str], worker: Worker, failed: Callable[[], None], format: str | None
+        self,
+        config: Config,
+        inputs: Sequence[str],
+        worker: EngineThread,
+        failed: Callable[[], None],
+        format: str | None,
     ) -> None:
         if any("://" in path for path in inputs):
             raise InvalidParameter("only files and standard input can be followed by a server; use panstream run")
         self._piped = "-" in inputs
-        self._open: Callable[[], Feed] = partial(feed_of, config, inputs, follow=not self._piped, format=format)
+        self._open: Callable[[], EventSource] = partial(feed_of, config, inputs, follow=not self._piped, format=format)
         self._feed = self._open()
         self._worker, self._failed, self._select = worker, failed, Selector(config)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,25 +83,25 @@ class Follower:
             return False
         engine, positions = start
         self._feed.resume(positions)
-        with contextlib.closing(cast("Generator[Rows | None, None, None]", self._feed.batches())) as batches:
+        with contextlib.closing(cast("Generator[RowBatch | None, None, None]", self._feed.batches())) as batches:
             for batch in batches:
                 if batch is not None and not self._take(batch, engine):
                     return not self._stopped.is_set()
                 if self._stopped.is_set():
                     return False
-                if self._behind(engine):
+                if self._is_behind(engine):
                     return True
         return False
 
-    def _behind(self, engine: Engine) -> bool:
+    def _is_behind(self, engine: Engine) -> bool:
         """Return whether the worker has another engine by now, which may lack rows; a pipe cannot be read again."""
         return not self._piped and self._worker.engine is not engine
 
-    def _take(self, batch: Rows, engine: Engine) -> bool:
+    def _take(self, batch: RowBatch, engine: Engine) -> bool:
         """Apply a batch; False if it has to be read again."""
 
         def apply(now: Engine) -> bool:
-            if self._behind(engine):
+            if self._is_behind(engine):
                 return False
             try:
                 now.apply(self._select(batch), commit=False)
@@ -116,7 +121,7 @@ class Follower:
             try:
                 result: _T = asyncio.run_coroutine_threadsafe(self._worker.call(work), self._loop).result()
                 return result
-            except Refusal as refusal:
+            except HttpError as refusal:
                 if refusal.code != "unavailable":
                     raise PanstreamError(f"rows of a followed file could not be taken: {refusal}") from None
             self._stopped.wait(_WAIT)

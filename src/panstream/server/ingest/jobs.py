@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
-from panstream.engine.rows.row_batch import Applied, Rows, RowSchema
+from panstream.engine.rows.row_batch import BatchResult, RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.name_decoder import stand_back
+from panstream.engine.runtime.name_decoder import lower_thread_priority
 from panstream.engine.runtime.producers import ID_PATTERN, Sender
-from panstream.server.auth import Access, Gate
-from panstream.server.errors import Refusal, framed, to_json
-from panstream.server.ingest.request_bodies import Body, parse
+from panstream.server.auth import Authenticator, QuotaTracker
+from panstream.server.errors import HttpError, frame_json_response, to_json
+from panstream.server.ingest.request_bodies import RequestBody, parse
 
 MAX_SEQUENCE = 2**62
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
@@ -47,10 +47,10 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BatchOutcome:
     """What became of a body, for its sender alone."""
 
-    applied: Applied
+    applied: BatchResult
     rows: int
 
     def to_json(self) -> dict[str, Any]:
@@ -63,15 +63,15 @@ class Outcome:
             "late": {"count": len(late), "rows": late[:_SHOWN].tolist()},
         }
 
-    def framed(self) -> bytes:
+    def to_http_response(self) -> bytes:
         """Return the whole answer; nearly all bodies are new and have no row to tell of."""
         applied = self.applied
         if applied.new and not (len(applied.skipped) or len(applied.late)):
-            return framed(200, _ALL % self.rows)
-        return framed(200, to_json(self.to_json()))
+            return frame_json_response(200, _ALL % self.rows)
+        return frame_json_response(200, to_json(self.to_json()))
 
 
-def _tell_nobody(result: Any, refusal: BaseException | None) -> None:
+def _ignore_result(result: Any, refusal: BaseException | None) -> None:
     pass
 
 
@@ -79,14 +79,14 @@ def _tell_nobody(result: Any, refusal: BaseException | None) -> None:
 class Job:
     """A body with its rows once they are parsed, or a call; and what came of it."""
 
-    body: Body | None = None
+    body: RequestBody | None = None
     sender: Sender | None = None
     sequence: int = 0
     call: Callable[[Engine], Any] | None = None
     durable: bool = False  # of a call: whether it is answered with the commit
-    tell: Tell = _tell_nobody
+    on_done: Tell = _ignore_result
     stage: Stage = Stage.RECEIVING
-    rows: Rows | None = None
+    rows: RowBatch | None = None
     result: Any = None
     refusal: BaseException | None = None
 
@@ -107,23 +107,23 @@ class Job:
             self.body.overwrite()
 
 
-def give_up(jobs: Iterable[Job], why: str = _FAILED, retry_after: int | None = 1) -> None:
+def fail_jobs(jobs: Iterable[Job], why: str = _FAILED, retry_after: int | None = 1) -> None:
     """Refuse jobs for the server's own fault, unless they are refused already."""
     for job in jobs:
-        job.refusal = job.refusal or Refusal("unavailable", why, retry_after=retry_after)
+        job.refusal = job.refusal or HttpError("unavailable", why, retry_after=retry_after)
 
 
-def origin(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
+def sender_from_headers(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
     """Return who sends, under which token's name, and the batch's number."""
     producer, sequence = headers.get("panstream-producer"), headers.get("panstream-sequence")
     if producer is None and sequence is None:
         return None, 0
     if producer is None or sequence is None:
-        raise Refusal("bad_request", "Panstream-Producer and Panstream-Sequence are given together or not at all")
+        raise HttpError("bad_request", "Panstream-Producer and Panstream-Sequence are given together or not at all")
     if _ID.fullmatch(producer) is None:
-        raise Refusal("bad_request", f"Panstream-Producer must be the id that opening it returned: {ID_PATTERN}")
+        raise HttpError("bad_request", f"Panstream-Producer must be the id that opening it returned: {ID_PATTERN}")
     if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20 and 1 <= int(sequence) <= MAX_SEQUENCE):
-        raise Refusal("bad_request", f"Panstream-Sequence must be a whole number in 1..{MAX_SEQUENCE}")
+        raise HttpError("bad_request", f"Panstream-Sequence must be a whole number in 1..{MAX_SEQUENCE}")
     return Sender(token, producer), int(sequence)
 
 
@@ -135,12 +135,17 @@ class FastPath:
     """
 
     def __init__(
-        self, first: bytes, access: Access, gate: Gate, check: Callable[[], None], submit: Callable[[Job], None]
+        self,
+        first: bytes,
+        access: Authenticator,
+        gate: QuotaTracker,
+        check: Callable[[], None],
+        submit: Callable[[Job], None],
     ) -> None:
         self.first = first
         self._access, self._gate, self._check, self._submit = access, gate, check, submit
 
-    def admit(self, data: bytearray, size: int) -> tuple[Job, Body, int] | None:
+    def admit(self, data: bytearray, size: int) -> tuple[Job, RequestBody, int] | None:
         """Return a job, its body and where that begins in ``data``; None if the request is unusual or to be refused.
 
         Its place is held and its body's memory reserved.
@@ -152,13 +157,13 @@ class FastPath:
         try:
             grant = self._access.check(headers, "ingest")
             self._check()
-            sender, sequence = origin(headers, grant.name)
-            body = Body.announced(headers, self._gate, grant.name)
-        except Refusal:
+            sender, sequence = sender_from_headers(headers, grant.name)
+            body = RequestBody.from_headers(headers, self._gate, grant.name)
+        except HttpError:
             return None
         try:
             self._gate.enter(grant.name)
-        except Refusal:
+        except HttpError:
             body.wipe()
             return None
         return Job(body, sender, sequence), body, begin
@@ -166,15 +171,15 @@ class FastPath:
     def submit(self, job: Job, tell: Callable[[bytes, bool], None]) -> None:
         """Have a whole body applied; ``tell`` hears the answer, and whether it is a good one, when that is durable."""
 
-        def told(outcome: Outcome | None, refusal: BaseException | None) -> None:
+        def told(outcome: BatchOutcome | None, refusal: BaseException | None) -> None:
             self._leave(job)
-            job.tell = _tell_nobody  # no circle: the job is freed with its last word, not when the collector runs
+            job.on_done = _ignore_result  # no circle: the job is freed with its last word, not when the collector runs
             if outcome is None:
-                tell((refusal if isinstance(refusal, Refusal) else Refusal("internal")).framed(), False)
+                tell((refusal if isinstance(refusal, HttpError) else HttpError("internal")).to_http_response(), False)
             else:
-                tell(outcome.framed(), True)
+                tell(outcome.to_http_response(), True)
 
-        job.tell = told
+        job.on_done = told
         self._submit(job)
 
     def abandon(self, job: Job) -> None:
@@ -219,7 +224,7 @@ def read_head(data: bytearray, start: int, stop: int, first: bytes) -> tuple[dic
     return headers, end + len(_END)
 
 
-class _Turns:
+class _FairQueue:
     """A queue with a line for every token, so that nobody waits for all that another one sends. For any thread.
 
     Tokens take turns; within a line, first come, first served.
@@ -257,7 +262,7 @@ class _Turns:
             return job
 
 
-class Parsers:
+class ParserPool:
     """One thread for small bodies, which wait for no large one, and one for large and compressed ones.
 
     The latter gives way to everybody who needs the processor. So the engine's thread never parses, whatever somebody
@@ -267,7 +272,7 @@ class Parsers:
 
     def __init__(self, schema: RowSchema, parsed: Callable[[Job], None], died: Callable[[], None]) -> None:
         self._schema, self._parsed, self._died = schema, parsed, died
-        self._small, self._large = _Turns(), _Turns()
+        self._small, self._large = _FairQueue(), _FairQueue()
         self._threads = [
             threading.Thread(target=self._run, args=[jobs], name="parse", daemon=True)
             for jobs in (self._small, self._large)
@@ -292,9 +297,9 @@ class Parsers:
         plain = job.body.encoding == "identity" and job.body.size <= _SMALL
         (self._small if plain else self._large).put(job)
 
-    def _run(self, jobs: _Turns) -> None:
+    def _run(self, jobs: _FairQueue) -> None:
         if jobs is self._large:
-            stand_back()
+            lower_thread_priority()
         try:
             while (job := jobs.get()) is not None:
                 self._parse(job)
@@ -307,7 +312,7 @@ class Parsers:
         try:
             job.rows = parse(job.body, self._schema)
             job.stage = Stage.READY
-        except Refusal as refusal:
-            job.refusal = Refusal(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
+        except HttpError as refusal:
+            job.refusal = HttpError(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
         except Exception as error:
-            job.refusal = Refusal.after(error, "a body could not be read")
+            job.refusal = HttpError.after(error, "a body could not be read")

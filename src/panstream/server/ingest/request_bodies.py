@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panstream.engine.arrow import compute, pa, truth_of
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.arrow import boolean_bytes, compute, pa
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.sources.byte_streams import SPARE_BYTES
-from panstream.engine.sources.coalescer import joined
-from panstream.engine.sources.error_guard import guarded
+from panstream.engine.sources.coalescer import concat_batches
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_layout, check_types, from_arrow
 from panstream.engine.sources.formats.arrow_ipc import check_body
 from panstream.engine.sources.formats.beacons import parse_beacons
 from panstream.engine.sources.formats.csv import CsvParser
 from panstream.engine.sources.formats.json_lines import JsonParser
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.primitives.memory.scratch import clear_registers
-from panstream.server.auth import Gate
-from panstream.server.errors import Refusal
+from panstream.server.auth import QuotaTracker
+from panstream.server.errors import HttpError
 from panstream.server.ingest.buffer_wiping import BUFFERS
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ _FIRST = 1 << 20  # bytes that are set aside for a body before anything of it ca
 
 
 @dataclass(slots=True, eq=False)
-class Body:
+class RequestBody:
     """The bytes of a request, in memory of our own; ``size`` of them count."""
 
-    gate: Gate
+    gate: QuotaTracker
     kind: str
     encoding: str
     data: bytearray = field(default_factory=bytearray, repr=False)
@@ -54,7 +54,7 @@ class Body:
     token: str = ""  # whose it is
 
     @classmethod
-    def announced(cls, headers: Mapping[str, str], gate: Gate, token: str) -> Body:
+    def from_headers(cls, headers: Mapping[str, str], gate: QuotaTracker, token: str) -> RequestBody:
         """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
         kind, encoding = _media_type(headers)
         declared = headers.get("content-length", "")
@@ -64,8 +64,8 @@ class Body:
         body = cls(gate, kind, encoding, expected=length, token=token)
         try:
             body.make_room(min(length, _FIRST))
-        except Refusal:
-            body.give_back()
+        except HttpError:
+            body.release_reservation()
             raise
         return body
 
@@ -74,21 +74,21 @@ class Body:
         needed = size + SPARE_BYTES
         if needed > len(self.data):
             capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
-            self.hold(capacity - self.reserved)  # given back with the body, should there be no memory
+            self.reserve(capacity - self.reserved)  # given back with the body, should there be no memory
             old, self.data = self.data, _memory(capacity)
             if old:
                 with memoryview(old) as view:
                     self.data[: self.size] = view[: self.size]
                 BUFFERS.give_back(old)
 
-    def hold(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         """Count more memory as this body's, or refuse."""
         if 2 * (self.reserved + more) > self.gate.limits.memory:
-            raise Refusal("too_large", "the body needs more memory than is allowed; send it in smaller parts")
+            raise HttpError("too_large", "the body needs more memory than is allowed; send it in smaller parts")
         self.gate.reserve(more, self.token)
         self.reserved += more
 
-    def free(self) -> memoryview:
+    def discard(self) -> memoryview:
         """Return memory for the next bytes of a body; it is set aside as they come, not as announced."""
         if self.size + SPARE_BYTES >= len(self.data):
             self.make_room(min(self.expected, 2 * self.size))
@@ -100,15 +100,15 @@ class Body:
         self.data, self.size = bytearray(), 0
         clear_registers()
 
-    def give_back(self) -> None:
+    def release_reservation(self) -> None:
         """Give the memory back to the gate; on the event loop."""
-        self.gate.give_back(self.reserved, self.token)
+        self.gate.release_memory(self.reserved, self.token)
         self.reserved = 0
 
     def wipe(self) -> None:
         """Do both."""
         self.overwrite()
-        self.give_back()
+        self.release_reservation()
 
 
 def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -118,25 +118,25 @@ def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if kind not in FORMATS:
-        raise Refusal("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}")
+        raise HttpError("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}")
     if encoding not in ("identity", "gzip", "zstd"):
-        raise Refusal("unsupported_media_type", "Content-Encoding must be identity, gzip or zstd")
+        raise HttpError("unsupported_media_type", "Content-Encoding must be identity, gzip or zstd")
     return FORMATS[kind], encoding
 
 
-async def receive(request: Request, gate: Gate, token: str) -> Body:
+async def receive(request: Request, gate: QuotaTracker, token: str) -> RequestBody:
     """Return the whole body; it must come within the limits of size and time."""
-    limits, body = gate.limits, Body.announced(request.headers, gate, token)
-    refusal: Refusal | None = None
+    limits, body = gate.limits, RequestBody.from_headers(request.headers, gate, token)
+    refusal: HttpError | None = None
     try:
         begin = asyncio.get_running_loop().time()
         async with asyncio.timeout(None) as timer:
             more = True
             while more:
-                timer.reschedule(begin + limits.patience(body.size))
+                timer.reschedule(begin + limits.body_timeout(body.size))
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    refusal = Refusal("bad_request", "the sender went away")
+                    refusal = HttpError("bad_request", "the sender went away")
                     break
                 chunk: bytes = message.get("body", b"")
                 more = message.get("more_body", False)
@@ -148,7 +148,7 @@ async def receive(request: Request, gate: Gate, token: str) -> Body:
                 body.data[body.size : end] = chunk
                 body.size = end
     except TimeoutError:
-        refusal = Refusal("request_timeout")
+        refusal = HttpError("request_timeout")
     except BaseException:
         body.wipe()
         raise
@@ -166,41 +166,41 @@ async def receive_small(request: Request, max_bytes: int, seconds: float, name: 
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > max_bytes:
-                    raise Refusal("too_large", f"{name} may have {max_bytes:,} bytes")
+                    raise HttpError("too_large", f"{name} may have {max_bytes:,} bytes")
     except TimeoutError:
         slow = True
     if slow:
-        raise Refusal("request_timeout")
+        raise HttpError("request_timeout")
     return data
 
 
-def parse(body: Body, schema: RowSchema) -> Rows:
+def parse(body: RequestBody, schema: RowSchema) -> RowBatch:
     """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
-    refusal: Refusal | None = None
+    refusal: HttpError | None = None
     try:
         if body.encoding != "identity":
             _unpack(body)
         rows = _rows(body, schema)
         rows.first_row = 1
-        return _held(body, rows)
-    except FeedError as error:
-        refusal = Refusal("bad_body", str(error))
+        return _reserve_rows(body, rows)
+    except SourceError as error:
+        refusal = HttpError("bad_body", str(error))
     finally:
         clear_registers()  # the thread that parses is not the one that overwrites
     raise refusal
 
 
-def _held(body: Body, batch: Rows) -> Rows:
+def _reserve_rows(body: RequestBody, batch: RowBatch) -> RowBatch:
     """Count the rows' own memory with the body's, or refuse: they stay until they are durable."""
     try:
-        body.hold(max(0, int(batch.columns.nbytes) - body.reserved))
+        body.reserve(max(0, int(batch.columns.nbytes) - body.reserved))
     except BaseException:
         batch.wipe()
         raise
     return batch
 
 
-def _rows(body: Body, schema: RowSchema) -> Rows:
+def _rows(body: RequestBody, schema: RowSchema) -> RowBatch:
     limits, data = body.gate.limits, body.data
     if body.kind == BEACONS:
         return parse_beacons(data, body.size, schema)
@@ -214,19 +214,19 @@ def _rows(body: Body, schema: RowSchema) -> Rows:
     parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
     begin = parser.start(data, body.size, final=True)
     if begin is None or begin >= body.size:
-        return Rows.none(schema)
+        return RowBatch.none(schema)
     if begin:
         with memoryview(data) as view:
             view[: body.size - begin] = view[begin : body.size]
         body.size -= begin
-    piece: Rows
+    piece: RowBatch
     piece, end = parser.parse(data, body.size)
     if end < body.size:
-        raise FeedError(f"{_PLACE} ends within a quoted field")
+        raise SourceError(f"{_PLACE} ends within a quoted field")
     return piece
 
 
-def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Rows:
+def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> RowBatch:
     """Return the rows of a stream; they may share the memory of ``data``.
 
     Words that stand there once and are used many times may take ``unpacked`` bytes written out.
@@ -236,28 +236,30 @@ def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int
     check_types(reader.schema, schema, _PLACE)
     if len(reader.schema) > len(schema.columns):  # others are not even read
         reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
-    pieces: list[Rows] = []
+    pieces: list[RowBatch] = []
     total = size = 0
-    while (batch := guarded(lambda: next(iter(reader), None), place=_PLACE, what=_STREAM)) is not None:
+    while (batch := translate_reader_errors(lambda: next(iter(reader), None), place=_PLACE, what=_STREAM)) is not None:
         total += batch.num_rows
         if total > rows:
             raise _too_large(rows, "rows")
-        size += guarded(lambda: _written_out(batch, schema), place=_PLACE, what=_STREAM)
+        size += translate_reader_errors(lambda: _decoded_size(batch, schema), place=_PLACE, what=_STREAM)
         if size > unpacked:
-            raise Refusal("too_large", f"the words of a body may have {unpacked:,} bytes written out")
+            raise HttpError("too_large", f"the words of a body may have {unpacked:,} bytes written out")
         if batch.num_rows:
             pieces.append(from_arrow(batch, schema, place=_PLACE))
-    return joined(pieces, schema) if total else Rows.none(schema)
+    return concat_batches(pieces, schema) if total else RowBatch.none(schema)
 
 
 def _opened(data: memoryview, fields: list[int] | None = None) -> Any:
     options = pa.ipc.IpcReadOptions(
         use_threads=False, ensure_alignment=pa.ipc.Alignment.DataTypeSpecific, included_fields=fields
     )
-    return guarded(lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_PLACE, what=_STREAM)
+    return translate_reader_errors(
+        lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_PLACE, what=_STREAM
+    )
 
 
-def _written_out(batch: Any, schema: RowSchema) -> int:
+def _decoded_size(batch: Any, schema: RowSchema) -> int:
     """Return how many bytes words take that the body holds once for many rows, where they will be written out."""
     size = 0
     for name, kind in schema.columns.items():
@@ -278,13 +280,15 @@ def _lengths(words: Any) -> Any:
         return compute.binary_length(words)
     stop = words.offset + len(words)
     views = np.frombuffer(words.buffers()[1] or b"", np.int32, 4 * stop).reshape(-1, 4)[words.offset :, 0]
-    valid_views = np.where(truth_of(words.is_valid()), views, 0)  # of a word that is missing, the view may say anything
+    valid_views = np.where(
+        boolean_bytes(words.is_valid()), views, 0
+    )  # of a word that is missing, the view may say anything
     return pa.Array.from_buffers(pa.int32(), len(valid_views), [None, pa.py_buffer(valid_views.astype(np.int32))])
 
 
-def _unpack(body: Body) -> None:
+def _unpack(body: RequestBody) -> None:
     """Decompress, never further than the limit."""
-    packed = Body(body.gate, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
+    packed = RequestBody(body.gate, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
     body.data, body.size, body.reserved = bytearray(), 0, 0
     limit, failed = body.gate.limits.unpacked, False
     try:
@@ -307,7 +311,7 @@ def _unpack(body: Body) -> None:
         packed.overwrite()
         body.reserved += packed.reserved
     if failed:
-        raise FeedError(f"{_PLACE} is not compressed as Content-Encoding says")
+        raise SourceError(f"{_PLACE} is not compressed as Content-Encoding says")
 
 
 def _memory(size: int) -> bytearray:
@@ -315,8 +319,8 @@ def _memory(size: int) -> bytearray:
         return BUFFERS.take(size)
     except MemoryError:
         pass
-    raise Refusal("unavailable", "there is no memory for the body; try again", retry_after=1)
+    raise HttpError("unavailable", "there is no memory for the body; try again", retry_after=1)
 
 
-def _too_large(limit: int, what: str = "bytes") -> Refusal:
-    return Refusal("too_large", f"a body may have {limit:,} {what}")
+def _too_large(limit: int, what: str = "bytes") -> HttpError:
+    return HttpError("too_large", f"a body may have {limit:,} {what}")

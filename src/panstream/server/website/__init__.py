@@ -20,15 +20,15 @@ from panstream import __version__
 from panstream.engine.config.website import WebConfig
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.reporting.privacy_statement import but_for
-from panstream.engine.reporting.statement_page import PAGE, listed, tabled
-from panstream.primitives.durations import say_duration
+from panstream.engine.reporting.statement_page import PAGE, html_list, html_table
+from panstream.primitives.durations import format_duration
 from panstream.primitives.escaping import html_text
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import rounded_up
 from panstream.server.dashboard import HEADERS, asset
-from panstream.server.errors import Refusal
+from panstream.server.errors import HttpError
 from panstream.server.ingest.request_bodies import receive_small
-from panstream.server.website.beacon_buffer import LONGEST, PATH, PIXEL, SCRIPT, Beacons
+from panstream.server.website.beacon_buffer import LONGEST, PATH, PIXEL, SCRIPT, BeaconBuffer
 
 _GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
 _PAGE = re.compile(r"(https?://[^/?#]*)([^?#]*)")
@@ -55,7 +55,7 @@ _SHARED_KEPT = (
 )
 
 
-def routes(beacons: Beacons, seconds: float) -> list[Route]:
+def routes(beacons: BeaconBuffer, seconds: float) -> list[Route]:
     """Return the routes of a site; a body may take so many seconds."""
     script = (files(__name__) / "panstream.js").read_bytes()
     headers = {
@@ -68,7 +68,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         """Take a beacon that came in pieces, or say whether one may be sent."""
         origin = request.headers.get("origin", "")
         if not beacons.is_declared(origin):
-            raise Refusal("forbidden", _NO_ORIGIN)
+            raise HttpError("forbidden", _NO_ORIGIN)
         allowed = {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Cache-Control": "no-store"}
         if request.method == "OPTIONS":
             allowed |= {"Access-Control-Allow-Methods": "POST", "Access-Control-Allow-Headers": "Content-Type"}
@@ -80,7 +80,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         """Take a page view without a script: the page is named in the query, or is the one that shows the picture."""
         page = _PAGE.match(request.headers.get("referer", ""))  # urlsplit would remember it
         if page is None or not beacons.is_declared(page[1].lower()):
-            raise Refusal("forbidden", _NO_ORIGIN)
+            raise HttpError("forbidden", _NO_ORIGIN)
         parameters = request.query_params
         seen = {"url": parameters.get("u") or page[2] or "/", "referrer": parameters.get("r", ""), "event": "view"}
         beacons.take(request.headers, json.dumps(seen).encode()[:LONGEST], _peer(request))
@@ -119,7 +119,7 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
     short = [
         "Visits are counted, visitors are not recognised. There is no cookie, no profile and no list of addresses.",
         "Your network address and your browser’s name are made into a number while a request is on its way. It is "
-        f"overwritten once it is counted, within about {say_duration(step)}, and never written to disk.",
+        f"overwritten once it is counted, within about {format_duration(step)}, and never written to disk.",
         _SHARED_KEPT if shared else _KEPT,
         f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve her odds of a right "
         f"guess about one row of the table below by a factor of at most {_factor(worst)} each"
@@ -148,10 +148,10 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
             "answers.",
         )
     sections = [
-        ("In short", listed(short)),
+        ("In short", html_list(short)),
         ("What your browser sends", f"<p>{_SENT[web.source]}</p>"),
-        ("What is counted", tabled(head, rows)),
-        ("What is not protected", listed(limits)),
+        ("What is counted", html_table(head, rows)),
+        ("What is not protected", html_list(limits)),
     ]
     if web.source == "beacon":
         sections.append(("If you would rather not be counted", f"<p>{_OUT}</p>"))
@@ -165,7 +165,7 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
 
 def _copied(plans: Sequence[QueryPlan], step: float) -> str:
     if plans[0].claim.intrusions.machines > 1:
-        epoch = f"one step (usually about {say_duration(step)})"
+        epoch = f"one step (usually about {format_duration(step)})"
         return f"copies one of the two machines at a time, as often as she likes but never both within {epoch}"
     locations = "memory and disk" if all("disk" in plan.claim.locations for plan in plans) else "memory"
     return f"copies the {locations} of the counter once"
@@ -182,13 +182,13 @@ def _not_covered(copies: Intrusions) -> str:
 def _often(plan: QueryPlan) -> str:
     query = plan.config
     seconds = query.window if query.every is None else query.every
-    return "when asked" if seconds is None else f"every {say_duration(seconds).removeprefix('1 ')}"
+    return "when asked" if seconds is None else f"every {format_duration(seconds).removeprefix('1 ')}"
 
 
 def _protected(claim: Claim) -> str:
     if claim.unit == "event":
         return "one event, such as a page view"
-    return "one visitor" if claim.window is None else f"one visitor within a period of {say_duration(claim.window)}"
+    return "one visitor" if claim.window is None else f"one visitor within a period of {format_duration(claim.window)}"
 
 
 def _factor(epsilon: float) -> str:

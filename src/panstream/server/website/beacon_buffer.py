@@ -13,10 +13,10 @@ import ipaddress
 from collections.abc import Callable, Mapping
 
 from panstream.engine.config.website import Network, WebConfig
-from panstream.server.auth import Gate
-from panstream.server.errors import Refusal
+from panstream.server.auth import QuotaTracker
+from panstream.server.errors import HttpError
 from panstream.server.ingest.jobs import Job, read_head
-from panstream.server.ingest.request_bodies import BEACONS, Body
+from panstream.server.ingest.request_bodies import BEACONS, RequestBody
 
 PATH, PIXEL, SCRIPT = "/v1/beacon", "/v1/beacon.gif", "/panstream.js"
 LONGEST = 4_096  # bytes of a beacon's body
@@ -30,18 +30,23 @@ _TAKEN = (
 )
 
 
-class Beacons:
+class BeaconBuffer:
     """Takes beacons. ``submit`` has what has come applied; ``check`` refuses everything while the server stops."""
 
     def __init__(
-        self, web: WebConfig, gate: Gate, submit: Callable[[Job], None], check: Callable[[], None], period: float
+        self,
+        web: WebConfig,
+        gate: QuotaTracker,
+        submit: Callable[[Job], None],
+        check: Callable[[], None],
+        period: float,
     ) -> None:
         self._site, self._gate, self._submit, self._check, self._period = web.site, gate, submit, check, period
         self._answers = {origin: _TAKEN % origin.encode() for origin in web.origins}
         self._proxies = web.trusted_proxies
         self._first = f"POST {PATH} HTTP/1.1\r\n".encode()
         self._size = min(_MOST, max(_LEAST, round(_RATE * period)))  # the same however many come
-        self._body: Body | None = self._empty()
+        self._body: RequestBody | None = self._clear()
         self._timer: asyncio.TimerHandle | None = None
 
     # On the event loop.
@@ -54,7 +59,7 @@ class Beacons:
         """Hand over what is left; nothing is taken any more."""
         if self._timer is not None:
             self._timer.cancel()
-        self._hand_over()
+        self._submit_buffered()
         if self._body is not None:
             self._body.wipe()
             self._body = None
@@ -76,7 +81,7 @@ class Beacons:
             content = bytes(view[begin:end])
         try:
             self.take(headers, content, peer)
-        except Refusal:
+        except HttpError:
             return None
         return answer, end
 
@@ -95,7 +100,7 @@ class Beacons:
         line = b"%b%b\n" % (head.encode("utf-8", "replace"), content.replace(b"\n", b" "))
         body, size = self._body, len(line) if self._body is None else self._body.size + len(line)
         if body is None or size > self._size:
-            raise Refusal("unavailable", _FULL, retry_after=1)
+            raise HttpError("unavailable", _FULL, retry_after=1)
         body.data[body.size : size] = line
         body.size = size
 
@@ -117,17 +122,17 @@ class Beacons:
 
     def _tick(self) -> None:
         self.start()
-        self._hand_over()
+        self._submit_buffered()
 
-    def _hand_over(self) -> None:
+    def _submit_buffered(self) -> None:
         body, self._body = self._body, None
         if body is not None:
             self._submit(Job(body))
-        with contextlib.suppress(Refusal):  # no memory for the next one: it is tried again after this step
-            self._body = self._empty()
+        with contextlib.suppress(HttpError):  # no memory for the next one: it is tried again after this step
+            self._body = self._clear()
 
-    def _empty(self) -> Body:
-        body = Body(self._gate, BEACONS, "identity", token=BEACONS)
+    def _clear(self) -> RequestBody:
+        body = RequestBody(self._gate, BEACONS, "identity", token=BEACONS)
         body.make_room(self._size)
         return body
 

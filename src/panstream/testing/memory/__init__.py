@@ -26,8 +26,8 @@ invalid (`valid`), as does memory that could not be read.
 """
 
 from panstream.testing.memory._encodings import ENCODINGS
-from panstream.testing.memory._launcher import Occurrence, Report, scan
+from panstream.testing.memory._launcher import Occurrence, ScanReport, scan
 from panstream.testing.memory._needles import Needle, make_needles
-from panstream.testing.memory._target_hooks import permit_scan, plant_control
+from panstream.testing.memory._target_hooks import allow_scan, plant_control
 
-__all__ = ["ENCODINGS", "Needle", "Occurrence", "Report", "make_needles", "permit_scan", "plant_control", "scan"]
+__all__ = ["ENCODINGS", "Needle", "Occurrence", "ScanReport", "allow_scan", "make_needles", "plant_control", "scan"]

@@ -43,7 +43,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ScanReport:
     """The result of one scan; ``str`` of it is a table."""
 
     pid: int | None
@@ -112,7 +112,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
+class ScanRequest:
     """One scan: where to look, for what, and how."""
 
     pid: int | None
@@ -132,7 +132,7 @@ class Scan:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Scan:
+    def from_json(cls, text: str) -> ScanRequest:
         """Return the scan that was written."""
         return cls(
             **json.loads(
@@ -153,7 +153,7 @@ def scan(
     read_only: bool = False,
     timeout: float = 600.0,
     chunk_bytes: int = 1 << 24,
-) -> Report:
+) -> ScanReport:
     """Look for ``needles`` in the memory of process ``pid`` and in ``files``, and report what was found where.
 
     ``decoys`` are needles of the same shape that nobody ever sent; ``control`` is a value known to be in the target's
@@ -162,7 +162,7 @@ def scan(
     once wrote, is read, and with ``read_only`` mapped files and code too.
 
     The reader must be allowed to: root, or the same user with Yama's ``ptrace_scope`` 0, or a target that called
-    `permit_scan`.
+    `allow_scan`.
     """
     if sys.platform != "linux":
         raise NotSupported(f"a memory scan reads /proc, which only Linux has; this platform is {sys.platform}")
@@ -172,7 +172,7 @@ def scan(
         raise InvalidParameter("pid must not be the calling process, which holds the needles itself")
     if chunk_bytes < 1:
         raise InvalidParameter(f"chunk_bytes must be positive, got chunk_bytes={chunk_bytes}")
-    order = Scan(
+    order = ScanRequest(
         pid=pid,
         stop=stop,
         read_only=read_only,
@@ -195,7 +195,7 @@ def scan(
         Occurrence(needle=needle, encoding=order.encodings[encoding], where=where, count=count, first=first)
         for needle, encoding, where, count, first in result.pop("found")
     )
-    return Report(
+    return ScanReport(
         pid=pid,
         stopped=stop and pid is not None,
         needles=len(order.needles),
@@ -206,7 +206,7 @@ def scan(
     )
 
 
-def _run(order: Scan, timeout: float) -> dict[str, Any]:
+def _run(order: ScanRequest, timeout: float) -> dict[str, Any]:
     environment = dict(os.environ)
     root = str(Path(panstream.__file__).parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))

@@ -182,7 +182,7 @@ class Target:
                     start = max(mapping.start, base + (first - around) * _PAGE)
                     yield start, min(mapping.end, base + (last + around) * _PAGE)
 
-        yield from joined(pieces())
+        yield from merge_ranges(pieces())
 
     def read(self, address: int, piece: memoryview) -> None:
         """Fill ``piece`` from ``address`` on; a page that cannot be read becomes zeros, and is counted if it exists."""
@@ -231,7 +231,7 @@ class Target:
         )
 
 
-def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield rising ranges, those that touch or overlap as one."""
     low, high = 0, 0
     for start, end in ranges:

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter, PanstreamError
-from panstream.primitives.fast_import import load
+from panstream.primitives.fast_import import import_without_gc
 from panstream.primitives.kernels.testing.needle_index import PADDING, NeedleIndex, build_index, search
 from panstream.testing.memory._encodings import SHORTEST, forms
-from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._launcher import ScanRequest
 from panstream.testing.memory._needles import Needle
-from panstream.testing.memory._process import Target, joined
+from panstream.testing.memory._process import Target, merge_ranges
 
 _SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
 _GATE_BITS = 16
@@ -62,7 +62,7 @@ class Searcher:
     def __len__(self) -> int:
         return len(self._owner)
 
-    def told(self, pattern: int) -> tuple[int, int]:
+    def owner_of(self, pattern: int) -> tuple[int, int]:
         """Return the number of a pattern's needle, and the position of its encoding among those given to
         `add`.
         """
@@ -131,14 +131,14 @@ class _Result:
 
         def found(addresses: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
             for address, pattern in zip(addresses.tolist(), patterns.tolist(), strict=True):
-                cell = self.cells.setdefault((*self.searcher.told(pattern), label_of(address)), [0, address])
+                cell = self.cells.setdefault((*self.searcher.owner_of(pattern), label_of(address)), [0, address])
                 cell[0] += 1
                 cell[1] = min(cell[1], address)
 
         self.searcher.sweep(start, end, read, found)
 
 
-def _answer(scan: Scan) -> dict[str, Any]:
+def _answer(scan: ScanRequest) -> dict[str, Any]:
     """Return the scan's result, ready for JSON."""
     needles, decoys = len(scan.needles), len(scan.decoys)
     searcher = Searcher(scan.chunk_bytes)
@@ -181,7 +181,7 @@ def _sweep_memory(target: Target, read_only: bool, result: _Result) -> None:
             result.counts["regions"] += result.counts["scanned_bytes"] > previous_bytes
 
     # Neighbours are read as one, since a value may lie across the border of two mappings.
-    for start, end in joined(ranges()):
+    for start, end in merge_ranges(ranges()):
         result.sweep(start, end, target.read, lambda address: mappings[bisect_right(starts, address) - 1].label)
 
 
@@ -231,9 +231,9 @@ def _reader(descriptor: int) -> Callable[[int, memoryview], None]:
 
 
 def _main() -> None:
-    load()
+    import_without_gc()
     try:
-        result = _answer(Scan.from_json(sys.stdin.read()))
+        result = _answer(ScanRequest.from_json(sys.stdin.read()))
     except PanstreamError as error:
         result = {"error": type(error).__name__, "message": str(error)}
     json.dump(result, sys.stdout)

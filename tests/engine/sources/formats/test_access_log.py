@@ -18,13 +18,13 @@ from panstream.engine.config.website import LOG_MADE
 from panstream.engine.reporting.export import answers
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 from panstream.engine.sources import open_feed
 from panstream.engine.sources.byte_streams import RecordParser, TextReader
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.access_log import COLUMNS, AccessLogParser, CaddyParser, LogParser
-from panstream.engine.sources.schema_guess import guess
-from panstream.errors import FeedError
+from panstream.engine.sources.schema_guess import infer_schema
+from panstream.errors import SourceError
 from tests.engine.runtime.streams import good
 
 FAULT = "the line is not one of an access log in the common or combined format"
@@ -124,9 +124,9 @@ def test_bad_lines_are_told_apart_and_never_quoted() -> None:
     assert bad[3].startswith("column time ")
     assert bad[4].startswith("column status ")
     assert not any(word in str(bad) for word in ("walrus", "Agu", "2x0"))
-    with pytest.raises(FeedError, match="an access log has the columns host, user, .* and no 'visits'"):
+    with pytest.raises(SourceError, match="an access log has the columns host, user, .* and no 'visits'"):
         read(NASA, {"visits": "string"})
-    with pytest.raises(FeedError, match="the column visitor is a hash, so its type must be int"):
+    with pytest.raises(SourceError, match="the column visitor is a hash, so its type must be int"):
         read(NASA, {"visitor": "string"})
 
 
@@ -189,9 +189,9 @@ def test_faults_of_columns_that_are_only_read_for_others() -> None:
     assert [row["event"] for row in found] == ["view"]
     assert bad[1] == FAULT
     assert bad[2].startswith("column time ")
-    with pytest.raises(FeedError, match="the type of column entry must be bool"):
+    with pytest.raises(SourceError, match="the type of column entry must be bool"):
         read(NASA, {"entry": "string"}, parser=partial(LogParser, site="example.org"))
-    with pytest.raises(FeedError, match="and no 'event'"):
+    with pytest.raises(SourceError, match="and no 'event'"):
         read(NASA, columns, parser=LogParser)
 
 
@@ -335,7 +335,7 @@ def test_derived_columns_of_a_log(tmp_path: Path) -> None:
     ]
     (tmp_path / "access.log").write_text("".join(lines))
     with Engine(read_config(CONFIG)) as engine:
-        feed(engine, [str(tmp_path / "access.log")])
+        ingest(engine, [str(tmp_path / "access.log")])
         engine.finish()
         counts = {one["name"]: one["value"] for one in answers(engine)}
     truth = {"section": {"news": 1500, "shop": 1500}, "device": {"bot": 1000, "phone": 1000, "other": 1000}}
@@ -350,11 +350,11 @@ def test_a_log_is_known_by_its_lines_and_can_be_followed(tmp_path: Path) -> None
     (tmp_path / "access.log").write_text(NGINX + "\n")
     (tmp_path / "rotated.1").write_text(NASA + "\n")
     (tmp_path / "json.log").write_text('{"a": 1}\n')
-    assert guess([str(tmp_path / "access.log")]).columns == COLUMNS
-    assert guess([str(tmp_path / "rotated.1")]).format == "log"
-    assert guess([str(tmp_path / "json.log")]).format == "json"
+    assert infer_schema([str(tmp_path / "access.log")]).columns == COLUMNS
+    assert infer_schema([str(tmp_path / "rotated.1")]).format == "log"
+    assert infer_schema([str(tmp_path / "json.log")]).format == "json"
     (tmp_path / "caddy.log").write_text(json.dumps(CADDY, separators=(",", ":")) + "\n")
-    assert guess([str(tmp_path / "caddy.log")]).columns == COLUMNS
+    assert infer_schema([str(tmp_path / "caddy.log")]).columns == COLUMNS
     following = open_feed([str(tmp_path / "access.log")], RowSchema(columns={"host": "string"}), follow=True)
     batches = following.batches()
     found = next(batch for batch in batches if batch is not None)

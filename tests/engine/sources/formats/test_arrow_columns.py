@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources import FileFeed
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources import FileSource
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from tests.engine.runtime.streams import good
 
 N = 1000
@@ -33,12 +33,12 @@ def table(rows: int = N) -> pa.Table:
     )
 
 
-def batches(path: Path, schema: RowSchema = SCHEMA, **settings: object) -> list[Rows]:
-    source = FileFeed([str(path)], schema, **settings)  # type: ignore[arg-type]
+def batches(path: Path, schema: RowSchema = SCHEMA, **settings: object) -> list[RowBatch]:
+    source = FileSource([str(path)], schema, **settings)  # type: ignore[arg-type]
     return [batch for batch in source.batches() if batch is not None]
 
 
-def rows_of(found: list[Rows]) -> dict[str, list[object]]:
+def rows_of(found: list[RowBatch]) -> dict[str, list[object]]:
     return pa.Table.from_batches([b.columns for b in found]).to_pydict()
 
 
@@ -109,7 +109,7 @@ def test_a_code_outside_its_dictionary_is_refused(tmp_path: Path) -> None:
     stop = place.dictionary_page_offset + place.total_compressed_size
     data[stop - 9 : stop] = b"\xff" * 9  # two bits of every code: 3, of three words
     path.write_bytes(data)
-    with pytest.raises(FeedError, match=r"f.parquet \(row group 0\) could not be read: column 'kind' points outside"):
+    with pytest.raises(SourceError, match=r"f.parquet \(row group 0\) could not be read: column 'kind' points outside"):
         batches(path, RowSchema(columns={"kind": "string"}))
 
 
@@ -123,7 +123,7 @@ def test_other_columns_are_not_read(tmp_path: Path) -> None:
     data[start : start + place.total_compressed_size] = os.urandom(place.total_compressed_size)
     path.write_bytes(data)
     assert rows_of(batches(path)) == expected()
-    with pytest.raises(FeedError, match=r"visits.parquet \(row group 0\) could not be read: it is cut off, damaged"):
+    with pytest.raises(SourceError, match=r"visits.parquet \(row group 0\) could not be read: it is cut off, damaged"):
         batches(path, RowSchema(columns={"secret": "string"}))
 
 
@@ -134,7 +134,7 @@ def test_parquet_goes_on_behind_what_was_applied(tmp_path: Path, monkeypatch: py
     skip = ParquetFile.skip
     monkeypatch.setattr(ParquetFile, "skip", lambda self, rows: skipped.append(skip(self, rows)) or skipped[-1])
     for applied in (0, 99, 100, 550, 999, 1000, 5000):
-        source = FileFeed([str(path)], SCHEMA, batch_rows=256)
+        source = FileSource([str(path)], SCHEMA, batch_rows=256)
         source.resume({"visits.parquet": applied, "another": 7})
         found = [batch for batch in source.batches() if batch is not None]
         assert [n for batch in found for n in batch.columns.column("n").to_pylist()] == list(range(applied, N))
@@ -162,7 +162,7 @@ def test_memory_does_not_grow_with_row_groups(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": np.arange(2_000_000)}), path, row_group_size=2_000_000, use_dictionary=False)
     before = pa.total_allocated_bytes()
     highest = 0
-    for batch in FileFeed([str(path)], RowSchema(columns={"n": "int"}), batch_rows=10_000).batches():
+    for batch in FileSource([str(path)], RowSchema(columns={"n": "int"}), batch_rows=10_000).batches():
         assert batch is not None
         highest = max(highest, pa.total_allocated_bytes() - before)
     assert highest < 5_000_000
@@ -172,7 +172,7 @@ def test_memory_does_not_grow_with_row_groups(tmp_path: Path) -> None:
 def test_files_that_are_not_parquet(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "visits.parquet"
     path.write_bytes(content)
-    with pytest.raises(FeedError, match="not a Parquet file") as caught:
+    with pytest.raises(SourceError, match="not a Parquet file") as caught:
         batches(path)
     assert caught.value.__context__ is None
 
@@ -182,7 +182,7 @@ def test_truncated_parquet(tmp_path: Path) -> None:
     pq.write_table(table(), path, row_group_size=10)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    with pytest.raises(FeedError, match="visits.parquet could not be read"):
+    with pytest.raises(SourceError, match="visits.parquet could not be read"):
         batches(path)
 
 
@@ -229,7 +229,7 @@ def test_arrow_through_a_pipe() -> None:
     reading, writing = os.pipe()
     os.write(writing, sink.getvalue())
     os.close(writing)
-    source = FileFeed(["-"], SCHEMA, format="arrow", fd=reading)
+    source = FileSource(["-"], SCHEMA, format="arrow", fd=reading)
     found = [batch for batch in source.batches() if batch is not None]
     os.close(reading)
     assert rows_of(found) == expected(100)
@@ -245,14 +245,14 @@ def test_arrow_made_by_an_enemy(tmp_path: Path) -> None:
     with path.open("wb") as file, pa.ipc.new_stream(file, pa.schema([("ip", pa.string())])) as out:
         out.write_batch(pa.RecordBatch.from_arrays([wild], ["ip"]))
     for user in ("ip", None):
-        with pytest.raises(FeedError, match="evil.arrows could not be read"):
+        with pytest.raises(SourceError, match="evil.arrows could not be read"):
             batches(path, RowSchema(columns={"ip": "string"}, user=user))
     codes = pa.array([0, 5, 1], pa.int32())
     coded = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b"]), safe=False)
     with path.open("wb") as file, pa.ipc.new_stream(file, pa.schema([("ip", coded.type)])) as out:
         out.write_batch(pa.RecordBatch.from_arrays([coded], ["ip"]))
     for user in ("ip", None):
-        with pytest.raises(FeedError, match="points outside its data"):
+        with pytest.raises(SourceError, match="points outside its data"):
             batches(path, RowSchema(columns={"ip": "string"}, user=user))
 
 
@@ -260,7 +260,7 @@ def test_arrow_made_by_an_enemy(tmp_path: Path) -> None:
 def test_files_that_are_not_arrow(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "visits.arrow"
     path.write_bytes(content)
-    with pytest.raises(FeedError, match="not Arrow IPC") as caught:
+    with pytest.raises(SourceError, match="not Arrow IPC") as caught:
         batches(path)
     assert caught.value.__context__ is None
 
@@ -272,7 +272,7 @@ def test_columns_that_do_not_fit(tmp_path: Path) -> None:
             pq.write_table(data, path)
         else:
             write_ipc(path, data, stream=False)
-        with pytest.raises(FeedError, match=f"{path.name}: column 'ip' is declared string"):
+        with pytest.raises(SourceError, match=f"{path.name}: column 'ip' is declared string"):
             batches(path)
-        with pytest.raises(FeedError, match=f"{path.name} has no column 'n'"):
+        with pytest.raises(SourceError, match=f"{path.name} has no column 'n'"):
             batches(path, RowSchema(columns={"n": "int"}))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine.rows.row_batch import RowSchema
-from panstream.engine.sources import FileFeed
+from panstream.engine.sources import FileSource
 from panstream.engine.sources.formats.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.server.ingest.request_bodies import _read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
@@ -29,7 +29,7 @@ def written(table: pa.Table, *, file: bool, chunk: int = 1000, **options: Any) -
 
 
 def read(path: Path, schema: RowSchema = SCHEMA) -> int:
-    return sum(len(batch) for batch in FileFeed([str(path)], schema).batches() if batch is not None)
+    return sum(len(batch) for batch in FileSource([str(path)], schema).batches() if batch is not None)
 
 
 @pytest.mark.parametrize("file", [False, True])
@@ -44,7 +44,7 @@ def test_declared_sizes_are_added_up_first(tmp_path: Path, file: bool, codec: st
     assert data.count(true) >= 6
     for lie in (MOST_UNPACKED + 1, 1 << 45, 2**63 - 1):
         path.write_bytes(data.replace(true, struct.pack("<q", lie), 5))
-        with pytest.raises(FeedError, match="when unpacked"):
+        with pytest.raises(SourceError, match="when unpacked"):
             read(path)
 
 
@@ -67,11 +67,11 @@ import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
 from panstream.engine.rows.row_batch import RowSchema
 
-from panstream.errors import FeedError
-from panstream.engine.sources import FileFeed
+from panstream.errors import SourceError
+from panstream.engine.sources import FileSource
 try:
-    list(FileFeed([{str(path)!r}], RowSchema(columns={{"n": "int"}})).batches())
-except FeedError as error:
+    list(FileSource([{str(path)!r}], RowSchema(columns={{"n": "int"}})).batches())
+except SourceError as error:
     print("when unpacked" in str(error))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -92,9 +92,9 @@ def delta_stream() -> bytes:
 def test_dictionaries_in_parts_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.arrows"
     path.write_bytes(delta_stream())
-    with pytest.raises(FeedError, match="dictionaries in parts"):
+    with pytest.raises(SourceError, match="dictionaries in parts"):
         read(path, WORDS)
-    with pytest.raises(FeedError, match="dictionaries in parts"):
+    with pytest.raises(SourceError, match="dictionaries in parts"):
         _read_arrow(memoryview(bytearray(delta_stream())), WORDS, rows=100)
 
 
@@ -124,7 +124,7 @@ def test_every_cut_of_a_file_is_refused() -> None:
     data = written(pa.table({"n": list(range(50))}), file=True, chunk=20, compression="zstd")
     _check_file(pa.BufferReader(data), "x")
     for size in range(len(data)):
-        with pytest.raises(FeedError, match="not Arrow IPC"):
+        with pytest.raises(SourceError, match="not Arrow IPC"):
             _check_file(pa.BufferReader(data[:size]), "x")
 
 
@@ -159,7 +159,7 @@ def test_a_view_behind_a_null_is_not_followed() -> None:
 def test_a_decimal_of_impossible_scale_is_refused(scale: int) -> None:
     table = pa.table({"n": pa.nulls(3, pa.decimal256(40, scale))})
     for kind in ("int", "double"):
-        with pytest.raises(FeedError, match="'n' is declared"):
+        with pytest.raises(SourceError, match="'n' is declared"):
             _read_arrow(memoryview(bytearray(written(table, file=False))), RowSchema(columns={"n": kind}), rows=10)
 
 
@@ -175,7 +175,7 @@ def test_the_least_decimal_is_refused_since_its_sign_would_turn(kind: Any) -> No
             writer.write_batch(pa.record_batch([x], names=["x"]))
         schema = RowSchema(columns={"x": "double"})
         if refused:
-            with pytest.raises(FeedError):
+            with pytest.raises(SourceError):
                 _read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)
         else:
             assert len(_read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)) == 2

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from panstream.engine.arrow import arrow_mask, missing, numbers_of, truth_of, words_of
+from panstream.engine.arrow import arrow_mask, boolean_bytes, null_of, numeric_view, string_array
 
 KINDS = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
 KINDS += [pa.float16(), pa.float32(), pa.float64()]
@@ -26,7 +26,7 @@ def test_numbers_are_those_of_the_array(kind: Any, holes: bool) -> None:
     values = [None if holes and i % 3 == 0 else np.float16(i) if kind == pa.float16() else i for i in range(20)]
     whole = pa.array(values, kind)
     for array in (whole, whole.slice(3), whole.slice(5, 9), whole.slice(20), whole.slice(0, 0)):
-        found = numbers_of(array)
+        found = numeric_view(array)
         assert found.dtype == np.dtype(kind.to_pandas_dtype())
         assert found.size == len(array)
         assert [n for n, there in zip(found.tolist(), array.is_valid().to_pylist(), strict=True) if there] == [
@@ -36,7 +36,7 @@ def test_numbers_are_those_of_the_array(kind: Any, holes: bool) -> None:
 
 def test_other_numbers_are_converted() -> None:
     array = pa.array([Decimal(7), None, Decimal(9)], pa.decimal128(5, 0))
-    assert np.asarray(numbers_of(array), np.int64)[[0, 2]].tolist() == [7, 9]
+    assert np.asarray(numeric_view(array), np.int64)[[0, 2]].tolist() == [7, 9]
 
 
 def test_truth_is_that_of_the_array_and_false_where_there_is_none() -> None:
@@ -45,19 +45,19 @@ def test_truth_is_that_of_the_array_and_false_where_there_is_none() -> None:
     for start in range(20):
         for size in (0, 1, 7, 8, 9, 30):
             array = whole.slice(start, size)
-            assert truth_of(array).tolist() == [bool(each) for each in array.to_pylist()]
+            assert boolean_bytes(array).tolist() == [bool(each) for each in array.to_pylist()]
     plain = pa.array([True, False, True])
-    assert truth_of(plain.slice(1)).tolist() == [False, True]
-    assert truth_of(pa.array([], pa.bool_())).tolist() == []
+    assert boolean_bytes(plain.slice(1)).tolist() == [False, True]
+    assert boolean_bytes(pa.array([], pa.bool_())).tolist() == []
 
 
 def test_masks_nulls_and_words() -> None:
     mask = np.arange(19) % 3 == 0
     assert arrow_mask(mask).to_pylist() == mask.tolist()
-    assert missing(pa.int32()).as_py() is None
-    assert missing(pa.string()).type == pa.string()
+    assert null_of(pa.int32()).as_py() is None
+    assert null_of(pa.string()).type == pa.string()
     for words in ([], [""], ["YES", "", "größer", "\0"]):
-        assert words_of(words).equals(pa.array(words, pa.string()))
+        assert string_array(words).equals(pa.array(words, pa.string()))
 
 
 CONFIG = """
@@ -108,9 +108,9 @@ def test_an_engine_runs_without_pandas(tmp_path: Path) -> None:
 import sys
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import feed
+from panstream.engine.runtime.ingest import ingest
 with Engine(load_config("panstream.toml")) as engine:
-    print(feed(engine, ["rows.parquet", "rows.csv"]).rows)
+    print(ingest(engine, ["rows.parquet", "rows.csv"]).rows)
     engine.finish()
 print("pandas" in sys.modules)
 """

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.sources.byte_streams import TextReader
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.csv import CsvParser, Dialect
-from panstream.errors import BadRowError, FeedError, InvalidParameter
+from panstream.errors import BadRowError, InvalidParameter, SourceError
 from tests.engine.runtime.streams import good
 
 
@@ -43,7 +43,7 @@ def batches(
     record: int = 1 << 24,
     on_bad_row: str = "skip",
     dialect: Dialect | None = None,
-) -> Iterable[Rows]:
+) -> Iterable[RowBatch]:
     schema = RowSchema(columns=columns, user=user, on_bad_row=on_bad_row)  # type: ignore[arg-type]
     data = text if isinstance(text, bytes) else text.encode()
     parser = CsvParser(schema, place="visits.csv", dialect=dialect)
@@ -153,13 +153,13 @@ def test_columns_by_name() -> None:
     ],
 )
 def test_headers_that_do_not_fit(text: str | bytes, words: str) -> None:
-    with pytest.raises(FeedError, match=f"visits.csv: column 'a' is declared, but the first line {words}") as caught:
+    with pytest.raises(SourceError, match=f"visits.csv: column 'a' is declared, but the first line {words}") as caught:
         read(text, {"a": "int"})
     assert "secret" not in str(caught.value)
 
 
 def test_a_header_that_never_ends() -> None:
-    with pytest.raises(FeedError, match="does not name it"):
+    with pytest.raises(SourceError, match="does not name it"):
         read('"' + "x" * 5000, {"a": "int"}, block=64, record=256)
 
 

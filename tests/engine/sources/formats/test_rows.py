@@ -13,25 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.row_batch import Rows, RowSchema, arrow_type
-from panstream.engine.rows.wiping import Lent, wipe_array
-from panstream.engine.sources import TableFeed
+from panstream.engine.rows.row_batch import RowBatch, RowSchema, arrow_type
+from panstream.engine.rows.wiping import BorrowedMemory, wipe_array
+from panstream.engine.sources import TableSource
 from panstream.engine.sources import _read_ahead as _ahead
 from panstream.engine.sources._read_ahead import read_ahead
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
-from panstream.engine.sources.formats.text_columns import from_spans
-from panstream.errors import BadRowError, FeedError, InvalidParameter, MissingExtra
+from panstream.engine.sources.formats.text_columns import columns_from_spans
+from panstream.errors import BadRowError, InvalidParameter, MissingExtra, SourceError
 from panstream.primitives.kernels.sources.csv_fields import copy_spans
 from tests.engine.runtime.streams import good
 
 SCHEMA = RowSchema(columns={"n": "int"})
 
 
-def piece_of(numbers: list[int | None]) -> Rows:
+def piece_of(numbers: list[int | None]) -> RowBatch:
     """A piece in which ``None`` stands for a bad row."""
-    codes = np.array([SCHEMA.misfit("n") if number is None else 0 for number in numbers], np.uint16)
-    return Rows(columns=pa.record_batch({"n": pa.array(numbers, pa.int64())}), codes=codes)
+    codes = np.array([SCHEMA.type_error_code("n") if number is None else 0 for number in numbers], np.uint16)
+    return RowBatch(columns=pa.record_batch({"n": pa.array(numbers, pa.int64())}), codes=codes)
 
 
 # --- coalescing -------------------------------------------------------------------------------------------------------
@@ -97,12 +97,12 @@ def test_pieces_of_different_encoding() -> None:
     schema = RowSchema(columns={"s": "string"})
     coalescer = Coalescer(schema, rows=100, producer="p", place="p")
     for words in (pa.array(["a", None]), pa.array(["b"]).dictionary_encode(), pa.array(["c"]).dictionary_encode()):
-        list(coalescer.add(Rows(columns=pa.record_batch({"s": words}))))
+        list(coalescer.add(RowBatch(columns=pa.record_batch({"s": words}))))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", None, "b", "c"]
     for words in (["a", "b"], ["c", None, "a"]):
         coded = pa.array(words).dictionary_encode()
-        list(coalescer.add(Rows(columns=pa.record_batch({"s": coded}))))
+        list(coalescer.add(RowBatch(columns=pa.record_batch({"s": coded}))))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", "b", "c", None, "a"]
 
@@ -110,16 +110,16 @@ def test_pieces_of_different_encoding() -> None:
 # --- reading ahead ----------------------------------------------------------------------------------------------------
 
 
-def batch_of(number: int) -> Rows:
-    return Rows(columns=pa.record_batch({"n": pa.array([number], pa.int64())}))
+def batch_of(number: int) -> RowBatch:
+    return RowBatch(columns=pa.record_batch({"n": pa.array([number], pa.int64())}))
 
 
-def value_of(batch: Rows | None) -> object:
+def value_of(batch: RowBatch | None) -> object:
     return None if batch is None else batch.columns.column("n")[0].as_py()
 
 
 def test_reading_ahead() -> None:
-    def read() -> Generator[Rows | None, None, None]:
+    def read() -> Generator[RowBatch | None, None, None]:
         for number in range(50):
             yield batch_of(number)
             yield None  # nothing to read just then: only of interest to who waits
@@ -128,13 +128,13 @@ def test_reading_ahead() -> None:
 
 
 def test_reading_ahead_of_an_error() -> None:
-    def failing() -> Generator[Rows | None, None, None]:
+    def failing() -> Generator[RowBatch | None, None, None]:
         yield batch_of(1)
-        raise FeedError("damaged")
+        raise SourceError("damaged")
 
     ahead = read_ahead(failing())
     assert value_of(next(ahead)) == 1
-    with pytest.raises(FeedError, match="damaged"):
+    with pytest.raises(SourceError, match="damaged"):
         next(ahead)
 
 
@@ -143,7 +143,7 @@ def test_leaving_a_reader_that_is_ahead() -> None:
     batches = [batch_of(number + 1) for number in range(5)]
     threads, second, closed = set(threading.enumerate()), threading.Event(), threading.Event()
 
-    def read() -> Generator[Rows | None, None, None]:
+    def read() -> Generator[RowBatch | None, None, None]:
         try:
             yield batches[0]
             second.set()
@@ -168,7 +168,7 @@ def test_leaving_a_reader_whose_input_blocks(monkeypatch: pytest.MonkeyPatch) ->
     blocked, released, closed = threading.Event(), threading.Event(), threading.Event()
     late = batch_of(7)
 
-    def read() -> Generator[Rows | None, None, None]:
+    def read() -> Generator[RowBatch | None, None, None]:
         try:
             yield batch_of(1)
             blocked.set()
@@ -224,9 +224,9 @@ def test_wiping_a_batch() -> None:
         [pa.record_batch({kind: pa.array(v, arrow_type(kind)) for kind, v in ROWS.items()})] * 2
     )
     views = [np.frombuffer(column.buffers()[-1], np.uint8) for column in columns.columns]
-    Rows(columns=columns, lent=Lent.of(columns.columns)).wipe()
+    RowBatch(columns=columns, borrowed=BorrowedMemory.of(columns.columns)).wipe()
     assert all(view.any() for view in views)
-    batch = Rows(columns=columns)
+    batch = RowBatch(columns=columns)
     batch.wipe()
     assert not any(view[:-2].any() for view in views)
     wipe_array(pa.chunked_array([pa.array([1, 2])]))
@@ -238,7 +238,7 @@ def test_wiping_a_batch() -> None:
 
 
 def test_a_batch_shows_no_values() -> None:
-    batch = Rows(columns=pa.record_batch({"n": [12345]}), producer="p", sequence=1)
+    batch = RowBatch(columns=pa.record_batch({"n": [12345]}), producer="p", sequence=1)
     assert "12345" not in repr(batch)
 
 
@@ -325,16 +325,16 @@ def test_broken_letters() -> None:
     ],
 )
 def test_types_that_do_not_convert(kind: str, array: pa.Array) -> None:
-    with pytest.raises(FeedError, match="'x' is declared"):
+    with pytest.raises(SourceError, match="'x' is declared"):
         converted(kind, array)
 
 
 def test_missing_columns() -> None:
-    with pytest.raises(FeedError, match="input has no column 'y'"):
+    with pytest.raises(SourceError, match="input has no column 'y'"):
         check_types(pa.schema([("x", pa.int64())]), RowSchema(columns={"y": "int"}), "input")
 
 
-def from_text(cells: list[bytes | None], schema: RowSchema) -> Rows:
+def from_text(cells: list[bytes | None], schema: RowSchema) -> RowBatch:
     """Return a column of cells that lie one behind the other, as readers of text find them."""
     data = np.frombuffer(b"".join(cell or b"" for cell in cells) or b"?", np.uint8).copy()
     stops = np.cumsum([[len(cell or b"") for cell in cells]], axis=1)
@@ -344,7 +344,7 @@ def from_text(cells: list[bytes | None], schema: RowSchema) -> Rows:
     def copy(column: int, offsets: Any, out: Any) -> None:
         copy_spans(data, starts[column], stops[column], offsets, out)
 
-    return from_spans(data, schema, np.zeros(len(cells), np.uint16), (starts, stops), present, copy)
+    return columns_from_spans(data, schema, np.zeros(len(cells), np.uint16), (starts, stops), present, copy)
 
 
 @pytest.mark.slow
@@ -397,7 +397,7 @@ def test_text_that_does_not_fit(kind: str, texts: list[str | bytes]) -> None:
     assert np.flatnonzero(piece.bad).tolist() == list(range(1, len(mixed), 2))
     assert good(piece).num_rows == len(texts)
     assert piece.columns.column("x").null_count == len(texts)
-    assert piece.codes[1] == schema.misfit("x")
+    assert piece.codes[1] == schema.type_error_code("x")
 
 
 def test_schema_of_a_stream() -> None:
@@ -417,7 +417,7 @@ def test_schema_of_a_stream() -> None:
 
 def test_tables_are_left_alone() -> None:
     table = pa.table({"n": [1, None, 3, 4], "other": ["a", "b", "c", "d"]})
-    source = TableFeed(table, RowSchema(columns={"n": "int"}, user="n"), batch_rows=2)
+    source = TableSource(table, RowSchema(columns={"n": "int"}, user="n"), batch_rows=2)
     batches = []
     for batch in source.batches():
         assert batch is not None
@@ -431,7 +431,7 @@ def test_tables_are_left_alone() -> None:
     assert source.progress() is None
     source.close()
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
-    assert sum(len(batch) for batch in TableFeed(reader, SCHEMA).batches() if batch) == 4
+    assert sum(len(batch) for batch in TableSource(reader, SCHEMA).batches() if batch) == 4
 
 
 def test_missing_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources.formats.csv import CsvParser
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.primitives.kernels import simd_byte_search as byte_masks
-from panstream.primitives.kernels.sources.csv_fields import split_any_records
-from panstream.primitives.kernels.sources.csv_simd import split_plain_records, split_records
+from panstream.primitives.kernels.sources.csv_fields import split_records_bytewise
+from panstream.primitives.kernels.sources.csv_simd import split_records, split_records_simd
 from panstream.primitives.kernels.sources.json_fields import scan_lines
-from panstream.primitives.kernels.sources.text_values import parse_ints, parse_truths
+from panstream.primitives.kernels.sources.text_values import parse_booleans, parse_ints
 
 Bytes = NDArray[np.uint8]
 
@@ -99,9 +99,9 @@ def fields(split: str, data: Bytes, end: int, delimiter: int, quote: int, spots:
     forms, ragged = np.full((columns, most), 77, np.uint8), np.full(most, 77, np.uint8)
     dialect, found = (delimiter, quote, np.array(spots, np.int64)), (starts, stops, forms, ragged)
     if split == "any":
-        rows, done = split_any_records(data, 0, end, *dialect, 0, *found)
+        rows, done = split_records_bytewise(data, 0, end, *dialect, 0, *found)
     else:
-        rows, done = (split_records if split == "quick" else split_plain_records)(data, end, *dialect, *found)
+        rows, done = (split_records if split == "quick" else split_records_simd)(data, end, *dialect, *found)
     return rows, done, *(array[..., :rows].tolist() for array in found)
 
 
@@ -337,7 +337,7 @@ def test_truths() -> None:
     texts += [letter * size for letter in (b"1", b"0", b"\x00") for size in range(400)]
     edges = np.cumsum([0, *map(len, texts)])
     found, bad = np.empty(len(texts), bool), np.empty(len(texts), bool)
-    parse_truths(
+    parse_booleans(
         np.frombuffer(b"".join(texts), np.uint8).copy(), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad
     )
     for text, truth, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):

@@ -22,12 +22,12 @@ from panstream.client._transport import as_batches, encode
 from panstream.client.client import Client
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.reporting.export import answers
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import TableFeed, open_feed
-from panstream.errors import FeedError
+from panstream.engine.sources import TableSource, open_feed
+from panstream.errors import SourceError
 from panstream.server.ingest.request_bodies import _read_arrow
 from tests.engine.runtime.matrix import FORMS, REFUSED, ROWS, Form, arrays, expected, query, questions, same, table
 from tests.server.server_live import served, write_config
@@ -53,10 +53,10 @@ class Bodies:
     def __init__(self, bodies: list[bytes], schema: RowSchema) -> None:
         self._bodies, self._schema = bodies, schema
 
-    def batches(self) -> Iterator[Rows]:
+    def batches(self) -> Iterator[RowBatch]:
         for number, body in enumerate(self._bodies):
             piece = _read_arrow(memoryview(bytearray(body)), self._schema, rows=10**6)
-            yield Rows(columns=piece.columns, producer="p", sequence=number + 1)
+            yield RowBatch(columns=piece.columns, producer="p", sequence=number + 1)
 
     def resume(self, applied: Any) -> None: ...
     def acknowledge(self, token: object) -> None: ...
@@ -67,7 +67,7 @@ class Bodies:
 def outcome(config: Config, select: Selector, source: Any) -> dict[str, float]:
     """Return the answers of all queries without noise."""
     with Engine(config, zero_noise=True) as engine:
-        fed = drain(engine, source, select)
+        fed = ingest_all(engine, source, select)
         assert (fed.rows, fed.skipped_count) == (ROWS, 0)
         engine.finish()
         return {each["name"]: each["value"] for each in answers(engine)}
@@ -77,11 +77,11 @@ def outcome(config: Config, select: Selector, source: Any) -> dict[str, float]:
 
 
 def as_table(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
-    return TableFeed(rows, schema, batch_rows=29)
+    return TableSource(rows, schema, batch_rows=29)
 
 
 def as_reader(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
-    return TableFeed(pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()), schema)
+    return TableSource(pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()), schema)
 
 
 def as_body(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
@@ -266,7 +266,7 @@ def test_ids_are_counted(name: str, tmp_path: Path) -> None:
 def test_other_types_are_refused_by_name(name: str, way: str, tmp_path: Path) -> None:
     kind, array = REFUSED[name]
     schema = RowSchema(columns={"x": kind})
-    with pytest.raises(FeedError, match="'x' is declared"):
+    with pytest.raises(SourceError, match="'x' is declared"):
         list(WAYS[way](pa.table({"x": array}), schema, tmp_path).batches())
     TRIED.add((f"refused {name}", way, "plain"))
 

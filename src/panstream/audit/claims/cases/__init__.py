@@ -8,9 +8,9 @@ from importlib import import_module
 
 from panstream.audit.claims.case import Case
 
-__all__ = ["ROOMS", "cases_of"]
+__all__ = ["GROUPS", "cases_in"]
 
-ROOMS = (
+GROUPS = (
     "density",
     "distinct",
     "turnstile",
@@ -25,7 +25,7 @@ ROOMS = (
 )
 
 
-def cases_of(module_name: str) -> Iterator[Case]:
+def cases_in(module_name: str) -> Iterator[Case]:
     """Yield the cases of a room."""
     for some in import_module(f"{__name__}.{module_name}").CASES:
         yield from some()

@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.randomized_bits import BitLaw
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.algorithms.secret_shared.party import Kind
 from panstream.algorithms.secret_shared.presence import draw_cells
 from panstream.algorithms.secret_shared.ring import Ring
 from panstream.algorithms.secret_shared.share_rules import Dealt
-from panstream.primitives.noise import DiscreteLaplace, Source
-from panstream.testing.secret_shared_views import Drawing, Key, SharedViews, Tape
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
+from panstream.testing.secret_shared_views import Key, RecordedKeystream, RecordingNoise, SharedViews
 
-COINS = BitLaw.symmetric(math.log(3), math.log(2))
+COINS = CoinPair.symmetric(math.log(3), math.log(2))
 
 
 class Unblinded(SharedViews):
     """Shares that are not blinded anew."""
 
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Blind with zeros."""
         return _Zeros(source, self.width), memory
 
 
-class _Zeros(Tape):
+class _Zeros(RecordedKeystream):
     def bits(self, size: int) -> NDArray[np.uint8]:
         """Return zeros."""
         return np.zeros(size, np.uint8)
@@ -40,9 +40,9 @@ class _Zeros(Tape):
 class BlindedAlike(SharedViews):
     """Every idle step blinds with the same numbers."""
 
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Remember the numbers of the first idle step after the start."""
-        tape = Tape(source, self.width)
+        tape = RecordedKeystream(source, self.width)
         if kind == "idle":
             drawn = tape.bits(self.rule.size) if memory in (None, "started") else np.frombuffer(memory, np.uint8)
             tape.read.append(drawn)
@@ -54,7 +54,7 @@ class Named(SharedViews):
     """Touched cells are named, and they alone get fresh shares."""
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Deal fresh shares of what is touched."""
         if kind != "rows" or change is None:
@@ -74,9 +74,9 @@ class Named(SharedViews):
 class MaskedAlike(SharedViews):
     """The front end masks every step's shares with the same bits."""
 
-    def seed(self, source: Source, *, first: bool) -> Tape:
+    def seed(self, source: NoiseSource, *, first: bool) -> RecordedKeystream:
         """Give 0 to the first machine and 1 to the second."""
-        tape = Tape(source, self.width)
+        tape = RecordedKeystream(source, self.width)
         tape.read.append(np.full(self.rule.size, 0 if first else 1, np.uint8))
         return tape
 
@@ -84,12 +84,12 @@ class MaskedAlike(SharedViews):
 class OneNoise(SharedViews):
     """Only the first machine draws noise."""
 
-    def drawing(self, source: Source, *, first: bool) -> Any:
+    def drawing(self, source: NoiseSource, *, first: bool) -> Any:
         """Let the second machine draw nothing."""
-        return Drawing(source) if first else _Silent(source)
+        return RecordingNoise(source) if first else _Silent(source)
 
 
-class _Silent(Drawing):
+class _Silent(RecordingNoise):
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Add nothing."""
 
@@ -97,12 +97,12 @@ class _Silent(Drawing):
 class Unmasked(SharedViews):
     """The machines' parts of an answer go to the front end without a common mask."""
 
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Blind shares, and not the answers."""
         return _OnlyBits(source, self.width), memory
 
 
-class _OnlyBits(Tape):
+class _OnlyBits(RecordedKeystream):
     def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
         """Return zeros."""
         return ring.zeros(size)
@@ -111,12 +111,12 @@ class _OnlyBits(Tape):
 class Noisy(SharedViews):
     """Cells that the front end draws, as on one machine: 3/4 where somebody came, 1/4 elsewhere."""
 
-    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
+    def drawn(self, change: Dealt, source: NoiseSource, released: int, memory: Any) -> Dealt:
         """Draw what is touched, and in the first step all cells."""
         touched, there = (array.copy() for array in change)
         return draw_cells(touched, there, 1, COINS, source, fresh=memory is None)
 
-    def common(self, source: Source, kind: Kind, memory: Any) -> tuple[Tape, Any]:
+    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Remember that the first step is over."""
         return SharedViews.common(self, source, kind, memory)[0], "begun" if kind == "rows" else memory
 
@@ -124,7 +124,7 @@ class Noisy(SharedViews):
 class DrawnOnce(Noisy):
     """Cells that are noisy at the start, and exact where somebody came."""
 
-    def drawn(self, change: Dealt, source: Source, released: int, memory: Any) -> Dealt:
+    def drawn(self, change: Dealt, source: NoiseSource, released: int, memory: Any) -> Dealt:
         """Draw the first step's cells only."""
         return Noisy.drawn(self, change, source, released, memory) if memory is None else change
 
@@ -136,7 +136,7 @@ class Retried(SharedViews):
     """
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Do one round; after the first answer go back to the shares before the first rows."""
         memory = state[3]
@@ -167,7 +167,7 @@ class NoiseAgain(SharedViews):
     noise: tuple[Key, Key] | None = None
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: Source, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Remember both machines' noise."""
         self.noise = state[3] if kind == "answers" else None
@@ -175,13 +175,13 @@ class NoiseAgain(SharedViews):
         noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
         return (*next_state[:3], noise), opened, handled
 
-    def drawing(self, source: Source, *, first: bool) -> Any:
+    def drawing(self, source: NoiseSource, *, first: bool) -> Any:
         """Let a machine draw what it drew before."""
-        return Drawing(source) if self.noise is None else _Replayed(source, self.noise[0 if first else 1])
+        return RecordingNoise(source) if self.noise is None else _Replayed(source, self.noise[0 if first else 1])
 
 
-class _Replayed(Drawing):
-    def __init__(self, source: Source, noise: Key) -> None:
+class _Replayed(RecordingNoise):
+    def __init__(self, source: NoiseSource, noise: Key) -> None:
         super().__init__(source)
         self._noise = noise
 

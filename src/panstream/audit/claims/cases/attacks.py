@@ -22,13 +22,13 @@ from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.randomized_bits import BitState
 from panstream.audit.claims.case import Case, Kind, Trial
-from panstream.audit.claims.exact import stolen
+from panstream.audit.claims.exact import restore_snapshot
 from panstream.audit.claims.membership_odds import member_odds
 from panstream.core.monitor import Monitor
 from panstream.primitives.codec import FieldLayout, public
-from panstream.primitives.inputs import Items
-from panstream.primitives.noise import SeededSource, Source
-from panstream.primitives.packed_bits import toss
+from panstream.primitives.inputs import ItemBatch
+from panstream.primitives.noise import NoiseSource, SeededSource
+from panstream.primitives.packed_bits import draw_packed_bits
 
 _NEEDLE, _OTHER = 0x51A7C0FFEE5EED17, 0x2B0B5EEDCAFED00D
 _LARGEST = 32  # words; numpy hands freed small blocks out again as they are
@@ -38,7 +38,7 @@ _WAITING = 8  # blocks of one size that may have been freed
 class _LeavesIdsBehind(Bitmap):
     """Frees its copy of the ids without overwriting it. Never use it."""
 
-    def batch(self, ids: Any) -> Items:
+    def batch(self, ids: Any) -> ItemBatch:
         """Return ids that nobody will wipe."""
         return replace(Bitmap.batch(self, ids), owned=())
 
@@ -73,7 +73,7 @@ _MOST_WORDS = 16
 _USERS = 24
 
 
-class _KeptGenerator(Source):
+class _KeptGenerator(NoiseSource):
     """A congruential generator that lives on between steps, as most generators do: whoever reads ``word`` has all
     of it.
     """
@@ -101,7 +101,7 @@ class _KeptGenerator(Source):
 
 
 def _fresh_word() -> int:
-    with Source() as source:
+    with NoiseSource() as source:
         return int(source.uniform_below(1 << 62, 1)[0])
 
 
@@ -111,7 +111,7 @@ def _rewound(algorithm: OptBern, first: bool) -> bool:
     monitor = Monitor(algorithm, source=generator)
     if first:
         monitor.update([0])
-    seen, word = stolen(monitor).bits, generator.word
+    seen, word = restore_snapshot(monitor).bits, generator.word
     return _explains(algorithm, seen, word, [0]) and not _explains(algorithm, seen, word, [])
 
 
@@ -130,7 +130,7 @@ def _predicted(algorithm: OptBern, first: bool) -> bool:
     """Guess whether user 0 came after the look, from what the generator was going to draw."""
     generator = _KeptGenerator(_fresh_word())
     monitor = Monitor(algorithm, source=generator)
-    seen, word = stolen(monitor), generator.word
+    seen, word = restore_snapshot(monitor), generator.word
     if first:
         monitor.update([0])
     published = monitor.release().released
@@ -160,17 +160,17 @@ class _SeedKept(OptBern):
         """Return the bits and the seed."""
         return {**OptBern.layout(self), "seed": FieldLayout("int"), "steps": FieldLayout("int")}
 
-    def begin(self, source: Source) -> _SeedState:
+    def initial_state(self, source: NoiseSource) -> _SeedState:
         """Draw the seed, and from it the bits."""
         return self.replayed(int(source.uniform_below(1 << 62, 1)[0]))
 
     def replayed(self, seed: int) -> _SeedState:
         """Return the start that a seed leads to."""
         with SeededSource(seed) as seeded_rng:
-            bits = toss(self.law.absent, self.cells, seeded_rng)
+            bits = draw_packed_bits(self.law.absent, self.cells, seeded_rng)
         return _SeedState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, seed=seed, steps=1)
 
-    def update(self, state: Any, batch: PresenceBatch, source: Source) -> None:
+    def update(self, state: Any, batch: PresenceBatch, source: NoiseSource) -> None:
         """Draw from the seed again."""
         with SeededSource(state.seed + state.steps) as seeded_rng:
             OptBern.update(self, state, batch, seeded_rng)
@@ -181,11 +181,11 @@ def _replayed(algorithm: _SeedKept, first: bool) -> bool:
     """Guess whether user 0 came, by replaying the seed found in the stolen bytes. Both streams have one update."""
     monitor = Monitor(algorithm)
     monitor.update([0] if first else [])
-    seen = stolen(monitor)
+    seen = restore_snapshot(monitor)
     bits = []
     for ids in ([0], []):
         state = algorithm.replayed(seen.seed)
-        algorithm.update(state, algorithm.batch(ids), Source())
+        algorithm.update(state, algorithm.batch(ids), NoiseSource())
         bits.append(state.bits)
     return np.array_equal(seen.bits, bits[0]) and not np.array_equal(seen.bits, bits[1])
 
@@ -207,7 +207,7 @@ def _attack(
         claimed=algorithm.claim().epsilon,
         trial=Trial(event, partial(happens, algorithm), attack=True),
         algorithm=algorithm,
-        stands_for=stands_for,
+        represents=stands_for,
         sampled=True,
         quick_runs=quick_runs,
         runs=runs,

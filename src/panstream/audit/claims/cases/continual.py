@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.decayed_sum import DecayedSum
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
-from panstream.algorithms.continual.noisy_tree import TreeEngine, TreeState
+from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.algorithms.continual.tree_shape import TreeShape
@@ -40,7 +40,7 @@ from panstream.papers.counters.event_counter import EventCounter
 from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.papers.counters.logarithmic import LogarithmicMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.testing.enumeration import Step, refresh, tick, update
 from panstream.testing.linear_views import ticks
 
@@ -60,7 +60,7 @@ _one_step = partial(_slots, one_step=True)
 
 def _with_events(world: Sequence[Step], *events: Any) -> list[list[Step]]:
     """Return the streams with one of ``events`` instead in any step that takes one."""
-    indices = [index for index, step in enumerate(world) if step.verb in ("update", "ticks")]
+    indices = [index for index, step in enumerate(world) if step.verb in ("update", "tick_many")]
     return [_with_event(world, index, event) for index in indices for event in events]
 
 
@@ -91,7 +91,7 @@ def _with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tupl
 
 
 def _with_event(world: Sequence[Step], index: int, event: Any) -> list[Step]:
-    changed = ticks([event]) if world[index].verb == "ticks" else update([event])
+    changed = ticks([event]) if world[index].verb == "tick_many" else update([event])
     return [*world[:index], changed, *world[index + 1 :]]
 
 
@@ -282,13 +282,13 @@ def _published() -> Iterator[Case]:
 class _ClearLeaf(KaryTree):
     """An open slot holds what it received, without noise. Never use it, nor the other two."""
 
-    def begin(self, source: Source) -> TreeState:
+    def initial_state(self, source: NoiseSource) -> TreeState:
         """Start as the tree does, then clear the leaf."""
-        state = KaryTree.begin(self, source)
+        state = KaryTree.initial_state(self, source)
         state.open[0] = 0
         return state
 
-    def tick(self, state: TreeState, source: Source) -> Estimate:
+    def tick(self, state: TreeState, source: NoiseSource) -> Estimate:
         """Close the slot, then clear the next one."""
         estimate = KaryTree.tick(self, state, source)
         state.open[0] = 0
@@ -299,7 +299,7 @@ class _OneLevelTooFew(KaryTree):
     """Shares epsilon between one level less than an event is in."""
 
     @property
-    def engine(self) -> TreeEngine:
+    def engine(self) -> NoisyTree:
         """Return a tree whose noise is too small."""
         engine = super().engine
         rows = engine.shape(0).rows
@@ -309,7 +309,7 @@ class _OneLevelTooFew(KaryTree):
 class _StaleRefresh(KaryTree):
     """Does nothing after an announced intrusion."""
 
-    def refresh(self, state: TreeState, source: Source) -> None:
+    def refresh(self, state: TreeState, source: NoiseSource) -> None:
         """Leave the state as it was seen."""
 
 
@@ -324,7 +324,7 @@ def _broken_trees() -> Iterator[Case]:
         (_StaleRefresh, "Tree that is not refreshed after an announced look", seen, looks, two_looks),
     ):
         tree: Any = kind(epsilon=1.0, horizon=7, levels=3)
-        case_options = {"looks": when, "kind": "control", "claimed": 1.0, "stands_for": why}
+        case_options = {"looks": when, "kind": "control", "claimed": 1.0, "represents": why}
         yield _case(name, tree, steps, _with_events(steps, 1), **case_options)
 
 

@@ -15,25 +15,25 @@ import numpy as np
 
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
-from panstream.algorithms.continual_users.ones_counter import OnesState
-from panstream.audit.claims.case import Case, Measured
+from panstream.algorithms.continual_users.ones_counter import SetBitState
+from panstream.audit.claims.case import Case, ExactLoss
 from panstream.audit.claims.exact import case_of
-from panstream.primitives.noise import Source
-from panstream.testing.bit_views import TOGGLE, Losses, View, views
-from panstream.testing.enumeration import tick, update, worlds
+from panstream.primitives.noise import NoiseSource
+from panstream.testing.bit_views import TOGGLE, BitView, Losses, views
+from panstream.testing.enumeration import enumerate_streams, tick, update
 
 _TICKS = 3
 Loss = Callable[[Losses], float]
 
 
-def _measured(algorithm: Any, ticks: int, loss: Loss, draws: int | None = None) -> Measured:
+def _measured(algorithm: Any, ticks: int, loss: Loss, draws: int | None = None) -> ExactLoss:
     """Return the largest loss over all looks; ``draws`` puts another number of them into every node."""
     losses: list[tuple[float, int | None]] = []
     for view in views(algorithm, ticks):
-        seen = view if draws is None else View(view.look, view.weights, np.full_like(view.draws, draws), view.kappas)
+        seen = view if draws is None else BitView(view.look, view.weights, np.full_like(view.draws, draws), view.kappas)
         losses.append((loss(Losses(seen, ticks, algorithm.table.law.p1)), view.look))
     worst, look = max(losses, key=lambda pair: pair[0])
-    return Measured(loss=worst, witness=f"looked at after {look} tick(s)")
+    return ExactLoss(loss=worst, witness=f"looked at after {look} tick(s)")
 
 
 def _case(name: str, algorithm: Any, loss: Loss, ticks: int = _TICKS, **options: Any) -> Case:
@@ -67,7 +67,7 @@ def _production() -> Iterator[Case]:
     single = one(
         epsilon=1.35, horizon=1, unit="user", method="paid", levels=0, epsilon_state=math.log(3), start_rate=0.2
     )
-    streams = worlds([None, None, tick()], [update([]), update([0])])
+    streams = enumerate_streams([None, None, tick()], [update([]), update([0])])
     yield case_of(single, streams, window=(-1, 2), name="ContinualDensity, single answer")
     cell = partial(ContinualBitmap, buckets=1, rows_of_cells=1)
     yield _case("ContinualBitmap, event", cell(**_fixed(1, **event)), Losses.of_event)
@@ -84,9 +84,9 @@ def _watches_first(algorithm: ContinualDensity) -> bool:
 class _CountsTheStart(ContinualDensity):
     """Counts the start as a change: what opens first holds its draw only. Never use it."""
 
-    def begin(self, source: Source) -> OnesState:
+    def initial_state(self, source: NoiseSource) -> SetBitState:
         """Start as it should, then add the ones again."""
-        state = ContinualDensity.begin(self, source)
+        state = ContinualDensity.initial_state(self, source)
         state.open += int(state.bits[0] & 1)
         return state
 

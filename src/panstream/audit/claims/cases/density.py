@@ -30,8 +30,8 @@ from panstream.papers.as_printed.density import (
 )
 from panstream.papers.as_printed.density_base import LiteralDensity
 from panstream.papers.as_printed.density_ppds import PublishedPPDS
-from panstream.primitives.noise import Source
-from panstream.testing.enumeration import Step, refresh, release, update, worlds
+from panstream.primitives.noise import NoiseSource
+from panstream.testing.enumeration import Step, enumerate_streams, refresh, release, update
 
 _NOTHING, _APPEAR, _TWICE, _LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
 
@@ -100,24 +100,24 @@ def _counts() -> Iterator[Case]:
     twice: list[Step | None] = [*last, release()]
     yield _case("CroppedMean", mean(crop=2), presence_scenarios(*crops))
     yield _case("CroppedMean of one appearance", mean(crop=1), presence_scenarios(_NOTHING, _APPEAR, _TWICE))
-    yield _case("CroppedMean, two releases", mean(crop=2, releases=2), [Scenario(worlds(twice, crops))])
+    yield _case("CroppedMean, two releases", mean(crop=2, releases=2), [Scenario(enumerate_streams(twice, crops))])
     refreshable = RefreshableCroppedMean(universe=1, epsilon=2.0, crop=2)
     phases: list[Step | None] = [None, refresh(), None, release(), None]
-    yield _case("RefreshableCroppedMean", refreshable, [Scenario(worlds(phases, crops), (None, 5))])
-    yield _case("HeavyFraction", heavy(threshold=2), [Scenario(worlds(last, crops))])
+    yield _case("RefreshableCroppedMean", refreshable, [Scenario(enumerate_streams(phases, crops), (None, 5))])
+    yield _case("HeavyFraction", heavy(threshold=2), [Scenario(enumerate_streams(last, crops))])
     yield _case("OptBern, count", bits, presence_scenarios(_NOTHING, _APPEAR, _TWICE))
     few: dict[str, Any] = {"universe": 3, "epsilon": 1.0, "sample": 1}
     refreshable = RefreshableCroppedMean(crop=1, releases=2, **few)
     inside = _inside(refreshable.presence)
     both: list[Step | None] = [None, release(), refresh(), None, release()]
-    in_both = Scenario(worlds(both, [_NOTHING, update([inside])]), (None, 3, 4, 5))
+    in_both = Scenario(enumerate_streams(both, [_NOTHING, update([inside])]), (None, 3, 4, 5))
     yield _case("RefreshableCroppedMean, sampled, a release in each phase", refreshable, [in_both])
     cropped, heavy_fraction = CroppedMean(crop=1, **few), HeavyFraction(threshold=2, **few)
     for algorithm, presence in ((cropped, cropped.presence), (heavy_fraction, heavy_fraction.low.presence)):
         inside = _inside(presence)
         actions = [_NOTHING, update([inside]), update([inside, inside])]
-        yield _case(f"{type(algorithm).__name__}, sampled", algorithm, [Scenario(worlds(last, actions))])
-    scenario = Scenario(worlds(twice, [_NOTHING, _TWICE]), (1,))
+        yield _case(f"{type(algorithm).__name__}, sampled", algorithm, [Scenario(enumerate_streams(last, actions))])
+    scenario = Scenario(enumerate_streams(twice, [_NOTHING, _TWICE]), (1,))
     yield _case("HeavyFraction, two releases", heavy(threshold=2, releases=2), [scenario])
 
 
@@ -153,15 +153,15 @@ def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
     its draws are those of any other.
     """
     arrival = algorithm.batch([0])
-    source, left = Source(), 0
+    source, left = NoiseSource(), 0
 
     def happens(first: bool) -> bool:
         nonlocal source, left
         if left == 0:
             source.close()
-            source, left = Source(), 500
+            source, left = NoiseSource(), 500
         left -= 1
-        state = algorithm.begin(source)
+        state = algorithm.initial_state(source)
         if not first:
             algorithm.update(state, arrival, source)
         if state.stored[0] != 0:
@@ -174,7 +174,7 @@ def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
 
 
 def _output_noise() -> Iterator[Case]:
-    streams = worlds([None, None, release()], [_NOTHING, _APPEAR, _LEAVE])
+    streams = enumerate_streams([None, None, release()], [_NOTHING, _APPEAR, _LEAVE])
     for epsilon in TABLE:
         for name, kind, reference in _PAPERS:
             algorithm: Any = kind(universe=1, epsilon=epsilon, integer_noise=True)
@@ -190,7 +190,7 @@ def _output_noise() -> Iterator[Case]:
                 kind="control",
                 claimed=2 * epsilon,
                 trial=Trial(event, _stored_zero_then_one(algorithm), share=0.25) if dwork else None,
-                stands_for=f"{reference}: Laplace(1/(ε·m)) on the debiased mean",
+                represents=f"{reference}: Laplace(1/(ε·m)) on the debiased mean",
                 sampled=dwork,
                 runs=800_000 if dwork else 4_000,
                 quick_runs=8_000,
@@ -215,7 +215,7 @@ def _far_from_what_was_stored() -> Case:
         claimed=2 * epsilon,
         trial=Trial(f"the output lies more than {far:g} scales from the stored number that was seen before", happens),
         algorithm=algorithm,
-        stands_for=f"{_THESIS}, Algorithm 4.3: a stored real number has no bound, so the output's sensitivity has none",
+        represents=f"{_THESIS}, Algorithm 4.3: a stored real number has no bound, so the output's sensitivity has none",
         sampled=True,
     )
 
@@ -224,12 +224,12 @@ def _others() -> Iterator[Case]:
     """Yield what is wrong with the published estimators besides."""
     yield case_of(
         PublishedOptBern(universe=1, epsilon=0.5, centre=0.8, integer_noise=True),
-        worlds([None, None], [_NOTHING, _APPEAR]),
+        enumerate_streams([None, None], [_NOTHING, _APPEAR]),
         window=(-1, 2),
         name="OptBern as published, c = 4/5, state alone",
         kind="control",
         claimed=0.5,
-        stands_for=f"{_IMPROVED}, §4.2: “any c in (0, 4/5]”; only c ≤ 1/2 is sound",
+        represents=f"{_IMPROVED}, §4.2: “any c in (0, 4/5]”; only c ≤ 1/2 is sound",
         sampled=False,
     )
     yield case_of(
@@ -239,7 +239,7 @@ def _others() -> Iterator[Case]:
         name="PPDS, three appearances",
         kind="control",
         claimed=1.0,
-        stands_for=f"{_IMPROVED}, Algorithm 3: the level follows the data and every return tosses anew; "
+        represents=f"{_IMPROVED}, Algorithm 3: the level follows the data and every return tosses anew; "
         "k returns lose k·ln(1+e^ε)",
         sampled=False,
     )

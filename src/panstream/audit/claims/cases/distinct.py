@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.continual.grid import GridBatch
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.distinct.bitmap_base import CellCounter
+from panstream.algorithms.distinct.bitmap_base import BitmapCounter
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 from panstream.algorithms.randomized_bits import BitState
@@ -25,19 +25,19 @@ from panstream.core.estimate import Estimate
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.inputs import items
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.joint_loss import symmetric_loss
-from panstream.testing.enumeration import Step, release, update, worlds
+from panstream.testing.enumeration import Step, enumerate_streams, release, update
 
 
-def _id_in(algorithm: CellCounter, cell: int) -> int:
+def _id_in(algorithm: BitmapCounter, cell: int) -> int:
     """Return the first integer that falls into ``cell``."""
     with Scratch() as scratch:
         cells = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
     return int(np.flatnonzero(cells == cell)[0])
 
 
-def _case(option: str, algorithm: CellCounter, scenarios: list[Scenario], *, reach: int = 1) -> Case:
+def _case(option: str, algorithm: BitmapCounter, scenarios: list[Scenario], *, reach: int = 1) -> Case:
     name = type(algorithm).__name__
     return case_of(
         algorithm,
@@ -96,8 +96,8 @@ class _TwoSites:
     @cached_property
     def merged(self) -> MergedBitmap:
         """Return what the two sites become."""
-        with Source() as source:
-            states = [self.site.begin(source) for _ in range(2)]
+        with NoiseSource() as source:
+            states = [self.site.initial_state(source) for _ in range(2)]
             algorithm, _ = self.site.merge(states[0], self.site, states[1], source)
         assert isinstance(algorithm, MergedBitmap)
         return algorithm
@@ -118,16 +118,16 @@ class _TwoSites:
         """Return what the bytes name."""
         return {"user": self.user}
 
-    def begin(self, source: Source) -> _SitesState:
+    def begin(self, source: NoiseSource) -> _SitesState:
         """Start both sites."""
-        cells = np.concatenate([self.site.begin(source).bits for _ in range(2)])
+        cells = np.concatenate([self.site.initial_state(source).bits for _ in range(2)])
         return _SitesState(cells=cells, merged=0, released=0)
 
-    def batch(self, ids: Any = (), *, site: int = -1) -> Steps:
+    def batch(self, ids: Any = (), *, site: int = -1) -> GridBatch:
         """Return at which site the user comes; -1 is nowhere."""
-        return Steps(np.array([site], np.int64))
+        return GridBatch(np.array([site], np.int64))
 
-    def update(self, state: _SitesState, batch: Steps, source: Source) -> None:
+    def update(self, state: _SitesState, batch: GridBatch, source: NoiseSource) -> None:
         """Let the user come; once the sites are merged there is one place."""
         site = int(batch.rows[0])
         if site < 0:
@@ -142,24 +142,24 @@ class _TwoSites:
         bits = state.cells[index : index + 1].copy()
         return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
 
-    def join(self, state: _SitesState, source: Source) -> None:
+    def join(self, state: _SitesState, source: NoiseSource) -> None:
         """Merge the two sites."""
         first, second = self._held(state, 0), self._held(state, 1)
         state.cells = self.site.merge(first, self.site, second, source)[1].bits
         state.merged = 1
 
-    def look_first(self, state: _SitesState, source: Source) -> Estimate:
+    def look_first(self, state: _SitesState, source: NoiseSource) -> Estimate:
         """Show the first site's cell, or that of the union."""
         return self._shown(int(state.cells[0]))
 
-    def look_second(self, state: _SitesState, source: Source) -> Estimate:
+    def look_second(self, state: _SitesState, source: NoiseSource) -> Estimate:
         """Show the second site's cell."""
         return self._shown(int(state.cells[1]))
 
     def _shown(self, cell: int) -> Estimate:
         return Estimate(value=float(cell), standard_error=0.0, claim=self.claim(), released=(cell,))
 
-    def release(self, state: _SitesState, source: Source) -> Estimate:
+    def release(self, state: _SitesState, source: NoiseSource) -> Estimate:
         """Publish the merged count."""
         held = self._held(state, 0)
         estimate = self.merged.release(held, source)
@@ -178,10 +178,10 @@ def _merged() -> Iterator[Case]:
         sites = _TwoSites(site, _id_in(site, 0))
         # The user at any sites before and after a look at both; or a look at one, and at the union before or after its
         # release.
-        both = worlds([None, look, Step("look_second"), None, join, *published], coming)
+        both = enumerate_streams([None, look, Step("look_second"), None, join, *published], coming)
         tails: list[list[Step | None]] = [[None, look, None, *published], [None, *published, None, look]]
-        heads = worlds([None, look, None, join], coming)
-        union = [[(*head, *tail) for head in heads for tail in worlds(slots, coming[:2])] for slots in tails]
+        heads = enumerate_streams([None, look, None, join], coming)
+        union = [[(*head, *tail) for head in heads for tail in enumerate_streams(slots, coming[:2])] for slots in tails]
         seen = [Scenario(streams, (None,)) for streams in (both, *union)]
         name = "MergedBitmap" if releases == 1 else "MergedBitmap, two releases"
         case = case_of(sites, window=(-1, 2), name=name, scenarios=seen, sampled=False)
@@ -195,7 +195,7 @@ def _merged() -> Iterator[Case]:
                 name="Noisy OR with the single-state claim",
                 kind="control",
                 claimed=symmetric_loss(sites.merged.law.epsilon_state, kappa),
-                stands_for="a user may be at every site, so the sites' losses add up "
+                represents="a user may be at every site, so the sites' losses add up "
                 "(Sketch-Flip-Merge read as pan-private)",
                 sampled=False,
             )

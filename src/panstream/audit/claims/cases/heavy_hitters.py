@@ -13,7 +13,7 @@ from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems, Freq
 from panstream.audit.claims.case import Case
 from panstream.audit.claims.exact import linear_case
 from panstream.core.estimate import Estimate
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.testing.enumeration import Step, refresh, release, update
 
 
@@ -25,10 +25,10 @@ class _Shown(FrequentItems):
         cells = (*levels.ravel().tolist(), *rows.ravel().tolist())
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=cells)
 
-    def joined(self, state: FrequentState, source: Source) -> Estimate:
+    def joined(self, state: FrequentState, source: NoiseSource) -> Estimate:
         """Merge with a site at which nothing happened; shows nothing."""
         mine = replace(state)
-        _, both = self.merge(mine, self, FrequentItems.begin(self, source), source)
+        _, both = self.merge(mine, self, FrequentItems.initial_state(self, source), source)
         state.levels, state.rows, state.draws = both.levels, both.rows, both.draws
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
 
@@ -36,9 +36,9 @@ class _Shown(FrequentItems):
 class _Elsewhere(_Shown):
     """A release beside that of another site, where an event came; their sum is published too."""
 
-    def release(self, state: FrequentState, source: Source) -> Any:
+    def release(self, state: FrequentState, source: NoiseSource) -> Any:
         """Publish the cells of both sites and what they add up to."""
-        there = FrequentItems.begin(self, source)
+        there = FrequentItems.initial_state(self, source)
         self.update(there, self.batch(["b"]), source)
         cells = [_Shown.release(self, site_state, source).released for site_state in (state, there)]
         both = tuple(map(sum, zip(*cells, strict=True)))
@@ -48,9 +48,9 @@ class _Elsewhere(_Shown):
 class _NoStart(_Shown):
     """Starts with zeros."""
 
-    def begin(self, source: Source) -> FrequentState:
+    def initial_state(self, source: NoiseSource) -> FrequentState:
         """Return tables without noise."""
-        state = FrequentItems.begin(self, source)
+        state = FrequentItems.initial_state(self, source)
         state.levels.fill(0)
         state.rows.fill(0)
         return state
@@ -59,10 +59,10 @@ class _NoStart(_Shown):
 class _NoFresh(_Shown):
     """Shows the state as it is."""
 
-    def release(self, state: FrequentState, source: Source) -> Any:
+    def release(self, state: FrequentState, source: NoiseSource) -> Any:
         """Publish without fresh noise."""
         shown = self.read(state.levels, state.rows, draws=1)
-        fresh = self.begin(source)
+        fresh = self.initial_state(source)
         state.levels, state.rows = fresh.levels, fresh.rows
         return shown
 
@@ -70,7 +70,7 @@ class _NoFresh(_Shown):
 class _GoesOn(_Shown):
     """Counts on after a release instead of starting again."""
 
-    def release(self, state: FrequentState, source: Source) -> Any:
+    def release(self, state: FrequentState, source: NoiseSource) -> Any:
         """Publish with fresh noise and keep the state."""
         levels, rows = state.levels.copy(), state.rows.copy()
         self._add_noise(levels, rows, source)
@@ -80,7 +80,7 @@ class _GoesOn(_Shown):
 class _Unnoticed(_Shown):
     """A look that nobody notices, before another."""
 
-    def refresh(self, state: FrequentState, source: Source) -> None:
+    def refresh(self, state: FrequentState, source: NoiseSource) -> None:
         """Do nothing."""
 
 
@@ -119,7 +119,7 @@ def _frequent_cases() -> Iterator[Case]:
 
     def control(name: str, kind: type[FrequentItems], world: list[Step], stands_for: str, **options: Any) -> Case:
         broken = kind(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4, releases=4)
-        return case(name, broken, world, kind="control", stands_for=stands_for, **options)
+        return case(name, broken, world, kind="control", represents=stands_for, **options)
 
     yield control("frequent items without start noise", _NoStart, one, "noise at the release only")
     yield control("frequent items without release noise", _NoFresh, one, "one noise for state and answer")

@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import Steps
+from panstream.algorithms.continual.grid import GridBatch
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.randomized_bits import BitState
 from panstream.audit.claims.case import Case
 from panstream.audit.claims.exact import Scenario, case_of
 from panstream.core.estimate import Estimate
 from panstream.primitives.codec import FieldLayout, noised, public
-from panstream.primitives.noise import DiscreteLaplace, Source, symmetric_pair
-from panstream.primitives.packed_bits import number_of_ones, toss
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource, symmetric_coins
+from panstream.primitives.packed_bits import draw_packed_bits, popcount
 from panstream.privacy.claim import Claim
-from panstream.testing.enumeration import copied, late_refresh, refresh, release, update, worlds
+from panstream.testing.enumeration import copied, enumerate_streams, late_refresh, refresh, release, update
 
 _NOTHING, _APPEAR = update([]), update([0])
 
@@ -32,7 +32,7 @@ _NOTHING, _APPEAR = update([]), update([0])
 class _ReNoised(OptBern):
     """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
 
-    def release(self, state: BitState, source: Source) -> Estimate:
+    def release(self, state: BitState, source: NoiseSource) -> Estimate:
         """Release as if for the first time."""
         state.released = 0
         estimate = OptBern.release(self, state, source)
@@ -43,7 +43,7 @@ class _ReNoised(OptBern):
 class _Unnoticed(OptBern):
     """A look that nobody notices: the state is seen, and nothing happens."""
 
-    def refresh(self, state: BitState, source: Source) -> None:
+    def refresh(self, state: BitState, source: NoiseSource) -> None:
         """Do nothing."""
 
 
@@ -70,16 +70,16 @@ class _StoredThreshold(OptBern):
         """Return the bits and the threshold."""
         return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
 
-    def begin(self, source: Source) -> _ThresholdState:
+    def initial_state(self, source: NoiseSource) -> _ThresholdState:
         """Draw bits and threshold."""
-        bits = toss(self.law.absent, self.cells, source)
+        bits = draw_packed_bits(self.law.absent, self.cells, source)
         threshold = np.ones(1, np.int64)
         source.add_discrete_laplace(threshold, self.law.noise)
         return _ThresholdState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, threshold=threshold)
 
-    def release(self, state: Any, source: Source) -> Estimate:
+    def release(self, state: Any, source: NoiseSource) -> Estimate:
         """Say whether the noisy count reaches the threshold."""
-        count = np.array([number_of_ones(state.bits)])
+        count = np.array([popcount(state.bits)])
         source.add_discrete_laplace(count, self.law.noise)
         above = int(count[0] >= state.threshold[0])
         return Estimate(value=float(above), standard_error=0.0, claim=self.claim(), released=(above,))
@@ -119,24 +119,24 @@ class _DropWhenFull:
             "released": FieldLayout("int", at_least=0),
         }
 
-    def begin(self, source: Source) -> _TableState:
+    def begin(self, source: NoiseSource) -> _TableState:
         """Return an empty table."""
         return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
 
-    def batch(self, ids: Any) -> Steps:
+    def batch(self, ids: Any) -> GridBatch:
         """Return the arrivals."""
-        return Steps(np.array(ids, np.int64))
+        return GridBatch(np.array(ids, np.int64))
 
-    def update(self, state: _TableState, batch: Steps, source: Source) -> None:
+    def update(self, state: _TableState, batch: GridBatch, source: NoiseSource) -> None:
         """Enter users while there is room."""
         for user in batch.rows.tolist():
             matches = np.flatnonzero(state.users == user)
             free = matches if matches.size else np.flatnonzero(state.users < 0)
             if free.size:
                 state.users[free[0]] = user
-                state.bits[free[0]] = source.bernoulli(symmetric_pair(self.epsilon / 2)[1], 1)[0]
+                state.bits[free[0]] = source.bernoulli(symmetric_coins(self.epsilon / 2)[1], 1)[0]
 
-    def release(self, state: _TableState, source: Source) -> Estimate:
+    def release(self, state: _TableState, source: NoiseSource) -> Estimate:
         """Publish the noisy number of ones."""
         ones = np.array([int(state.bits.sum())])
         source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
@@ -149,46 +149,46 @@ def _mistake_cases() -> Iterator[Case]:
     both = [_NOTHING, _APPEAR]
     yield control(
         _ReNoised(universe=1, epsilon=1.0),
-        worlds([None, None, release(), release()], both),
+        enumerate_streams([None, None, release(), release()], both),
         window=(0, 1),
         name="Release drawn again after a crash",
-        stands_for="a crash between publishing and storing: the restored state draws new noise for the same release",
+        represents="a crash between publishing and storing: the restored state draws new noise for the same release",
     )
     threshold = _StoredThreshold(universe=1, epsilon=1.0)
     yield control(
         threshold,
-        worlds([None, None, *[release()] * 6], both),
+        enumerate_streams([None, None, *[release()] * 6], both),
         window=(-3, 4),
         looks=(1,),
         name="Sparse vector with a stored threshold",
         claimed=threshold.textbook_loss,
-        stands_for="Dwork and Roth, Algorithm 1 (AboveThreshold): an intruder reads the noisy threshold, so every “no” "
+        represents="Dwork and Roth, Algorithm 1 (AboveThreshold): an intruder reads the noisy threshold, so every “no” "
         "costs again",
     )
     yield control(
         _DropWhenFull(capacity=1, epsilon=1.0),
-        worlds([None, None, release()], both),
+        enumerate_streams([None, None, release()], both),
         window=(-1, 2),
         name="Table that drops users when it is full",
-        stands_for="a first-come table instead of a sample fixed beforehand: who is in it shows who came",
+        represents="a first-come table instead of a sample fixed beforehand: who is in it shows who came",
     )
     yield case_of(
         _Unnoticed(universe=1, epsilon=1.0),
-        worlds([refresh(), None], both),
+        enumerate_streams([refresh(), None], both),
         window=(-1, 2),
         looks=(2,),
         name="Two copies of the state at different times",
         kind="control",
-        stands_for="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite "
+        represents="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite "
         "loss",
     )
     yield control(
         OptBern(universe=1, epsilon=1.0, announced=1),
-        worlds([copied(), None, late_refresh(), release()], both),
+        enumerate_streams([copied(), None, late_refresh(), release()], both),
         window=(-1, 2),
         looks=(None, 3, 4),
         name="Array frozen after a row that followed the copy",
-        stands_for="an intrusion that is noticed late: what is frozen is not what the intruder saw, so both together "
+        represents="an intrusion that is noticed late: what is frozen is not what the intruder saw, so both together "
         "are two looks at one phase",
     )
     first, second = update([0]), update([1])
@@ -199,7 +199,7 @@ def _mistake_cases() -> Iterator[Case]:
         window=(-1, 3),
         name="Replaced user with the add-remove claim",
         scenarios=[Scenario(pairs=swapped + moved)],
-        stands_for="replacing one user by another costs up to twice as much",
+        represents="replacing one user by another costs up to twice as much",
     )
 
 

@@ -18,14 +18,14 @@ from itertools import combinations_with_replacement, permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.audit.claims.case import Case, Measured
-from panstream.models.networks.budget import Split
+from panstream.audit.claims.case import Case, ExactLoss
+from panstream.models.networks.budget import BudgetSplit
 from panstream.models.networks.contingency import contingency
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.privbayes import PrivBayes
 from panstream.models.networks.records import Records
 from panstream.models.networks.tree_network import TreeNetwork, grow_forest
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, Preference, Source
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource, SelectionRate
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.table_loss import choice_rho
 
@@ -33,7 +33,7 @@ _TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
 Counts = NDArray[np.int64]
 
 
-class _PrescribedSource(Source):
+class _PrescribedSource(NoiseSource):
     """Puts prescribed tables and choices in place of draws and keeps the log probability of each, up to constants."""
 
     __slots__ = ("choices", "log", "seen", "sigmas", "tables", "tilts")
@@ -71,12 +71,12 @@ class _PrescribedSource(Source):
             values[:] = self.tables.pop(0)
         return float(np.abs(values - self.seen[-1]).sum())
 
-    def exponential(self, utilities: Counts, preference: Preference) -> int:
+    def exponential(self, utilities: Counts, preference: SelectionRate) -> int:
         """Make the next choice and keep the log weights it was made by."""
         self.tilts.append(preference.rate * utilities.astype(float))
         return self.choices.pop(0)
 
-    def permute_and_flip(self, utilities: Counts, preference: Preference) -> int:
+    def permute_and_flip(self, utilities: Counts, preference: SelectionRate) -> int:
         """Make the next choice; its law is summed over all orders in which the coins may be tossed."""
         chosen = self.choices.pop(0)
         heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
@@ -94,7 +94,7 @@ class _ForestViews:
     records: int
     grid: tuple[int, ...]
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> ExactLoss:
         """Return the largest loss over neighbouring tables and views; one-way tables range over the grid."""
         cells = product((0, 1), repeat=2)
         every = [
@@ -113,7 +113,7 @@ class _ForestViews:
                         worst, witness = loss, f"{_told(one)} against {_told(other)}; outputs only"
         if isinstance(self.learner, TreeNetwork):
             worst = zcdp_epsilon(worst, self.learner.delta)
-        return Measured(loss=worst, witness=witness)
+        return ExactLoss(loss=worst, witness=witness)
 
     def _loss(self, here: _PrescribedSource, there: _PrescribedSource) -> float:
         """Return the log ratio under pure epsilon, rho under zCDP."""
@@ -143,8 +143,8 @@ def _told(records: Records) -> str:
 
 def _network_cases() -> list[Case]:
     """Return the cases of the networks room."""
-    forest, independent = PrivBayes(epsilon=1.5, split=Split()), PrivBayes(epsilon=1.5)
-    tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=Split())
+    forest, independent = PrivBayes(epsilon=1.5, split=BudgetSplit()), PrivBayes(epsilon=1.5)
+    tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=BudgetSplit())
     named: list[tuple[str, PrivBayes | TreeNetwork]] = [
         ("PrivBayes, forest, outputs", forest),
         ("PrivBayes, too few records for edges, outputs", independent),

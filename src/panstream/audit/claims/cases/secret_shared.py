@@ -16,9 +16,9 @@ import numpy as np
 
 from panstream.algorithms.secret_shared.party import Kind
 from panstream.algorithms.secret_shared.ring import Ring
-from panstream.algorithms.secret_shared.running_sums import Rule, Summed
-from panstream.algorithms.secret_shared.share_rules import Dealt, Moved, Overwritten
-from panstream.audit.claims.case import Case, Measured
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, Rule
+from panstream.algorithms.secret_shared.share_rules import Dealt, OverwrittenBits, SaturatingCounters
+from panstream.audit.claims.case import Case, ExactLoss
 from panstream.audit.claims.cases._secret_shared_variants import (
     BlindedAlike,
     DrawnAgain,
@@ -51,7 +51,7 @@ class _Measure:
     looks: Sequence[Iterable[Look]] = ()
     most: int | None = None  # steps in which the user does something, where that is bounded
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> ExactLoss:
         """Return the loss and the looks that show it."""
         views, worst, shown = self.views(), -1.0, frozenset[Look]()
         for looks in map(frozenset, self.looks or covered_looks(len(self.program))):
@@ -60,7 +60,7 @@ class _Measure:
                 worst, shown = loss, looks
         steps = "-".join(self.program)
         seen = ", ".join(f"{who} in {period} {number}" for who, period, number in sorted(shown, key=lambda one: one[2]))
-        return Measured(loss=worst, witness=f"{steps}; seen: {seen or 'answers only'}")
+        return ExactLoss(loss=worst, witness=f"{steps}; seen: {seen or 'answers only'}")
 
     def _worlds(self) -> list[Row]:
         choices = [range(len(self.actions)) if kind == "rows" else (None,) for kind in self.program]
@@ -76,7 +76,7 @@ def _of(rule: Rule, form: type[SharedViews] = SharedViews, width: int = 1) -> Ca
 
 
 def _bits(form: type[SharedViews] = SharedViews, releases: int = 1, modulus: int = 3) -> Callable[[], SharedViews]:
-    return _of(Overwritten(cells=1, noise=_NOISE, releases=releases, ring=Ring(modulus)), form)
+    return _of(OverwrittenBits(cells=1, noise=_NOISE, releases=releases, ring=Ring(modulus)), form)
 
 
 def _lasting(steps: int) -> list[list[Look]]:
@@ -100,8 +100,8 @@ def _around_a_retry() -> list[frozenset[Look]]:
     ]
 
 
-def _sum(ticks: int, modulus: int = 3) -> Summed:
-    return Summed(width=1, radices=(ticks,), noise=_NOISE, releases=ticks, ring=Ring(modulus, wide=True))
+def _sum(ticks: int, modulus: int = 3) -> NoisyRunningSums:
+    return NoisyRunningSums(width=1, radices=(ticks,), noise=_NOISE, releases=ticks, ring=Ring(modulus, wide=True))
 
 
 _ADDED = (np.zeros(1, np.int64),), (np.ones(1, np.int64),)
@@ -109,7 +109,7 @@ _ARRIVES = (np.zeros(1, np.uint8),), (np.full(1, 2, np.uint8),)
 
 
 def _sound() -> Iterator[Case]:
-    here, moved = (_NOBODY, _COMES), Moved(cells=1, tau=2, low=1, noise=_NOISE, ring=Ring(2))
+    here, moved = (_NOBODY, _COMES), SaturatingCounters(cells=1, tau=2, low=1, noise=_NOISE, ring=Ring(2))
     twice = [looks for looks in covered_looks(3) if {who for who, _, epoch in looks if epoch in (1, 3)} < {"A", "B"}]
     for name, claimed, measure in (
         ("bits", _ONE, _Measure(_bits(), ("rows", "answers"), (_NOBODY, _COMES, _LEAVES))),
@@ -141,7 +141,7 @@ def _mistakes() -> Iterator[Case]:
         program: Any = tuple(steps.split("-"))
         actions = _ADDED if views is sums else here
         measure = _Measure(views, program, actions, [looks], most=most)
-        return Case(name=name, kind="control", claimed=claimed, exact=measure, stands_for=stands_for)
+        return Case(name=name, kind="control", claimed=claimed, exact=measure, represents=stands_for)
 
     sums = _of(_sum(1), Unblinded)
     sound = _bits()
@@ -215,7 +215,7 @@ def _mistakes() -> Iterator[Case]:
         kind="control",
         claimed=1.0,
         exact=_halves,
-        stands_for="noise that adds up to one draw, of which an observer of one machine knows half",
+        represents="noise that adds up to one draw, of which an observer of one machine knows half",
     )
 
 
@@ -226,13 +226,13 @@ def _two_draws() -> float:
     return float(np.log(both.max() / both.min()))
 
 
-def _halves(epsilon: float = 1.0) -> Measured:
+def _halves(epsilon: float = 1.0) -> ExactLoss:
     """Return the loss of half a draw: the difference of two numbers with the law NB(1/2, e**-epsilon)."""
     q, size = math.exp(-epsilon), 1 << 10
     k = np.arange(1, size)
     half = np.concatenate([[1.0], np.cumprod(q * (k - 0.5) / k)]) * math.sqrt(1 - q)
     law = np.array([float(half[: size - lag] @ half[lag:]) for lag in range(64)])
-    return Measured(loss=float(np.log(law[:-1] / law[1:]).max()), witness="the answer, and one machine's own draw")
+    return ExactLoss(loss=float(np.log(law[:-1] / law[1:]).max()), witness="the answer, and one machine's own draw")
 
 
 CASES = (_sound, _mistakes)

@@ -12,7 +12,7 @@ from panstream.audit.claims.exact import linear_case
 from panstream.core.estimate import Estimate
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.streaming_tables import StreamingTables
-from panstream.primitives.noise import Source
+from panstream.primitives.noise import NoiseSource
 from panstream.privacy.continual_loss import tables_laws
 from panstream.testing.enumeration import Step, refresh, tick, update
 
@@ -27,9 +27,9 @@ def _records(*rows: tuple[str, str]) -> Step:
 class _Joined(StreamingTables):
     """The shipped tables, with a merge as a step."""
 
-    def joined(self, state: TreeState, source: Source) -> Estimate:
+    def joined(self, state: TreeState, source: NoiseSource) -> Estimate:
         """Merge with a site at which nothing happened; shows nothing."""
-        other = StreamingTables.begin(self, source)
+        other = StreamingTables.initial_state(self, source)
         other.ticks, other.digits[:] = state.ticks, state.digits
         _, both = self.merge(replace(state, open=state.open.copy()), self, other, source)
         state.open[:], state.draws[:] = both.open, both.draws
@@ -39,9 +39,9 @@ class _Joined(StreamingTables):
 class _NoStart(StreamingTables):
     """Starts with zeros."""
 
-    def begin(self, source: Source) -> TreeState:
+    def initial_state(self, source: NoiseSource) -> TreeState:
         """Return tables without noise."""
-        state = StreamingTables.begin(self, source)
+        state = StreamingTables.initial_state(self, source)
         state.open.fill(0)
         return state
 
@@ -49,7 +49,7 @@ class _NoStart(StreamingTables):
 class _NoFresh(StreamingTables):
     """Shows the open leaf as it is."""
 
-    def tick(self, state: TreeState, source: Source) -> Estimate:
+    def tick(self, state: TreeState, source: NoiseSource) -> Estimate:
         """Publish without fresh noise."""
         shown = tuple(int(cell) for cell in state.open[0])
         return replace(StreamingTables.tick(self, state, source), released=shown)
@@ -89,7 +89,7 @@ def _streaming_cases() -> Iterator[Case]:
     yield replace(merged, algorithm=StreamingTables(**tiny, levels=1))
 
     def control(name: str, kind: type[StreamingTables], stands_for: str) -> Case:
-        return case(name, kind(**tiny, levels=1), slots, kind="control", stands_for=stands_for)
+        return case(name, kind(**tiny, levels=1), slots, kind="control", represents=stands_for)
 
     yield control("streaming tables without start noise", _NoStart, "noise at the release only")
     yield control("streaming tables without release noise", _NoFresh, "one noise for state and answer")

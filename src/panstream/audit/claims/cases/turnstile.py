@@ -17,13 +17,13 @@ from panstream.algorithms.turnstile.legendre_counter import LegendreCounter
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.algorithms.turnstile.second_moment import SecondMoment
 from panstream.algorithms.turnstile.signed_sketch import SketchState
-from panstream.audit.claims.case import Case, Measured, Trial
+from panstream.audit.claims.case import Case, ExactLoss, Trial
 from panstream.audit.claims.exact import Scenario, case_of, linear_case
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.mir import PublishedCroppedSum, PublishedDistinct
-from panstream.primitives.noise import Source
-from panstream.testing.enumeration import Step, refresh, release, update, worlds
+from panstream.primitives.noise import NoiseSource
+from panstream.testing.enumeration import Step, enumerate_streams, refresh, release, update
 
 _PAPER = "Mir et al. 2011"
 _GRID = float(1 << 53)
@@ -47,7 +47,10 @@ def _case(
     if scenarios is None:
         far = algorithm.width * 2 + 1
         early, late = _weights(0, 1, -far), _weights(0, 2, far)
-        scenarios = [Scenario(worlds([None, None, release()], early)), Scenario(worlds([None, release(), None], late))]
+        scenarios = [
+            Scenario(enumerate_streams([None, None, release()], early)),
+            Scenario(enumerate_streams([None, release(), None], late)),
+        ]
     return case_of(
         algorithm,
         window=window or (-1, 1 + (1 if name == "ProfileSketch" else algorithm.sensitivity)),
@@ -62,12 +65,12 @@ def _legendre() -> Iterator[Case]:
     one = partial(LegendreCounter, universe=1, epsilon=1.0, prime=7)
     twice = one(releases=2)
     yield _case("", one())
-    early = worlds(_TWICE, _weights(0, 1, -(twice.width * 2 + 1)))
+    early = enumerate_streams(_TWICE, _weights(0, 1, -(twice.width * 2 + 1)))
     yield _case("two releases", twice, [Scenario(early)])
     replaced = LegendreCounter(universe=2, epsilon=1.0, prime=7, max_weight=3, adjacency="replace")
     yield _case("replace", replaced, _moved((a, b) for a in (1, 3) for b in (0, 2)), window=(-1, 3))
     others = update(ids=["bob", "eve"], weight=[1, 2])
-    streams = worlds([others, None, None, release()], _weights(0, 1, user="ann"))
+    streams = enumerate_streams([others, None, None, release()], _weights(0, 1, user="ann"))
     opened = LegendreCounter(buckets=2, levels=1, epsilon=1.0, prime=3)
     yield _case("open universe", opened, [Scenario(streams)], window=(-1, 3))
 
@@ -86,7 +89,7 @@ def _released_twice_and_replaced() -> Iterator[Case]:
     for kind, more, pairs in kinds:
         small = kind is ProfileSketch  # one noisy number per residue: a narrow window keeps it enumerable
         twice = kind(universe=1, epsilon=1.0, releases=2, **more)
-        streams = worlds(_TWICE, _weights(0, 1) if small else _weights(0, 1, 2, 3))
+        streams = enumerate_streams(_TWICE, _weights(0, 1) if small else _weights(0, 1, 2, 3))
         yield _case("two releases", twice, [Scenario(streams)], window=(0, 1) if small else None)
         replaced = kind(universe=2, epsilon=1.0, adjacency="replace", **more)
         window = (0, 2) if small else (-1, 2 * replaced.sensitivity + 1)
@@ -104,7 +107,7 @@ def _rounded(algorithm: PublishedCroppedSum, first: bool) -> bool:
 class _NotRestarted(SecondMoment):
     """Goes on after a release with the counters that were released. Never use it, nor the other one."""
 
-    def release(self, state: SketchState, source: Source) -> Estimate:
+    def release(self, state: SketchState, source: NoiseSource) -> Estimate:
         """Publish, and put back what was there before."""
         previous_counters = state.counters.copy()
         estimate = SecondMoment.release(self, state, source)
@@ -115,9 +118,9 @@ class _NotRestarted(SecondMoment):
 class _StartsClear(SecondMoment):
     """Adds noise only when it publishes."""
 
-    def begin(self, source: Source) -> SketchState:
+    def initial_state(self, source: NoiseSource) -> SketchState:
         """Start as the sketch does, then clear the counters."""
-        state = SecondMoment.begin(self, source)
+        state = SecondMoment.initial_state(self, source)
         state.counters.fill(0)
         return state
 
@@ -176,7 +179,7 @@ def _moments() -> Iterator[Case]:
         (_StartsClear, "Second moment of a clear sketch", "noise at the release only: the state shows every row"),
     ):
         broken = kind(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
-        yield linear_case(broken, world, events, name=name, kind="control", claimed=1.0, stands_for=why, sampled=False)
+        yield linear_case(broken, world, events, name=name, kind="control", claimed=1.0, represents=why, sampled=False)
 
 
 def _counters() -> Iterator[Case]:
@@ -187,7 +190,7 @@ def _counters() -> Iterator[Case]:
     yield _case("bracket", heavy(threshold=4, steps=2, largest=18), window=(-1, 3))
     yield _case("", ProfileSketch(universe=1, epsilon=1.0, largest=1))
     announced: list[Step | None] = [None, refresh(), None, None, release()]
-    seen = Scenario(worlds(announced, _weights(0, 1)), looks=(None, 3, 4, 5))
+    seen = Scenario(enumerate_streams(announced, _weights(0, 1)), looks=(None, 3, 4, 5))
     sketch = ProfileSketch(universe=1, epsilon=2.0, largest=1, announced=1)
     yield _case("one announced intrusion", sketch, [seen], window=(0, 1))
 
@@ -198,11 +201,11 @@ def _published() -> Iterator[Case]:
         name="Mir's Algorithm 1 as printed",
         kind="control",
         claimed=1.0,
-        exact=lambda: Measured(
+        exact=lambda: ExactLoss(
             loss=PublishedDistinct(rows=((1,), (3,)), largest=1, epsilon=1.0).loss(),
             witness="a noise vector at the edge of the set, moved out of it by one user",
         ),
-        stands_for=f"{_PAPER}, Algorithm 1: |c_i| ≤ 2Z is a finite set, which no translation leaves in place",
+        represents=f"{_PAPER}, Algorithm 1: |c_i| ≤ 2Z is a finite set, which no translation leaves in place",
     )
     real = PublishedCroppedSum(universe=1, epsilon=0.1, crop=8)
     yield Case(
@@ -211,7 +214,7 @@ def _published() -> Iterator[Case]:
         claimed=0.2,
         trial=Trial("a counter below 1 still has its last binary digits", partial(_rounded, real)),
         algorithm=real,
-        stands_for=f"{_PAPER}, Algorithm 2, c := (c + w·d) mod 2τ over floats: an update rounds the last digits away",
+        represents=f"{_PAPER}, Algorithm 2, c := (c + w·d) mod 2τ over floats: an update rounds the last digits away",
         sampled=True,
     )
 

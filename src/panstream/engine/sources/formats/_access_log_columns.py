@@ -10,7 +10,7 @@ from typing import Any
 from panstream.engine.arrow import arrow_mask, compute, pa
 from panstream.engine.config.website import LOG_MADE
 from panstream.engine.sources.formats._bots import known_bots
-from panstream.engine.sources.formats.beacons import SOURCES, extracted, made_of
+from panstream.engine.sources.formats.beacons import SOURCES, derived_column, extract_pattern
 
 FILES = "avif|bmp|css|eot|gif|ico|jpe?g|js|json|map|mjs|mp3|mp4|mpe?g|otf|png|svg|ttf|txt|wav|webm|webp|woff2?|xbm|xml"
 _CAMPAIGN = "(?:^|&)utm_campaign=(?P<found>[^&]+)"
@@ -22,21 +22,21 @@ _OF = {
 }
 
 
-def sources_of(names: Mapping[str, str]) -> list[str]:
+def columns_needed_for(names: Mapping[str, str]) -> list[str]:
     """Return the columns of a log that are read so that those of these names can be made."""
     return list(dict.fromkeys(source for name in names if name in LOG_MADE for source in _OF[name]))
 
 
-def made_of_log(name: str, columns: Mapping[str, Any], site: str) -> Any:
+def derived_log_column(name: str, columns: Mapping[str, Any], site: str) -> Any:
     """Return a column that is made of others.
 
-    >>> made_of_log("campaign", {"query": pa.array(["a=1&utm_campaign=may", None])}, "example.org").to_pylist()
+    >>> derived_log_column("campaign", {"query": pa.array(["a=1&utm_campaign=may", None])}, "example.org").to_pylist()
     ['may', '']
     """
     if name == "event":
         return _events(columns)
     text = columns[_OF[name][0]]
-    return extracted(text, _CAMPAIGN) if name == "campaign" else made_of(name, text, site)
+    return extract_pattern(text, _CAMPAIGN) if name == "campaign" else derived_column(name, text, site)
 
 
 def _events(columns: Mapping[str, Any]) -> Any:
@@ -45,7 +45,7 @@ def _events(columns: Mapping[str, Any]) -> Any:
     status, path = columns["status"], columns["path"]
     agents = compute.coalesce(columns["agent"], nothing)
     failed = compute.coalesce(compute.greater_equal(status, 500), no)
-    robots = arrow_mask(known_bots().among(agents))
+    robots = arrow_mask(known_bots().is_bot(agents))
     answered = compute.is_in(status, value_set=pa.array([200, 304]))
     got = compute.coalesce(compute.equal(columns["method"], "GET"), no)
     file = compute.coalesce(compute.match_substring_regex(path, rf"(?i)\.({FILES})$"), pa.scalar(True))

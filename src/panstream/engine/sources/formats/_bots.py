@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, truth_of
+from panstream.engine.arrow import boolean_bytes, compute
 
 SHORT = "bot|crawl|spider|slurp|archiver|preview|monitor|headless|curl|wget|python|java/|go-http|http-?client|scan"
 _ESCAPED = re.compile(r"\\([^A-Za-z0-9])")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
-class Bots:
+class BotDetector:
     """Finds robots among user agents."""
 
     def __init__(self, patterns: list[str]) -> None:
@@ -31,7 +31,7 @@ class Bots:
         words = [_ESCAPED.sub(r"\1", pattern).encode("ascii", "ignore") for pattern in plain]
         self._automaton = _automaton([word for word in words if word])
 
-    def among(self, agents: Any) -> NDArray[np.bool_]:
+    def is_bot(self, agents: Any) -> NDArray[np.bool_]:
         """Return which of an Arrow array of texts, none of them missing, are robots."""
         from panstream.primitives.kernels.sources.beacon_fields import find_words
 
@@ -41,18 +41,18 @@ class Bots:
         find_words(data, offsets[:-1], offsets[1:], *self._automaton, is_bot)
         robots: NDArray[np.bool_] = is_bot.astype(bool)
         if self._pattern:
-            robots |= truth_of(compute.match_substring_regex(agents, self._pattern))
+            robots |= boolean_bytes(compute.match_substring_regex(agents, self._pattern))
         return robots
 
 
 @cache
-def known_bots() -> Bots:
+def known_bots() -> BotDetector:
     """Return the kept list, or the short one where the package is not installed."""
     try:
         crawlers = importlib.import_module("crawleruseragents").CRAWLER_USER_AGENTS_DATA
     except ImportError:
-        return Bots([f"(?i){SHORT}"])
-    return Bots([str(entry["pattern"]) for entry in crawlers])
+        return BotDetector([f"(?i){SHORT}"])
+    return BotDetector([str(entry["pattern"]) for entry in crawlers])
 
 
 def _automaton(words: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint8]]:

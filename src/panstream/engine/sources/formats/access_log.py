@@ -15,12 +15,12 @@ import numpy as np
 
 from panstream.engine.arrow import pa
 from panstream.engine.config.website import LOG_MADE
-from panstream.engine.rows.row_batch import NOT_LOG, Rows, RowSchema
+from panstream.engine.rows.row_batch import NOT_LOG, RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_unused
-from panstream.engine.sources.formats._access_log_columns import made_of_log, sources_of
-from panstream.engine.sources.formats.beacons import Found
-from panstream.engine.sources.formats.text_columns import from_spans
-from panstream.errors import FeedError
+from panstream.engine.sources.formats._access_log_columns import columns_needed_for, derived_log_column
+from panstream.engine.sources.formats.beacons import JsonSpans
+from panstream.engine.sources.formats.text_columns import columns_from_spans
+from panstream.errors import SourceError
 
 COLUMNS = {
     "host": "string",
@@ -54,22 +54,22 @@ class _Lines:
         known_columns = (*_PLACE, *derived_columns)
         strange = next((name for name in schema.columns if name not in known_columns), None)
         if strange is not None:
-            raise FeedError(f"{place}: an access log has the columns {', '.join(known_columns)}, and no {strange!r}")
+            raise SourceError(f"{place}: an access log has the columns {', '.join(known_columns)}, and no {strange!r}")
         if schema.columns.get(VISITOR, "int") != "int":
-            raise FeedError(f"{place}: the column visitor is a hash, so its type must be int")
+            raise SourceError(f"{place}: the column visitor is a hash, so its type must be int")
         read_columns = {name: kind for name, kind in schema.columns.items() if name not in derived_columns}
-        sources = {name: COLUMNS[name] for name in (sources_of(schema.columns) if derived_columns else ())}
+        sources = {name: COLUMNS[name] for name in (columns_needed_for(schema.columns) if derived_columns else ())}
         for name, kind in (derived_columns | sources).items():
             if schema.columns.get(name, kind) != kind:
-                raise FeedError(f"{place}: the type of column {name} must be {kind}")
+                raise SourceError(f"{place}: the type of column {name} must be {kind}")
         self._schema, self._site = schema, site or ""
         self._read = replace(schema, columns=read_columns | sources)  # what is made of other columns is not read
         self._places = [_PLACE[name] for name in self._read.columns]
-        faults = range(self._read.misfit(next(iter(self._read.columns))))
+        faults = range(self._read.type_error_code(next(iter(self._read.columns))))
         self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
         self._codes[faults] = faults
         for name in read_columns:
-            here, there = self._read.misfit(name), schema.misfit(name)
+            here, there = self._read.type_error_code(name), schema.type_error_code(name)
             self._codes[here : here + 2] = there, there + 1
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int:
@@ -87,16 +87,18 @@ class _Lines:
         hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
         return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
 
-    def _with_made(self, read: Rows) -> Rows:
+    def _with_made(self, read: RowBatch) -> RowBatch:
         """Return rows with the columns that are made of those that were read."""
         if self._read == self._schema:
             return read
         columns_by_name = {name: read.columns.column(name) for name in self._read.columns}
         columns = {
-            name: columns_by_name[name] if name in columns_by_name else made_of_log(name, columns_by_name, self._site)
+            name: columns_by_name[name]
+            if name in columns_by_name
+            else derived_log_column(name, columns_by_name, self._site)
             for name in self._schema.columns
         }
-        rows = Rows.checked(columns, self._schema, self._codes[read.codes])
+        rows = RowBatch.checked(columns, self._schema, self._codes[read.codes])
         wipe_unused(columns_by_name.values(), rows.columns.columns)
         return rows
 
@@ -123,7 +125,7 @@ class LogParser:
         """Return where the last line ends."""
         return self._chosen.cut(data, end)
 
-    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete lines."""
         return self._chosen.parse(data, end)
 
@@ -131,7 +133,7 @@ class LogParser:
 class AccessLogParser(_Lines):
     """Rows of one log in the common or combined format."""
 
-    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete lines."""
         from panstream.primitives.kernels.sources.access_log_fields import split_log
         from panstream.primitives.kernels.sources.csv_fields import copy_spans
@@ -142,7 +144,7 @@ class AccessLogParser(_Lines):
         broken = np.empty(max_lines, np.uint8)
         rows = int(split_log(view, end, starts, stops, broken))
         if not rows:
-            return Rows.none(self._schema), end
+            return RowBatch.none(self._schema), end
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
         derived = self._made(view, starts[:, :rows], stops[:, :rows])
         starts, stops = starts[self._places, :rows], stops[self._places, :rows]
@@ -150,24 +152,24 @@ class AccessLogParser(_Lines):
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(view, starts[column], stops[column], offsets, out)
 
-        read = from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=derived)
+        read = columns_from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=derived)
         return self._with_made(read), end
 
 
 class CaddyParser(_Lines):
     """Rows of one log that Caddy writes as JSON lines."""
 
-    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete lines."""
         from panstream.primitives.kernels.sources import json_fields as json
         from panstream.primitives.kernels.sources.json_nested import scan_within, split_texts, take_first
 
         view = np.frombuffer(data, np.uint8)
-        outer, broken = Found(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
+        outer, broken = JsonSpans(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
         rows = int(json.scan_lines(view, end, *outer.arrays, broken))
         if not rows:
-            return Rows.none(self._schema), end
-        request, headers = Found(_REQUEST, rows), Found(_HEADERS, rows)
+            return RowBatch.none(self._schema), end
+        request, headers = JsonSpans(_REQUEST, rows), JsonSpans(_HEADERS, rows)
         scan_within(view, outer.places("request", rows), *request.arrays)
         scan_within(view, request.places("headers", rows), *headers.arrays)
         starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
@@ -211,5 +213,7 @@ class CaddyParser(_Lines):
 
         present, woven = kinds != json.ABSENT, kinds == json.ESCAPED
         seconds = ["time"] if numbers else []
-        read = from_spans(view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=derived)
+        read = columns_from_spans(
+            view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=derived
+        )
         return self._with_made(read), end

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
-from panstream.engine.rows.row_batch import Codes, Rows, RowSchema, arrow_type
-from panstream.engine.rows.wiping import NONE_LENT, Lent, wipe_unused
-from panstream.engine.sources.formats.text_columns import checked_letters, parse, plain_bytes
-from panstream.errors import FeedError
+from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, numeric_view, pa, string_array
+from panstream.engine.rows.row_batch import Codes, RowBatch, RowSchema, arrow_type
+from panstream.engine.rows.wiping import NONE_LENT, BorrowedMemory, wipe_unused
+from panstream.engine.sources.formats.text_columns import parse, validate_utf8, without_views
+from panstream.errors import SourceError
 
 _WHOLE = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
 _WHOLE |= {kind.id for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())}
@@ -44,7 +44,7 @@ def check_types(arrow_schema: Any, schema: RowSchema, label: str) -> None:
     """Refuse an input whose Arrow schema lacks a declared column or has it in a type that is not read as declared."""
     for name, kind in schema.columns.items():
         if arrow_schema.get_field_index(name) < 0:
-            raise FeedError(f"{label} has no column {name!r}, or has it twice")
+            raise SourceError(f"{label} has no column {name!r}, or has it twice")
         stored = arrow_schema.field(name).type  # or that of an extension's storage, and of a dictionary's words
         stored = stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored
         stored = stored.value_type if pa.types.is_dictionary(stored) else stored
@@ -52,7 +52,7 @@ def check_types(arrow_schema: Any, schema: RowSchema, label: str) -> None:
         if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
             fits = False  # pyarrow goes astray with such a scale
         if not fits:
-            raise FeedError(f"{label}: column {name!r} is declared {kind}, but its type there is another kind")
+            raise SourceError(f"{label}: column {name!r} is declared {kind}, but its type there is another kind")
 
 
 def check_layout(array: Any) -> None:
@@ -87,13 +87,13 @@ def _has_least_decimal(array: Any) -> bool:
     stop = array.offset + len(array)
     parts = np.frombuffer(array.buffers()[1], np.int64, words * stop).reshape(-1, words)[array.offset :]
     is_minimum = (parts[:, -1] == np.iinfo(np.int64).min) & (parts[:, :-1] == 0).all(axis=1)
-    return bool((is_minimum & truth_of(array.is_valid())).any())
+    return bool((is_minimum & boolean_bytes(array.is_valid())).any())
 
 
 def _within(codes: Any, size: int) -> bool:
     """Return whether all codes are from 0 up to but not including ``size``."""
     if not codes.null_count:
-        plain = numbers_of(codes)
+        plain = numeric_view(codes)
         return not plain.size or (int(plain.min()) >= 0 and int(plain.max()) < size)
     ends = compute.min_max(codes).as_py()
     return (ends["min"] or 0) >= 0 and (ends["max"] or 0) < max(1, size)
@@ -113,16 +113,16 @@ def from_arrow(
     *,
     owned: bool = True,
     place: str = "the input",
-) -> Rows:
+) -> RowBatch:
     """Return the declared columns of an Arrow record batch, converted to their declared types.
 
     What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
     """
     arrays = {name: batch.column(name) for name in schema.columns}
-    lent = NONE_LENT if owned else Lent.of(arrays.values())
+    lent = NONE_LENT if owned else BorrowedMemory.of(arrays.values())
     codes = np.zeros(batch.num_rows, np.uint16)
     columns = _converted(arrays, schema, codes, place)
-    piece = Rows.checked(columns, schema, codes, lent=lent)
+    piece = RowBatch.checked(columns, schema, codes, lent=lent)
     wipe_unused(arrays.values(), piece.columns.columns, lent)
     return piece
 
@@ -135,11 +135,11 @@ def _converted(arrays: Mapping[str, Any], schema: RowSchema, codes: Codes, label
         for name, array in arrays.items():
             check_layout(array)
             columns[name], bad = _convert(array, schema.columns[name], is_user=name == schema.user)
-            schema.mark(codes, bad, schema.misfit(name))
+            schema.mark(codes, bad, schema.type_error_code(name))
         return columns
     except pa.ArrowException:  # whose message may quote a value
         pass
-    raise FeedError(f"{label} could not be read: column {name!r} points outside its data")
+    raise SourceError(f"{label} could not be read: column {name!r} points outside its data")
 
 
 def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
@@ -183,9 +183,9 @@ def _whole(array: Any) -> Converted:
     array = _wide(array)
     source_type, bad = array.type, None
     if pa.types.is_uint64(source_type):
-        array, bad = _only(array, numbers_of(array) <= np.uint64(_MOST))
+        array, bad = _only(array, numeric_view(array) <= np.uint64(_MOST))
     elif pa.types.is_floating(source_type):
-        numbers = numbers_of(array)
+        numbers = numeric_view(array)
         with np.errstate(invalid="ignore"):  # of NaNs that signal
             is_integer = (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
         array, bad = _only(array, is_integer)
@@ -195,11 +195,11 @@ def _whole(array: Any) -> Converted:
             ends = [pa.array([end]).cast(pa.decimal256(19, 0)) for end in (-_MOST - 1, _MOST)]
             for end, within in zip(ends, (compute.greater_equal, compute.less_equal), strict=True):
                 good = compute.and_(good, within(array, end[0]))
-        array, bad = _only(array, truth_of(good))
+        array, bad = _only(array, boolean_bytes(good))
         if array.null_count:  # pyarrow would cast what lies behind a null, too
-            array = compute.if_else(array.is_valid(), array, compute.cast(words_of(["0"]), source_type)[0])
+            array = compute.if_else(array.is_valid(), array, compute.cast(string_array(["0"]), source_type)[0])
             is_integer = compute.cast(array, pa.int64())
-            return compute.if_else(arrow_mask(truth_of(good)), is_integer, missing(is_integer.type)), bad
+            return compute.if_else(arrow_mask(boolean_bytes(good)), is_integer, null_of(is_integer.type)), bad
     return (array if array.type == pa.int64() else compute.cast(array, pa.int64())), bad
 
 
@@ -221,10 +221,10 @@ def _time(array: Any) -> Converted:
 
 def _scaled(integers: Any, factor: int) -> Converted:
     """Return times in microseconds, of so many each."""
-    numbers = numbers_of(integers)
+    numbers = numeric_view(integers)
     integers, bad = _only(integers, (numbers <= _MOST // factor) & (numbers >= -(_MOST // factor)))
-    values = np.where(np.abs(numbers_of(integers)) <= _MOST // factor, numbers_of(integers), 0) * factor
-    valid = arrow_mask(truth_of(integers.is_valid())).buffers()[1] if integers.null_count else None
+    values = np.where(np.abs(numeric_view(integers)) <= _MOST // factor, numeric_view(integers), 0) * factor
+    valid = arrow_mask(boolean_bytes(integers.is_valid())).buffers()[1] if integers.null_count else None
     return pa.Array.from_buffers(pa.timestamp("us"), len(integers), [valid, pa.py_buffer(values)]), bad
 
 
@@ -232,10 +232,10 @@ def _date(array: Any) -> Converted:
     if pa.types.is_date32(array.type):
         return array, None
     integers = array.view(pa.int64())
-    numbers = numbers_of(integers)
+    numbers = numeric_view(integers)
     days, rest = np.divmod(numbers, _DAY // 1_000)
     _, bad = _only(integers, (rest == 0) & (days >= -(2**31)) & (days < 2**31))
-    valid = truth_of(integers.is_valid()) if integers.null_count else np.ones(len(integers), bool)
+    valid = boolean_bytes(integers.is_valid()) if integers.null_count else np.ones(len(integers), bool)
     valid = valid if bad is None else valid & ~bad
     bits = None if valid.all() else arrow_mask(valid).buffers()[1]
     return pa.Array.from_buffers(pa.date32(), len(integers), [bits, pa.py_buffer(days.astype(np.int32))]), bad
@@ -245,16 +245,16 @@ def _only(array: Any, good: Mask) -> Converted:
     """Return the array with null where a value is there and not good, and where that is."""
     bad: Mask = ~good
     if array.null_count:
-        bad &= truth_of(array.is_valid())
+        bad &= boolean_bytes(array.is_valid())
     if not bad.any():
         return array, None
-    return compute.if_else(arrow_mask(bad), missing(array.type), array), bad
+    return compute.if_else(arrow_mask(bad), null_of(array.type), array), bad
 
 
 def _decoded(array: Any) -> Any:
     words = getattr(array.dictionary, "storage", array.dictionary)
     views = words.type in (pa.string_view(), pa.binary_view())  # from which pyarrow cannot take
-    return (plain_bytes(words) if views else words).take(array.indices)
+    return (without_views(words) if views else words).take(array.indices)
 
 
 def _unchecked_letters(array: Any) -> Any:
@@ -268,15 +268,15 @@ def _dictionary(array: Any, *, is_user: bool) -> Converted:
     if is_user:
         words, broken = _unchecked_letters(words), None
     else:
-        words, broken = checked_letters(words) if plain else parse(words, "string")
+        words, broken = validate_utf8(words) if plain else parse(words, "string")
     if plain and broken is None and not words.null_count:
         return array, None
-    numbers = numbers_of(codes).astype(np.int64)  # checked: within the dictionary, but behind nulls
-    there = truth_of(codes.is_valid()) if codes.null_count else np.ones(len(codes), bool)
+    numbers = numeric_view(codes).astype(np.int64)  # checked: within the dictionary, but behind nulls
+    there = boolean_bytes(codes.is_valid()) if codes.null_count else np.ones(len(codes), bool)
     numbers = np.where(there, numbers, 0)
     if words.null_count:
-        there &= truth_of(words.is_valid())[numbers]
-        words = compute.coalesce(words, words_of([""])[0])  # dictionaries with nulls cannot be joined
+        there &= boolean_bytes(words.is_valid())[numbers]
+        words = compute.coalesce(words, string_array([""])[0])  # dictionaries with nulls cannot be joined
     bad = None if broken is None else broken[numbers] & ~there
     bits = None if there.all() else arrow_mask(there).buffers()[1]
     plain_codes = pa.Array.from_buffers(pa.int32(), len(codes), [bits, pa.py_buffer(numbers.astype(np.int32))])

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows.row_batch import Rows, RowSchema
-from panstream.engine.sources.error_guard import guarded
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.primitives.kernels.sources.arrow_ipc import (
     COMPRESSED,
     DAMAGED,
     DELTA,
-    block_places,
-    buffer_places,
-    look_at,
+    block_offsets,
+    buffer_spans,
+    classify_message,
     walk_messages,
 )
 
@@ -38,7 +38,7 @@ def check_body(data: memoryview, label: str) -> None:
     """Refuse a stream in memory that is not whole, or has compressed buffers: those are for the whole body."""
     status = walk_messages(np.frombuffer(data, np.uint8))
     if status == COMPRESSED:
-        raise FeedError(f"{label} has compressed buffers; compress the whole body instead, by Content-Encoding")
+        raise SourceError(f"{label} has compressed buffers; compress the whole body instead, by Content-Encoding")
     _check(status, label)
 
 
@@ -90,7 +90,7 @@ def _check_file(handle: Any, label: str) -> None:
     if tail[4:] != _MAGIC or length > min(size - 10, _MOST_METADATA):
         _check(DAMAGED, label)
     footer = np.frombuffer(read(size - 10 - length, length), np.uint8)
-    for block_offset in block_places(footer).tolist():
+    for block_offset in block_offsets(footer).tolist():
         head = read(block_offset, 8) if 0 <= block_offset < size else b""
         begin = block_offset + (8 if head.startswith(_CONTINUES) else 4)
         count = int.from_bytes(head[begin - block_offset - 4 : begin - block_offset], "little")
@@ -102,27 +102,27 @@ def _check_file(handle: Any, label: str) -> None:
 
 
 def _check_message(metadata: Any, body: Callable[[int, int], Any], label: str) -> None:
-    _, status = look_at(metadata)
+    _, status = classify_message(metadata)
     if status != COMPRESSED:
         _check(status, label)
         return
     total = 0
-    for offset, size in buffer_places(metadata).tolist():
+    for offset, size in buffer_spans(metadata).tolist():
         if offset < 0 or size < 0:
             _check(DAMAGED, label)
         declared = int.from_bytes(body(offset, min(size, 8)), "little", signed=True)
         total += size if declared == -1 else max(0, declared)  # -1: this one is not compressed
     if total > MOST_UNPACKED:
-        raise FeedError(
+        raise SourceError(
             f"{label} has a batch of more than {MOST_UNPACKED >> 20:,} MiB when unpacked; write smaller ones"
         )
 
 
 def _check(status: int, label: str) -> None:
     if status == DELTA:
-        raise FeedError(f"{label} has dictionaries in parts; write each as a whole")
+        raise SourceError(f"{label} has dictionaries in parts; write each as a whole")
     if status == DAMAGED:
-        raise FeedError(f"{label} could not be read: it is cut off, damaged or not Arrow IPC")
+        raise SourceError(f"{label} could not be read: it is cut off, damaged or not Arrow IPC")
 
 
 class ArrowInput:
@@ -134,18 +134,22 @@ class ArrowInput:
 
     def __init__(self, handle: Any, schema: RowSchema, *, place: str, seekable: bool) -> None:
         self._handle, self._schema, self._place = handle, schema, place
-        head = guarded(lambda: handle.read(len(_MAGIC)), place=place, what="Arrow IPC") if seekable else b""
+        head = (
+            translate_reader_errors(lambda: handle.read(len(_MAGIC)), place=place, what="Arrow IPC")
+            if seekable
+            else b""
+        )
         if seekable:
             handle.seek(0)
         self._is_file = head == _MAGIC
         try:
             self._reader = self._guarded(self._open)
             check_types(self._reader.schema, schema, place)
-        except FeedError:
+        except SourceError:
             handle.close()
             raise
 
-    def pieces(self) -> Iterator[Rows]:
+    def pieces(self) -> Iterator[RowBatch]:
         """Yield the rows in order."""
         number = 0
         while (batch := self._guarded(lambda number=number: self._batch(number))) is not None:  # type: ignore[misc]
@@ -174,4 +178,4 @@ class ArrowInput:
         return next(iter(self._reader), None)
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
-        return guarded(call, place=self._place, what="Arrow IPC")
+        return translate_reader_errors(call, place=self._place, what="Arrow IPC")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, pa
 from panstream.engine.config.website import BEACON, MADE
-from panstream.engine.rows.row_batch import NOT_JSON, Rows, RowSchema
+from panstream.engine.rows.row_batch import NOT_JSON, RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array, wipe_unused
 from panstream.engine.sources.formats._bots import known_bots
-from panstream.engine.sources.formats.text_columns import from_spans
+from panstream.engine.sources.formats.text_columns import columns_from_spans
 
 LINES = 4
 _KEYS = ("url", "referrer", "event", "value")
@@ -43,24 +43,24 @@ _PATTERNS = {
 _KEY = np.uint64(0)  # hashes are hashed again, and wiped with the rows: there is nothing to keep secret
 
 
-def made_of(name: str, text: Any, site: str) -> Any:
+def derived_column(name: str, text: Any, site: str) -> Any:
     """Return a column that is made of a text that the browser sent, without DuckDB, which would keep residue of it.
 
-    >>> made_of("campaign", pa.array(["/a?utm_campaign=may&x=1", "/b", None]), "example.org").to_pylist()
+    >>> derived_column("campaign", pa.array(["/a?utm_campaign=may&x=1", "/b", None]), "example.org").to_pylist()
     ['may', '', '']
     """
     text = compute.coalesce(text, pa.scalar("", pa.string()))
     if name == "device":
         return _devices(text)
     if name == "entry":
-        return compute.not_equal(made_of("referrer_host", text, site), site)
+        return compute.not_equal(derived_column("referrer_host", text, site), site)
     if name == "referrer_host":
         text = compute.ascii_lower(text)
-    matches = extracted(text, _PATTERNS[name])
+    matches = extract_pattern(text, _PATTERNS[name])
     return compute.ascii_upper(matches) if name == "country" else matches
 
 
-def extracted(text: Any, pattern: str) -> Any:
+def extract_pattern(text: Any, pattern: str) -> Any:
     """Return what a pattern finds in every text, and nothing where it does not match."""
     matches = compute.struct_field(compute.extract_regex(text, pattern), "found")
     return compute.coalesce(matches, pa.scalar("", pa.string()))
@@ -74,7 +74,7 @@ def _devices(agents: Any) -> Any:
     return compute.case_when(chosen, *(pa.scalar(word) for word in ("other", "tablet", "mobile", "desktop")))
 
 
-class Found:
+class JsonSpans:
     """Where the values of some keys lie, and what they are, a row for each key."""
 
     def __init__(self, keys: tuple[str, ...], rows: int) -> None:
@@ -92,7 +92,7 @@ class Found:
         return starts[key_index, :rows], stops[key_index, :rows], kinds[key_index, :rows]
 
 
-def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
+def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
     """Return a row for every beacon of ``data[:end]``."""
     from panstream.primitives.kernels.sources import json_fields as json
     from panstream.primitives.kernels.sources.beacon_fields import cut_lines, scan_texts
@@ -101,10 +101,10 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
     view = np.frombuffer(data, np.uint8)
     max_rows = data.count(b"\n", 0, end) // LINES
     if not max_rows:
-        return Rows.none(schema)
+        return RowBatch.none(schema)
     begins, ends = np.zeros((2, LINES, max_rows), np.int64)
     rows = int(cut_lines(view, end, begins, ends))
-    json_spans, broken = Found(_KEYS, rows), np.zeros(rows, np.uint8)
+    json_spans, broken = JsonSpans(_KEYS, rows), np.zeros(rows, np.uint8)
     scan_texts(view, begins[3], ends[3], *json_spans.arrays, broken)
     visitors = np.empty(rows, np.uint64)
     hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[1]), _KEY, visitors)
@@ -123,10 +123,10 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
         if name == "visitor":
             columns[name] = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(visitors)])
         elif name in MADE:
-            columns[name] = made_of(name, texts.column(SOURCES[name]), site)
+            columns[name] = derived_column(name, texts.column(SOURCES[name]), site)
         else:
             columns[name] = texts.column(name)
-    parsed = Rows.checked(columns, schema, codes)
+    parsed = RowBatch.checked(columns, schema, codes)
     wipe_unused(texts.columns, parsed.columns.columns)
     return parsed
 
@@ -148,7 +148,7 @@ def _columns(view: Any, kinds: dict[str, str], codes: Any, field_spans: dict[str
         gather_values(view, starts[column], stops[column], forms[column], offsets, out)
 
     spans, woven = (starts, stops), forms == ESCAPED
-    return from_spans(view, RowSchema(columns=kinds), codes, spans, forms != ABSENT, copy, woven).columns
+    return columns_from_spans(view, RowSchema(columns=kinds), codes, spans, forms != ABSENT, copy, woven).columns
 
 
 def _robots(view: Any, starts: Any, stops: Any) -> Any:
@@ -160,6 +160,6 @@ def _robots(view: Any, starts: Any, stops: Any) -> Any:
     copy_spans(view, starts, stops, offsets, text)
     agents = pa.Array.from_buffers(pa.string(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
     try:
-        return known_bots().among(agents)
+        return known_bots().is_bot(agents)
     finally:
         wipe_array(agents)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.config.text_style import DecimalMark, TextStyle, check_encoding, date_formats_of
-from panstream.engine.rows.row_batch import RAGGED, Rows, RowSchema
-from panstream.engine.sources.formats.text_columns import from_spans
-from panstream.errors import FeedError, InvalidParameter
+from panstream.engine.rows.row_batch import RAGGED, RowBatch, RowSchema
+from panstream.engine.sources.formats.text_columns import columns_from_spans
+from panstream.errors import InvalidParameter, SourceError
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -111,7 +111,7 @@ class CsvParser:
         """Return where the last line ends; whether a record does, ``parse`` finds out."""
         return data.rfind(b"\n", 0, end) + 1
 
-    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete records, and where the last of them ends: ``data[:end]`` may end within
         quotes.
         """
@@ -127,14 +127,14 @@ class CsvParser:
         forms, ragged = np.empty((columns, max_records), np.uint8), np.empty(max_records, np.uint8)
         rows, end = split_records(view, end, delimiter, quote, self._spots, starts, stops, forms, ragged)
         if not rows:
-            return Rows.none(self._schema), int(end)
+            return RowBatch.none(self._schema), int(end)
         starts, stops, forms = starts[:, :rows], stops[:, :rows], forms[:, :rows]
         codes = ragged[:rows].astype(np.uint16) * np.uint16(RAGGED)
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             gather_fields(view, starts[column], stops[column], forms[column], quote, offsets, out)
 
-        rows_read = from_spans(
+        rows_read = columns_from_spans(
             view,
             self._schema,
             codes,
@@ -158,7 +158,7 @@ class CsvParser:
         for name in names:
             if header.count(name) != 1:
                 fault = "names it twice" if name in header else "does not name it"
-                raise FeedError(f"{self._place}: column {name!r} is declared, but the first line {fault}")
+                raise SourceError(f"{self._place}: column {name!r} is declared, but the first line {fault}")
         self._spots = np.array([names.index(name) if name in names else -1 for name in header], np.int64)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.config.text_style import PLAIN, TextStyle
-from panstream.engine.rows.row_batch import NOT_JSON, Rows, RowSchema
-from panstream.engine.sources.formats.text_columns import from_spans
+from panstream.engine.rows.row_batch import NOT_JSON, RowBatch, RowSchema
+from panstream.engine.sources.formats.text_columns import columns_from_spans
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -43,7 +43,7 @@ class JsonParser:
         """Return where the last line ends; a string in JSON holds no raw newline."""
         return data.rfind(b"\n", 0, end) + 1
 
-    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete lines."""
         from panstream.primitives.kernels.simd_byte_search import count_byte
         from panstream.primitives.kernels.sources.json_fields import ABSENT, ESCAPED, gather_values, scan_lines
@@ -54,7 +54,7 @@ class JsonParser:
         kinds, broken = np.empty((columns, max_lines), np.uint8), np.empty(max_lines, np.uint8)
         rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
-            return Rows.none(self._schema), end
+            return RowBatch.none(self._schema), end
         codes = broken[:rows].astype(np.uint16) * np.uint16(NOT_JSON)
         starts, stops, kinds = starts[:, :rows], stops[:, :rows], kinds[:, :rows]
         present = np.empty(kinds.shape, bool)
@@ -63,11 +63,13 @@ class JsonParser:
             present[column] = reduce(np.logical_or, [kind == fitting for fitting in self._fitting[column]])
             misfits = ~present[column] & (kind != ABSENT)
             if misfits.any():
-                self._schema.mark(codes, misfits, self._schema.misfit(name))
+                self._schema.mark(codes, misfits, self._schema.type_error_code(name))
                 kind[misfits] = ABSENT
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             gather_values(view, starts[column], stops[column], kinds[column], offsets, out)
 
         escaped = kinds == ESCAPED
-        return from_spans(view, self._schema, codes, (starts, stops), present, copy, escaped, style=self._style), end
+        return columns_from_spans(
+            view, self._schema, codes, (starts, stops), present, copy, escaped, style=self._style
+        ), end

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
+from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, pa
 from panstream.engine.config.text_style import PLAIN, TextStyle, compile_date_formats
-from panstream.engine.rows.row_batch import Codes, Rows, RowSchema, arrow_type
+from panstream.engine.rows.row_batch import Codes, RowBatch, RowSchema, arrow_type
 from panstream.engine.rows.wiping import wipe_unused
 
 _VALUES = ("int", "double", "timestamp", "date", "bool")
@@ -20,7 +20,7 @@ _LATEST = 253_402_300_800.0  # seconds to the year 10,000
 Mask = NDArray[np.bool_]
 
 
-def from_spans(
+def columns_from_spans(
     data: Any,
     schema: RowSchema,
     codes: Codes,
@@ -32,7 +32,7 @@ def from_spans(
     seconds: Collection[str] = (),
     made: Mapping[str, Any] | None = None,
     style: TextStyle = PLAIN,
-) -> Rows:
+) -> RowBatch:
     """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
 
     ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is
@@ -52,8 +52,8 @@ def from_spans(
             texts.append(_text(first, last, there, partial(copy, column)))
             is_ascii_text = kind == "string" and _is_ascii(texts[-1])
             columns[name], bad = (_as(texts[-1], pa.string()), None) if is_ascii_text else parse(texts[-1], kind, style)
-        schema.mark(codes, bad, schema.misfit(name))
-    rows = Rows.checked(columns, schema, codes)
+        schema.mark(codes, bad, schema.type_error_code(name))
+    rows = RowBatch.checked(columns, schema, codes)
     wipe_unused(texts, rows.columns.columns)
     return rows
 
@@ -62,16 +62,16 @@ def parse(array: Any, kind: str, style: TextStyle = PLAIN) -> tuple[Any, Mask | 
     """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is
     (None: nowhere).
     """
-    array = plain_bytes(array)
+    array = without_views(array)
     if kind == "binary":
         return _as(array, pa.binary()), None
     if kind == "string":
-        return checked_letters(_as(array, pa.string()))
+        return validate_utf8(_as(array, pa.string()))
     data, offsets, present = _memory(array)
     return _values(data, offsets[:-1], offsets[1:], present, kind, style)
 
 
-def checked_letters(array: Any) -> tuple[Any, Mask | None]:
+def validate_utf8(array: Any) -> tuple[Any, Mask | None]:
     """Return an array of strings with null where one is not UTF-8, and where that is."""
     from panstream.primitives.kernels.sources.text_values import find_bad_utf8
 
@@ -116,9 +116,9 @@ def _values(
     else:
         parsers: dict[str, Callable[..., None]] = {
             "int": text_values.parse_ints,
-            "timestamp": text_values.parse_moments,
+            "timestamp": text_values.parse_timestamps,
             "date": text_values.parse_dates,
-            "bool": text_values.parse_truths,
+            "bool": text_values.parse_booleans,
         }
         parsers[kind](data, starts, stops, present, values, bad)
     valid = present & ~bad
@@ -160,7 +160,7 @@ def _bits(valid: Mask) -> Any:
     return None if valid.all() else arrow_mask(valid).buffers()[1]
 
 
-def plain_bytes(array: Any) -> Any:
+def without_views(array: Any) -> Any:
     """Return an array of strings or bytes without views and with small offsets."""
     if array.type in (pa.string_view(), pa.binary_view()):
         return _gathered(array)
@@ -178,7 +178,7 @@ def _gathered(array: Any) -> Any:
     views = np.frombuffer(table, np.int32, 4 * len(array), 16 * array.offset).reshape(-1, 4)
     bits, offsets = None, np.empty(len(array) + 1, np.int64)
     if array.null_count:
-        present = truth_of(array.is_valid())
+        present = boolean_bytes(array.is_valid())
         views, bits = np.where(present[:, None], views, np.int32(0)), arrow_mask(present).buffers()[1]
     outside = view_offsets(views, np.array([buffer.size for buffer in buffers], np.int64), offsets) >= 0
     if outside or offsets[-1] >= 1 << 31:
@@ -197,13 +197,13 @@ def _as(array: Any, kind: Any) -> Any:
 
 
 def _without(array: Any, bad: Mask) -> Any:
-    return compute.if_else(arrow_mask(bad), missing(array.type), array)
+    return compute.if_else(arrow_mask(bad), null_of(array.type), array)
 
 
 def _memory(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32], Mask]:
     """Return data, offsets and which rows are there, of an array that was checked."""
     _, offsets, data = array.buffers()
-    present = truth_of(array.is_valid()) if array.null_count else np.ones(len(array), bool)
+    present = boolean_bytes(array.is_valid()) if array.null_count else np.ones(len(array), bool)
     offset_array = (
         np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if len(array) else np.zeros(1, np.int32)
     )

@@ -95,7 +95,7 @@ def draw_start(
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _moved(counter: np.int64, step: np.int64, modulus: int) -> Any:
+def _add_modulo(counter: np.int64, step: np.int64, modulus: int) -> Any:
     """Return counter + step modulo ``modulus`` for a step between -modulus and modulus."""
     counter += step
     counter += modulus & (counter >> 63)
@@ -104,7 +104,7 @@ def _moved(counter: np.int64, step: np.int64, modulus: int) -> Any:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _reduced(weight: np.int64, modulus: int, inverse: np.uint64) -> Any:
+def _reduce(weight: np.int64, modulus: int, inverse: np.uint64) -> Any:
     """Return the weight modulo ``modulus``, with its sign; ``inverse`` is 2**64 // modulus."""
     size = np.uint64(abs(weight))
     rest = np.int64(size - product_high(size, inverse) * np.uint64(modulus))  # the quotient is at most one too small
@@ -127,21 +127,21 @@ def add(
     """
     size = counters.size
     if weights.size == 1:
-        step = _reduced(weights[0], modulus, inverse) if inverse else weights[0]
+        step = _reduce(weights[0], modulus, inverse) if inverse else weights[0]
         for i in range(cells.size):
             cell = cells[i]
             if cell < size:
-                counters[cell] = _moved(counters[cell], step, modulus)
+                counters[cell] = _add_modulo(counters[cell], step, modulus)
     elif inverse:
         for i in range(cells.size):
             cell = cells[i]
             if cell < size:
-                counters[cell] = _moved(counters[cell], _reduced(weights[i], modulus, inverse), modulus)
+                counters[cell] = _add_modulo(counters[cell], _reduce(weights[i], modulus, inverse), modulus)
     else:
         for i in range(cells.size):
             cell = cells[i]
             if cell < size:
-                counters[cell] = _moved(counters[cell], weights[i], modulus)
+                counters[cell] = _add_modulo(counters[cell], weights[i], modulus)
 
 
 @njit(cache=True, nogil=True)
@@ -159,14 +159,14 @@ def add_multiples(
         for i in range(cells.size):
             weight = weights[i * stride]
             step = _multiply_mersenne(abs(weight), np.int64(multipliers[i]))
-            counters[cells[i]] = _moved(counters[cells[i]], step if weight >= 0 else -step, prime)
+            counters[cells[i]] = _add_modulo(counters[cells[i]], step if weight >= 0 else -step, prime)
         return
     for i in range(cells.size):
         weight = weights[i * stride]
         if inverse:
-            weight = _reduced(weight, prime, inverse)
+            weight = _reduce(weight, prime, inverse)
         step = multiply(abs(weight), np.int64(multipliers[i]), prime)
-        counters[cells[i]] = _moved(counters[cells[i]], step if weight >= 0 else -step, prime)
+        counters[cells[i]] = _add_modulo(counters[cells[i]], step if weight >= 0 else -step, prime)
 
 
 @njit(cache=True, nogil=True)

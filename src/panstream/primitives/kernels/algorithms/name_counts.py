@@ -138,7 +138,7 @@ def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int
 
 
 @njit(cache=True, nogil=True)
-def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+def format_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
     """Write integers in decimal, one after the other; 20 bytes each are enough."""
     pos = 0
     offsets[0] = 0

@@ -12,7 +12,7 @@ from panstream.primitives.kernels.machine_words import byte_at
 
 
 @njit(cache=True, nogil=True)
-def closings(
+def count_closings(
     digits: NDArray[np.int64], weights: NDArray[np.int64], capacity: int, rooted: bool, slots: int
 ) -> tuple[int, int, bool]:
     """Return (slots done, nodes above the leaves that close, whether the root closed), stopping after the root.
@@ -161,7 +161,9 @@ def first_outside(values: NDArray[np.float64], lower: float, upper: float) -> in
 
 
 @njit(cache=True, nogil=True)
-def place(values: NDArray[np.float64], origin: float, step: float, low: int, high: int, out: NDArray[np.int64]) -> None:
+def quantize(
+    values: NDArray[np.float64], origin: float, step: float, low: int, high: int, out: NDArray[np.int64]
+) -> None:
     """Write the nearest whole number of steps from ``origin``, moved into low..high."""
     for row in range(values.size):
         steps = np.rint((values[row] - origin) / step)
@@ -183,7 +185,7 @@ def count_cells(cells: NDArray[np.int64], branching: int, depth: int, totals: ND
 
 
 @njit(cache=True, nogil=True)
-def place_rows(
+def row_addresses(
     offsets: NDArray[Any], address: np.uint64, addresses: NDArray[np.uint64], lengths: NDArray[np.int64]
 ) -> None:
     """Write where in memory every row is, of data at an address, and how many bytes it has."""
@@ -202,7 +204,7 @@ def _same(one: np.uint64, other: np.uint64, length: Any) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def first_rows(
+def keep_first_rows(
     hashes: NDArray[np.uint64],
     addresses: NDArray[np.uint64],
     lengths: NDArray[np.int64],

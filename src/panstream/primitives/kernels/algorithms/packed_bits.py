@@ -67,7 +67,7 @@ def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> No
 
 
 @njit(cache=True, nogil=True)
-def choose(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None:
+def select_coin(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None:
     """Replace a coin by the other one where the weight is negative."""
     for i in range(coins.size):
         if weights[i] < 0:
@@ -120,7 +120,7 @@ def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes,
 
 
 @njit(cache=True, nogil=True)
-def count_ones(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArray[np.int64]) -> None:
+def count_set_bits(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArray[np.int64]) -> None:
     """Add every bit to ``ones[pattern, level]``; the pattern's bit j is what row j of ``frozen`` shows."""
     for level in range(ones.shape[1]):
         cell, end = level * buckets, (level + 1) * buckets

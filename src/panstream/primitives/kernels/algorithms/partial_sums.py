@@ -224,7 +224,7 @@ def window_slots(
 
 
 @njit(cache=True, nogil=True)
-def most_window_nodes(window: int, levels: int) -> int:
+def max_window_nodes(window: int, levels: int) -> int:
     """Return how many nodes an answer is made of at most."""
     max_nodes = 0
     ones = np.ones(2 * window + levels, np.int64)
@@ -254,7 +254,7 @@ def decayed_slots(
 
 
 @njit(cache=True, nogil=True)
-def ratchet(values: NDArray[np.float64], max_step: int, last: int, out: NDArray[np.int64]) -> None:
+def clamp_monotone(values: NDArray[np.float64], max_step: int, last: int, out: NDArray[np.int64]) -> None:
     """Follow ``values`` with steps from 0 to ``max_step``."""
     for row in range(values.size):
         step = values[row] - last

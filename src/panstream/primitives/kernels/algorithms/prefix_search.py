@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.algorithms.prefix_tables import longer
+from panstream.primitives.kernels.algorithms.prefix_tables import extend_hash
 
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _ONE = np.uint64(1)
@@ -18,7 +18,7 @@ _ALL, _PART, _BACK = 0.6, 0.4, 0.05  # of its parent's events a child has all, s
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _below(x: float, scale: float, laplace: bool) -> float:
+def _noise_cdf(x: float, scale: float, laplace: bool) -> float:
     """Return P(noise < x), of one Gaussian or of two Laplace draws together."""
     if laplace:
         t = abs(x) * 2.0 / scale
@@ -28,7 +28,7 @@ def _below(x: float, scale: float, laplace: bool) -> float:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _density(x: float, scale: float, laplace: bool) -> float:
+def _noise_pdf(x: float, scale: float, laplace: bool) -> float:
     if laplace:
         t = abs(x) * 2.0 / scale
         return 0.5 * (1.0 + t) * math.exp(-t) / scale
@@ -43,7 +43,7 @@ def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     densities, belows = np.empty(size), np.empty(size)
     for index in range(size):
         z = index / _FINE - _FAR
-        densities[index], belows[index] = _density(z, 1.0, laplace), _below(z, 1.0, laplace)
+        densities[index], belows[index] = _noise_pdf(z, 1.0, laplace), _noise_cdf(z, 1.0, laplace)
     return densities, belows
 
 
@@ -56,7 +56,7 @@ def _read(table: NDArray[np.float64], z: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def grow(
+def expand_level(
     table: NDArray[np.int32],
     power: int,
     bits: int,
@@ -97,8 +97,8 @@ def grow(
     for index in range(2 * reach + 1):
         e = float(index - reach)
         erasures[index] = shared / (max(abs(e), 3.0 * scale) * spread)
-        absents[index] = clear * _density(e, scale, laplace) + erasures[index]
-        parts[index] = _below(e - min_events, scale, laplace)
+        absents[index] = clear * _noise_pdf(e, scale, laplace) + erasures[index]
+        parts[index] = _noise_cdf(e - min_events, scale, laplace)
     for i in range(hashes.size):
         mass, variance, earlier_mass, context = nodes[1, i], nodes[2, i], nodes[3, i], contexts[i]
         sd = math.sqrt(variance + noise)
@@ -108,7 +108,7 @@ def grow(
         for symbol in range(1 << bits):
             if unlikely[context, symbol] > cutoff:
                 continue
-            mixed = longer(hashes[i], np.uint64(symbol))
+            mixed = extend_hash(hashes[i], np.uint64(symbol))
             code = (codes[i] << np.uint64(bits)) | np.uint64(symbol)
             if direct:
                 cell = np.int64(table[code])
@@ -122,8 +122,8 @@ def grow(
                 erased, absent, part = erasures[cell + reach], absents[cell + reach], parts[cell + reach]
             else:
                 erased = shared / (max(abs(e), 3.0 * scale) * spread)
-                absent = clear * _density(e, scale, laplace) + erased
-                part = _below(e - min_events, scale, laplace)
+                absent = clear * _noise_pdf(e, scale, laplace) + erased
+                part = _noise_cdf(e - min_events, scale, laplace)
             if e > max_mass - _FAR * scale:
                 part = max(part - _read(belows, (e - max_mass) / scale), 0.0)
             same = _ALL * _read(densities, (e - mass) / sd) / sd if abs(e - mass) < _FAR * sd else 0.0

@@ -21,14 +21,14 @@ _STRIDE = _TOGETHER + 64  # from a byte of those names to the next: a power of t
 
 
 @njit(cache=True, nogil=True, inline="always")
-def longer(prefix: np.uint64, symbol: np.uint64) -> np.uint64:
+def extend_hash(prefix: np.uint64, symbol: np.uint64) -> np.uint64:
     """Return the hash of a prefix with one more symbol."""
     mixed = (prefix ^ (symbol + _ONE)) * _A
     return mixed ^ (mixed >> np.uint64(29))
 
 
 @njit(cache=True, nogil=True, inline="always")
-def in_row(name: np.uint64, row: np.uint64) -> np.uint64:
+def cell_word(name: np.uint64, row: np.uint64) -> np.uint64:
     """Return a word of which the upper bits are a name's cell in a row, and the lowest its sign."""
     mixed = (name + row * _C + _ONE) * _B
     mixed = (mixed ^ (mixed >> np.uint64(32))) * _C
@@ -47,14 +47,14 @@ def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
     return end
 
 
-def room_for(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """Return what ``move_cells`` works in, made by ``array(size, type)``; whoever owns it wipes it."""
+def scratch_for_update(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Return what ``update_cells`` works in, made by ``array(size, type)``; whoever owns it wipes it."""
     buffers = (array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int32))
     return (*buffers, array(longest + 2, np.int64), array(longest * _STRIDE, np.uint8))
 
 
 @njit(cache=True, nogil=True)
-def move_cells(
+def update_cells(
     offsets: NDArray[Any],
     data: NDArray[np.uint8],
     firsts: NDArray[np.int32],
@@ -78,7 +78,8 @@ def move_cells(
 
     Some thousand names go through the levels together: a table then stays in the cache, and hashes do not wait for each
     other. They are put in the order of their lengths, the longest first, and their bytes one beside the other in
-    ``text``, so that each step reads on where the last one did. The last five arrays are those of ``room_for``.
+    ``text``, so that each step reads on where the last one did. The last five arrays are those of
+    ``scratch_for_update``.
     """
     longest, last_here = starts.size, -1
     for pos in range(longest):
@@ -107,31 +108,31 @@ def move_cells(
             if ends[longest - pos - 1]:
                 some = mixed[: ends[longest - pos - 1]]
                 if starts[pos] >= 0:
-                    _move_byte(text, weights, levels[starts[pos] : starts[pos] + 8 // bits], bits, pos, some)
+                    _update_byte(text, weights, levels[starts[pos] : starts[pos] + 8 // bits], bits, pos, some)
                 else:
-                    _pass_byte(text, bits, pos, some)
+                    _skip_byte(text, bits, pos, some)
         for i in range(stop - start if numbers.size else 0):
             begin, end = offsets[order[i]], offsets[order[i] + 1]
             last, weight = mixed[i], weights[i]
             if cut_at(data, begin, end, longest) < end:
-                last = longer(last, np.uint64(256))
+                last = extend_hash(last, np.uint64(256))
             for row in range(numbers.size):
-                word = in_row(last, np.uint64(numbers[row]))
+                word = cell_word(last, np.uint64(numbers[row]))
                 rows[row, word >> row_shift] += weight if word & _ONE else -weight
 
 
 @njit(cache=True, nogil=True)
-def _pass_byte(text: NDArray[np.uint8], bits: int, pos: int, mixed: NDArray[np.uint64]) -> None:
+def _skip_byte(text: NDArray[np.uint8], bits: int, pos: int, mixed: NDArray[np.uint64]) -> None:
     """Carry the hashes on over a byte whose levels are elsewhere."""
     mask = np.uint64((1 << bits) - 1)
     for i in range(mixed.size):
         byte = np.uint64(text[pos * _STRIDE + i])
         for part in range(8 // bits):
-            mixed[i] = longer(mixed[i], (byte >> np.uint64(8 - bits * (part + 1))) & mask)
+            mixed[i] = extend_hash(mixed[i], (byte >> np.uint64(8 - bits * (part + 1))) & mask)
 
 
 @njit(cache=True, nogil=True)
-def _move_byte(
+def _update_byte(
     text: NDArray[np.uint8],
     weights: NDArray[np.int32],
     levels: NDArray[np.int32],
@@ -146,13 +147,13 @@ def _move_byte(
     direct = power // bits - pos * per  # levels of this byte that have room for all prefixes
     if per == 2 and direct <= 0:
         letters = text[pos * _STRIDE : pos * _STRIDE + mixed.size]
-        _move_halves(letters, weights, levels[0], levels[1], shift, mixed)
+        _update_nibbles(letters, weights, levels[0], levels[1], shift, mixed)
         return
     for part in range(per):
         table, down = levels[part], np.uint64(8 - bits * (part + 1))
         for i in range(mixed.size):
             byte, weight = np.uint64(text[pos * _STRIDE + i]), weights[i]
-            now = longer(mixed[i], (byte >> down) & mask)
+            now = extend_hash(mixed[i], (byte >> down) & mask)
             mixed[i] = now
             if part < direct:
                 code = np.uint64(0)
@@ -165,7 +166,7 @@ def _move_byte(
 
 
 @njit(cache=True, nogil=True)
-def _move_halves(
+def _update_nibbles(
     letters: NDArray[np.uint8],
     weights: NDArray[np.int32],
     upper: NDArray[np.int32],
@@ -176,10 +177,10 @@ def _move_halves(
     """Do the same for two half bytes at once, where all cells are hashed: this is where the time goes."""
     for i in range(mixed.size):
         byte, weight = np.uint64(letters[i]), weights[i]
-        now = longer(mixed[i], byte >> np.uint64(4))
+        now = extend_hash(mixed[i], byte >> np.uint64(4))
         word = now * _B
         upper[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
-        now = longer(now, byte & np.uint64(15))
+        now = extend_hash(now, byte & np.uint64(15))
         word = now * _B
         lower[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
         mixed[i] = now
@@ -204,16 +205,16 @@ def hash_names(
         mixed = seed
         for pos in range(offsets[i], stop):
             for part in range(8 // bits):
-                mixed = longer(mixed, (np.uint64(data[pos]) >> np.uint64(8 - bits * (part + 1))) & mask)
-        out[i] = longer(mixed, np.uint64(256)) if stop < offsets[i + 1] else mixed
+                mixed = extend_hash(mixed, (np.uint64(data[pos]) >> np.uint64(8 - bits * (part + 1))) & mask)
+        out[i] = extend_hash(mixed, np.uint64(256)) if stop < offsets[i + 1] else mixed
 
 
 @njit(cache=True, nogil=True)
-def longer_all(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def extend_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the hashes of names that begin so and were cut."""
     out = np.empty_like(hashes)
     for i in range(hashes.size):
-        out[i] = longer(hashes[i], np.uint64(256))
+        out[i] = extend_hash(hashes[i], np.uint64(256))
     return out
 
 
@@ -235,7 +236,7 @@ def look_up(
     ordered = np.empty(count, np.float64)
     for i in range(hashes.size):
         for row in range(count):
-            word = in_row(hashes[i], np.uint64(row + count * salt))
+            word = cell_word(hashes[i], np.uint64(row + count * salt))
             cell = float(rows[row, word >> shift])
             value = cell if word & _ONE else -cell
             index = row

@@ -42,7 +42,7 @@ def look_up(
 
 
 @njit(cache=True, nogil=True)
-def find_strangers(
+def mark_unknown(
     hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64], out: NDArray[np.bool_]
 ) -> None:
     """Mark the hashes that are not in the table."""

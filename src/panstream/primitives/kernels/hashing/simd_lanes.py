@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from panstream.primitives.kernels.hashing.integer_mixer import FIRST, SECOND
-from panstream.primitives.kernels.machine_words import place_in
+from panstream.primitives.kernels.machine_words import address_of
 
 LANES = 8
 
@@ -32,7 +32,7 @@ def _all(value: int) -> ir.Constant:
     return ir.Constant(_WORDS, [value] * LANES)
 
 
-def _each(builder: Any, word: Any) -> Any:
+def _broadcast(builder: Any, word: Any) -> Any:
     """Return a word in every lane."""
     nothing = ir.Constant(_WORDS, ir.Undefined)
     one = builder.insert_element(nothing, word, _PLACE(0))
@@ -69,30 +69,30 @@ def _product(builder: Any, left: Any, right: Any) -> Any:
 def _folded(context: Any, builder: Any, kind: Any, args: Any) -> Any:
     """Return the hashes of strings from the first five arguments of `fold_lanes`."""
     size = builder.add(builder.mul(args[2], _WORD(LANES - 1)), _WORD(16))
-    first, second = _pairs(builder, place_in(context, builder, kind, args[0], args[1], size), args[2])
-    keep = [_each(builder, builder.extract_value(args[3], i)) for i in range(2)]
-    keys = [_each(builder, builder.extract_value(args[4], i)) for i in range(4)]
+    first, second = _pairs(builder, address_of(context, builder, kind, args[0], args[1], size), args[2])
+    keep = [_broadcast(builder, builder.extract_value(args[3], i)) for i in range(2)]
+    keys = [_broadcast(builder, builder.extract_value(args[4], i)) for i in range(4)]
     first = builder.add(builder.and_(first, keep[0]), keys[0])
     second = builder.add(builder.and_(second, keep[1]), keys[1])
     low, high = _product(builder, first, second)
-    size = _each(builder, args[2])
+    size = _broadcast(builder, args[2])
     low = builder.add(low, size)
     high = builder.add(high, builder.zext(builder.icmp_unsigned("<", low, size), _WORDS))
-    high = builder.xor(high, _turned(builder, low, 32))
+    high = builder.xor(high, _rotate(builder, low, 32))
     low, high = _product(builder, builder.add(low, keys[2]), builder.add(high, keys[3]))
     return builder.xor(low, high)
 
 
-def _turned(builder: Any, words: Any, bits: int) -> Any:
+def _rotate(builder: Any, words: Any, bits: int) -> Any:
     """Return words with their lowest bits moved to the top."""
     return builder.or_(builder.lshr(words, _all(bits)), builder.shl(words, _all(64 - bits)))
 
 
-def _mixed(builder: Any, words: Any, keys: Any) -> Any:
+def _mix(builder: Any, words: Any, keys: Any) -> Any:
     """Return what `mix` returns for each."""
     for key, few, many, factor in ((0, 25, 50, FIRST), (1, 24, 49, SECOND)):
-        words = builder.xor(words, _each(builder, builder.extract_value(keys, key)))
-        words = builder.xor(words, builder.xor(_turned(builder, words, few), _turned(builder, words, many)))
+        words = builder.xor(words, _broadcast(builder, builder.extract_value(keys, key)))
+        words = builder.xor(words, builder.xor(_rotate(builder, words, few), _rotate(builder, words, many)))
         words = builder.mul(words, _all(int(factor)))
     return builder.xor(words, builder.lshr(words, _all(28)))
 
@@ -102,14 +102,14 @@ def _cells(builder: Any, hashes: Any, table: Any) -> Any:
     buckets, guard = (builder.extract_value(table, i) for i in range(2))
     kind = ir.FunctionType(_WORDS, [_WORDS, ir.IntType(1)])
     zeros = builder.module.declare_intrinsic(f"llvm.cttz.v{LANES}i64", (), kind)
-    level = builder.call(zeros, [builder.or_(hashes, _each(builder, guard)), ir.IntType(1)(1)])
-    narrow = builder.and_(_each(builder, buckets), _all(0xFFFFFFFF))
+    level = builder.call(zeros, [builder.or_(hashes, _broadcast(builder, guard)), ir.IntType(1)(1)])
+    narrow = builder.and_(_broadcast(builder, buckets), _all(0xFFFFFFFF))
     bucket = builder.lshr(builder.mul(builder.lshr(hashes, _all(32)), narrow), _all(32))
     return builder.add(builder.mul(builder.and_(level, _all(0xFFFFFFFF)), narrow), bucket)
 
 
 def _store(context: Any, builder: Any, words: Any, kind: Any, out: Any, index: Any) -> Any:
-    pointer = place_in(context, builder, kind, out, index, _WORD(LANES))
+    pointer = address_of(context, builder, kind, out, index, _WORD(LANES))
     builder.store(words, builder.bitcast(pointer, _WORDS.as_pointer())).align = 8
     return context.get_dummy_value()
 
@@ -147,16 +147,16 @@ def _mixed_cells(typingctx: Any, values: Any, row: Any, keys: Any, table: Any, o
     """Write the cells of the integers from ``values[row]`` on, under two keys."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = place_in(context, builder, signature.args[0], args[0], args[1], _WORD(LANES))
+        pointer = address_of(context, builder, signature.args[0], args[0], args[1], _WORD(LANES))
         words = builder.load(builder.bitcast(pointer, _WORDS.as_pointer()))
         words.align = 1
-        cells = _cells(builder, _mixed(builder, words, args[2]), args[3])
+        cells = _cells(builder, _mix(builder, words, args[2]), args[3])
         return _store(context, builder, cells, signature.args[4], *args[4:])
 
     return types.void(values, types.int64, _TWO, _TWO, out, types.int64), codegen
 
 
-def _wide(typingctx: Any) -> Any:
+def _has_wide_registers(typingctx: Any) -> Any:
     """Return whether registers are so wide that strings are hashed faster in lanes than word by word."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -170,4 +170,4 @@ def _wide(typingctx: Any) -> Any:
 fold_lanes: Any = intrinsic(_fold_lanes)
 folded_cells: Any = intrinsic(_folded_cells)
 mixed_cells: Any = intrinsic(_mixed_cells)
-wide: Any = intrinsic(_wide)
+wide: Any = intrinsic(_has_wide_registers)

@@ -46,7 +46,7 @@ def _finish(
 
 
 @njit(cache=True, nogil=True)
-def finish_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words: NDArray[np.uint64]) -> None:
+def resolve_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words: NDArray[np.uint64]) -> None:
     """Turn uniform bytes into coins in place: 1 where byte.word[:56] < top.rest; one word per tie."""
     used = 0
     full = coins.size // _BLOCK * _BLOCK
@@ -72,7 +72,9 @@ def _decide(word: np.uint64, digit: np.uint64, undecided: np.uint64, coins: np.u
 
 
 @njit(cache=True, nogil=True)
-def toss_words(threshold: NDArray[np.uint64], words: NDArray[np.uint64], coins: NDArray[np.uint64], tossed: int) -> int:
+def bernoulli_words(
+    threshold: NDArray[np.uint64], words: NDArray[np.uint64], coins: NDArray[np.uint64], tossed: int
+) -> int:
     """Toss 64 coins for every word of ``coins`` from word ``tossed`` on; return how many words of coins are complete.
 
     ``threshold`` is that of the coin, a word of equal bits for each of its 64 binary digits. A random word is a digit

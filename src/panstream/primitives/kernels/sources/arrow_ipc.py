@@ -80,7 +80,7 @@ def _records(metadata: Bytes) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def look_at(metadata: Bytes) -> tuple[Any, Any]:
+def classify_message(metadata: Bytes) -> tuple[Any, Any]:
     """Return the length of a message's body, and what the message is."""
     length = _field(metadata, _followed(metadata, 0), 3)
     if length == _OUTSIDE or length > metadata.size - 8:
@@ -115,7 +115,7 @@ def _vector(data: Bytes, table: int, number: int, width: int) -> tuple[Any, Any]
 
 
 @njit(cache=True, nogil=True)
-def buffer_places(metadata: Bytes) -> Any:
+def buffer_spans(metadata: Bytes) -> Any:
     """Return offset and length of every buffer in the body of a message with records; one of -1, -1 if it is
     damaged.
     """
@@ -128,7 +128,7 @@ def buffer_places(metadata: Bytes) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def block_places(footer: Bytes) -> Any:
+def block_offsets(footer: Bytes) -> Any:
     """Return where the messages of a file begin, by its footer; one of -1 if that is damaged."""
     root = _followed(footer, 0)
     dictionaries, many = _vector(footer, root, 2, _BLOCK)
@@ -161,7 +161,7 @@ def walk_messages(data: Bytes) -> Any:
             return WHOLE
         if size < 0 or size > data.size - pos:
             return DAMAGED
-        body, status = look_at(data[pos : pos + size])
+        body, status = classify_message(data[pos : pos + size])
         if status != WHOLE:
             return status
         pos += size

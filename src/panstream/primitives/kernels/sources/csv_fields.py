@@ -30,7 +30,7 @@ def _end_of_plain(data: Bytes, pos: int, end: int, delimiter: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def split_any_records(
+def split_records_bytewise(
     data: Bytes, pos: int, end: int, delimiter: int, quote: int, spots: Spots, row: int,
     starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
 ) -> tuple[Any, Any]:  # fmt: skip

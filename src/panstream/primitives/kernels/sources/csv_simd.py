@@ -21,7 +21,7 @@ from panstream.primitives.kernels.sources.csv_fields import (
     WOVEN,
     Bytes,
     Spots,
-    split_any_records,
+    split_records_bytewise,
 )
 
 _LF, _CR = 0x0A, 0x0D
@@ -51,11 +51,13 @@ def _note(
 
 
 @njit(cache=True, nogil=True)
-def split_plain_records(
+def split_records_simd(
     data: Bytes, end: int, delimiter: int, quote: int, spots: Spots,
     starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Find what ``split_any_records`` does, as far as it is sure to be the same and 64 bytes are there to look at."""
+    """Find what ``split_records_bytewise`` does, as far as it is sure to be the same and 64 bytes are there to look
+    at.
+    """
     row = done = begin = field = nowhere = np.int64(0)
     doubled = False
     inside = closed_before = returned = _NONE
@@ -113,5 +115,5 @@ def split_records(
     starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Find the fields of complete records in ``data[:end]``; return how many records there are, and where they end."""
-    row, done = split_plain_records(data, end, delimiter, quote, spots, starts, stops, forms, ragged)
-    return split_any_records(data, done, end, delimiter, quote, spots, row, starts, stops, forms, ragged)
+    row, done = split_records_simd(data, end, delimiter, quote, spots, starts, stops, forms, ragged)
+    return split_records_bytewise(data, done, end, delimiter, quote, spots, row, starts, stops, forms, ragged)

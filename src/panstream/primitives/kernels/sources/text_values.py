@@ -292,7 +292,7 @@ def _moment(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def parse_moments(
+def parse_timestamps(
     data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask
 ) -> None:
     """Read times; without a zone they are UTC."""
@@ -304,7 +304,7 @@ def parse_moments(
 
 
 @njit(cache=True, nogil=True)
-def parse_truths(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
+def parse_booleans(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
     """Read words for true and false, with nothing around them."""
     for i in range(values.size):
         values[i], bad[i] = False, False

@@ -12,7 +12,7 @@ from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources.error_guard import CorruptParquet
 from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.engine.sources.formats.parquet.footer import read_footer
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.primitives.kernels.sources import parquet_thrift as kernel
 
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
@@ -139,7 +139,7 @@ def test_deep_and_contradictory_schemas_are_refused(tmp_path: Path, depth: int, 
 def test_a_footer_that_contradicts_itself_does_not_end_the_process(tmp_path: Path) -> None:
     """pyarrow's description of this file's first column calls ``std::terminate``."""
     schema = RowSchema(columns={"user": "string", "n": "int"}, user="user")
-    with pytest.raises(FeedError, match="damaged"):
+    with pytest.raises(SourceError, match="damaged"):
         file = ParquetFile(CONTRADICTION, schema, rows=10)
         try:
             for rows in file.pieces():

@@ -16,14 +16,14 @@ import pytest
 from pyarrow import parquet
 
 from panstream.engine.rows.evaluator import Evaluator, Expression
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import drain
+from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import FileFeed
+from panstream.engine.sources import FileSource
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from tests.engine.runtime.streams import config, question
 
 CODECS = ["none", *(name for name in ("snappy", "gzip", "brotli", "zstd", "lz4") if pa.Codec.is_available(name))]
@@ -135,12 +135,12 @@ def test_columns_whose_names_begin_alike_are_told_apart(tmp_path: Path) -> None:
     table = pa.table({"word": ["a", "b"], "word.id": ["c", "d"], "other": [{"word": "e"}, {"word": "f"}]})
     assert read(write(tmp_path / "f.parquet", table), WORDS, 10)["word"] == ["a", "b"]
     schema = RowSchema(columns={"other": "string"})
-    with pytest.raises(FeedError, match="column 'other' is declared string"):
+    with pytest.raises(SourceError, match="column 'other' is declared string"):
         ParquetFile(tmp_path / "f.parquet", schema, rows=10)
 
 
-def batches(path: Path, schema: RowSchema, rows: int, applied: int = 0) -> list[Rows]:
-    source = FileFeed([str(path)], schema, batch_rows=rows)
+def batches(path: Path, schema: RowSchema, rows: int, applied: int = 0) -> list[RowBatch]:
+    source = FileSource([str(path)], schema, batch_rows=rows)
     source.resume({"f.parquet": applied})
     return [batch for batch in source.batches() if batch is not None]
 
@@ -210,7 +210,7 @@ def test_repeated_ids_stay_in_their_dictionary(tmp_path: Path) -> None:
 
 def test_chosen_codes_are_a_copy_to_be_overwritten() -> None:
     ids = pa.array(["ann", "bob", "ann"]).dictionary_encode()
-    rows = Rows(count=3, ids=ids)
+    rows = RowBatch(count=3, ids=ids)
     assert rows.some_ids(np.ones(3, bool)) == (ids, False)
     kept, owned = rows.some_ids(np.array([False, True, True]))
     assert owned and kept.to_pylist() == ["bob", "ann"]
@@ -243,7 +243,7 @@ def test_the_engine_answers_alike_whether_ids_are_in_a_dictionary(tmp_path: Path
         for dictionary in (True, False):
             path = write(tmp_path / "f.parquet", table, row_group_size=900, use_dictionary=dictionary)
             with Selector(each) as select, Engine(each, zero_noise=True) as engine:
-                fed = drain(engine, FileFeed([str(path)], schema, batch_rows=640), select)
+                fed = ingest_all(engine, FileSource([str(path)], schema, batch_rows=640), select)
                 engine.finish()
                 values = [(release.query, release.number, release.record["value"]) for release in engine.log.history()]
                 answers.append((sorted(values, key=str), fed.rows, fed.skipped, fed.skipped_count))
@@ -254,7 +254,7 @@ def test_the_engine_answers_alike_whether_ids_are_in_a_dictionary(tmp_path: Path
 def test_a_reader_closed_early_leaves_no_thread(tmp_path: Path) -> None:
     path = write(tmp_path / "f.parquet", pa.table({"word": words(3000, 7)}))
     before = set(threading.enumerate())
-    source = FileFeed([str(path)], WORDS, batch_rows=10).batches()
+    source = FileSource([str(path)], WORDS, batch_rows=10).batches()
     assert next(source) is not None
     source.close()  # type: ignore[attr-defined]
     assert set(threading.enumerate()) <= before

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources.formats.parquet import file as parquet_file
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.errors import FeedError
+from panstream.errors import SourceError
 from panstream.primitives.kernels.sources import parquet_thrift as kernel
 
 SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")
@@ -55,14 +55,14 @@ def ours(path: Path) -> Table | None:
     rows: Table = []
     try:
         file = ParquetFile(path, SCHEMA, rows=100)
-    except FeedError:
+    except SourceError:
         return None
     try:
         for piece in file.pieces():
             bad = piece.bad.tolist()
             pairs = zip(*(in_bytes(piece.columns.column(name)) for name in ("id", "kind")), strict=True)
             rows += [pair for pair, skipped in zip(pairs, bad, strict=True) if not skipped]
-    except FeedError:
+    except SourceError:
         return None
     finally:
         file.close()
@@ -148,7 +148,7 @@ def index_page(stored: int, size: int = 0) -> bytes:
 def refuse(path: Path, column: str) -> None:
     file = ParquetFile(path, RowSchema(columns={"user": "string", "n": "int"}, user=column), rows=1_000)
     before = pa.total_allocated_bytes()
-    with pytest.raises(FeedError, match=r"row group 0\) could not be read: it is cut off, damaged"):
+    with pytest.raises(SourceError, match=r"row group 0\) could not be read: it is cut off, damaged"):
         next(file.pieces())
     assert pa.default_memory_pool().max_memory() < before + (1 << 28)
     file.close()
@@ -242,7 +242,7 @@ def test_long_strings_come_in_small_batches(
     pieces = pieces_of(path)
     assert sum(pieces) == 400 and max(pieces) <= 50
     monkeypatch.setattr(parquet_file, "LARGEST_PAGE_BYTES", 900)
-    with pytest.raises(FeedError, match="row group 0"):
+    with pytest.raises(SourceError, match="row group 0"):
         pieces_of(path)
 
 
@@ -252,7 +252,7 @@ def test_a_file_that_is_cut_off_is_refused_by_name_alone(tmp_path: Path) -> None
     parquet.write_table(table, path, use_dictionary=False, compression="none", row_group_size=1000)
     file = ParquetFile(path, RowSchema(columns={"word": "string"}, user="word"), rows=10_000)
     path.write_bytes(path.read_bytes()[:20_000])  # the end, which says where everything is, was read before
-    with pytest.raises(FeedError, match=r"f\.parquet \(row group 1\) could not be read: it is cut off") as refused:
+    with pytest.raises(SourceError, match=r"f\.parquet \(row group 1\) could not be read: it is cut off") as refused:
         list(file.pieces())
     file.close()
     assert "secret" not in str(refused.value) and refused.value.__cause__ is None
@@ -266,5 +266,5 @@ def test_a_row_group_with_fewer_rows_than_it_says_is_refused(tmp_path: Path) -> 
     footer = data.index(b"schema") - 10
     wrong = data[:footer] + data[footer:].replace(b"\x16\xc8\x01", b"\x16\xca\x01")  # 101, wherever it said 100
     path.write_bytes(wrong)
-    with pytest.raises(FeedError, match="row group 0"):
+    with pytest.raises(SourceError, match="row group 0"):
         pieces_of(path)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from panstream.engine.rows.row_batch import Rows, RowSchema
+from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array
-from panstream.engine.sources.error_guard import CorruptParquet, guarded
+from panstream.engine.sources.error_guard import CorruptParquet, translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
 from panstream.engine.sources.formats.parquet.footer import Footer, read_footer
 from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, measure_pages
@@ -26,7 +26,7 @@ _LENGTH_BYTES = 4  # of a string that is stored plainly, beside its text
 class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
-    Every method may raise a ``FeedError`` that names the file and the row group, which are counted from 0.
+    Every method may raise a ``SourceError`` that names the file and the row group, which are counted from 0.
     """
 
     def __init__(self, path: Path, schema: RowSchema, *, rows: int) -> None:
@@ -68,7 +68,7 @@ class ParquetFile:
             self._next_group += 1
         return skipped
 
-    def pieces(self) -> Iterator[Rows]:
+    def pieces(self) -> Iterator[RowBatch]:
         """Yield the rows in order."""
         for group in range(self._next_group, len(self._footer.rows)):
             yield from self._read_group(group)
@@ -78,13 +78,13 @@ class ParquetFile:
         self._headers.close()
         self._file.close()
 
-    def _read_group(self, group: int) -> Iterator[Rows]:
+    def _read_group(self, group: int) -> Iterator[RowBatch]:
         rows_left = self._footer.rows[group]
         batch_rows = self._guarded(lambda: self._batch_rows(group), group)
         names = list(self._schema.columns)
         batches = self._file.iter_batches(batch_rows, row_groups=[group], columns=names, use_threads=False)
 
-        def next_piece() -> Rows | None:
+        def next_piece() -> RowBatch | None:
             batch = next(batches, None)
             if (0 if batch is None else batch.num_rows) > rows_left or (batch is None and rows_left):
                 raise CorruptParquet("a row group has more or fewer rows than the footer says")
@@ -94,7 +94,7 @@ class ParquetFile:
             rows_left -= len(piece)
             yield piece
 
-    def _converted(self, batch: Any, group: int) -> Rows:
+    def _converted(self, batch: Any, group: int) -> RowBatch:
         try:
             return from_arrow(batch, self._schema, place=self._name_of(group))
         except BaseException:
@@ -132,7 +132,7 @@ class ParquetFile:
         return self._schema.columns[name] == "string" and size < _LENGTH_BYTES * values
 
     def _guarded(self, call: Callable[[], Any], group: int | None = None) -> Any:
-        return guarded(call, place=self._name_of(group), what="a Parquet file")
+        return translate_reader_errors(call, place=self._name_of(group), what="a Parquet file")
 
     def _name_of(self, group: int | None) -> str:
         return self._name if group is None else f"{self._name} (row group {group})"
