@@ -1,5 +1,8 @@
 """Parquet files, read by pyarrow: only the declared columns, a page of each at a time, whatever the size of the row
 groups.
+
+Privacy: what pyarrow decodes, pages and dictionaries, is overwritten by the allocator of a hardened process alone. In
+others ids stay in freed memory until it is used again.
 """
 
 from __future__ import annotations
