@@ -29,7 +29,7 @@ _LENGTH_BYTES = 4  # of a string that is stored plainly, beside its text
 class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
-    Every method may raise a ``SourceError`` that names the file and the row group, which are counted from 0.
+    Errors name the file and the row group, which are counted from 0.
     """
 
     def __init__(self, path: Path, schema: RowSchema, *, rows: int) -> None:

@@ -84,10 +84,12 @@ def _longest_string(file: io.FileIO, start: int, page: NDArray[np.int64], codec:
     if codec not in _CODECS:
         return int(size)
     packed = read_at(file, start, stored)
-    plain = pa.py_buffer(packed) if codec == 0 else pa.decompress(packed, size, _CODECS[codec])
-    longest = int(thrift.longest_string(np.frombuffer(plain, np.uint8), count))
-    wipe_at(plain.address, plain.size)
-    wipe(packed)
+    try:
+        plain = pa.py_buffer(packed) if codec == 0 else pa.decompress(packed, size, _CODECS[codec])
+        longest = int(thrift.longest_string(np.frombuffer(plain, np.uint8), count))
+        wipe_at(plain.address, plain.size)
+    finally:
+        wipe(packed)
     if longest < 0:
         raise CorruptParquet("a dictionary has fewer strings than it says")
     return longest
