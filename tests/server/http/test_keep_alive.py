@@ -203,6 +203,29 @@ def test_a_body_that_comes_slowly_is_waited_for(loop: Clockwork, kind: str) -> N
     assert (connection.answers, connection.wire.closed) == (2, False)
 
 
+BEHIND = b"GET /secret HTTP/1.1\r\nX: y"
+LAST = {
+    "closing": (REQUESTS["get"].replace(b"Host", b"Connection: close\r\nHost") + BEHIND, True),
+    "cut chunk": (REQUESTS["chunked"].replace(b"0\r\n\r\n", b"secret\r\n") + BEHIND, False),
+    "fast": (REQUESTS["fast"] + BEHIND, True),
+}
+
+
+@pytest.mark.parametrize("kind", LAST)
+def test_nothing_waits_until_the_other_side_closes_too(loop: Clockwork, kind: str) -> None:
+    """In TLS that may be seconds, during which the connection is not lost."""
+    connection = Connection(loop)
+    data, answered = LAST[kind]
+    connection.send(data)
+    protocol = connection.protocol
+    protocol.shutdown()
+    if answered:
+        connection.answer()
+    assert connection.wire.closed
+    assert (connection.answers, protocol._parser._unread) == (answered, b"")
+    assert (protocol._pipelined, protocol._exchange, protocol._parser.connection) == (b"", None, None)
+
+
 def test_a_body_must_come_at_some_rate(loop: Clockwork) -> None:
     """After the first seconds: what comes faster is waited for, what stands still is refused."""
     head = FIRST + b"Host: a\r\nContent-Length: 1000000\r\n\r\n"

@@ -64,11 +64,12 @@ class AsgiExchange:
             code = "unavailable"  # it was not done when the server had to stop
             raise
         finally:
-            self._on_response = None  # which refers to the connection, and that to this
-            if not (self.response_complete or self._disconnected):
+            on_response, self._on_response = self._on_response, None  # it refers to the connection, and that to this
+            if on_response is not None and not (self.response_complete or self._disconnected):
                 if not self.response_started:
                     self._transport.write(HttpError(code).to_http_response(last=True))
                 self._transport.close()
+                on_response()
 
     def receive_body(self, data: bytes) -> None:
         """Add to the body."""
@@ -81,7 +82,8 @@ class AsgiExchange:
         self._changed.set()
 
     def disconnect(self) -> None:
-        """Tell the application that nobody is there any more."""
+        """Tell the application that nobody is there any more, and overwrite what it has not asked for."""
+        overwrite(self.body)
         self._disconnected = True
         self._changed.set()
 

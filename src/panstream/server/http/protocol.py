@@ -99,12 +99,11 @@ class EventProtocol(asyncio.BufferedProtocol):
             self._drop_body()
         self._client = None
         self._guest.close()
-        self._parser.wipe()
         self._writable.set()
-        exchange, self._exchange = self._exchange, None
+        exchange = self._exchange
         if exchange is not None:
-            wipe_bytearray(exchange.body)
             exchange.disconnect()
+        self._close()
         if self._job is None and (exchange is None or exchange.response_complete):
             # Nothing comes back to this connection. Without references in a circle it is freed now, not by the
             # collector, which would stop everything while it looks at thousands of others.
@@ -127,7 +126,14 @@ class EventProtocol(asyncio.BufferedProtocol):
         elif self._exchange is not None and not self._exchange.response_complete:
             self._exchange.keep_alive = False
         else:
-            self.transport.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Close; what was not read is overwritten now, since in TLS the other side may put off the end."""
+        self.transport.close()
+        self._exchange = None
+        self._pipelined = b""
+        self._parser.wipe()
 
     # The fast path.
 
@@ -222,7 +228,7 @@ class EventProtocol(asyncio.BufferedProtocol):
             return
         self.transport.write(answer)
         if self._last:
-            self.transport.close()
+            self._close()
             return
         self._note_answer()
         if not good:
@@ -325,6 +331,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         wipe_bytearray(self._exchange.body)
         self._guest.request_finished()
         if self.transport.is_closing():
+            self._close()
             return
         self._note_answer()
         self.transport.resume_reading()
@@ -346,8 +353,7 @@ class EventProtocol(asyncio.BufferedProtocol):
             self.transport.write(refusal.to_http_response(last=True))
         if exchange is not None:
             exchange.disconnect()
-        self.transport.close()
-        self._parser.wipe()
+        self._close()
         self._state.sweeper.soon(self._loop)  # the parser's errors hold what it stumbled over, and each other
 
     # Time.
@@ -366,7 +372,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         if left > 0:
             self._idle_timer = self._loop.call_later(left, self._close_if_idle)
         else:
-            self.transport.close()
+            self._close()
 
     def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
         self._stop_timer()
