@@ -9,7 +9,7 @@ import io
 import json
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -43,9 +43,14 @@ class DrillClient:
         return connection
 
     def post(
-        self, body: bytes, kind: str, connection: http.client.HTTPSConnection | None = None, /, **more: str
+        self,
+        body: bytes | Iterator[bytes],
+        kind: str,
+        connection: http.client.HTTPSConnection | None = None,
+        /,
+        **more: str,
     ) -> int:
-        """Send a body, on a connection of its own unless one is given; return the status of the answer."""
+        """Send a body, or its chunks, on a connection of its own unless one is given; return the answer's status."""
         headers = {"Content-Type": kind, "Authorization": f"Bearer {self.token}"}
         path = more.pop("path", f"/v1/streams/{self.stream}/events")
         connection = connection or self.connect()
@@ -144,7 +149,7 @@ def _send_concurrently(peer: DrillClient, ids: Sequence[str]) -> None:
 def _refused() -> dict[str, _Send]:
     csv, lines, arrow = _TYPES["csv"], _TYPES["json"], _TYPES["arrow"]
 
-    def post(peer: DrillClient, data: bytes, kind: str, *statuses: int, **more: str) -> None:
+    def post(peer: DrillClient, data: bytes | Iterator[bytes], kind: str, *statuses: int, **more: str) -> None:
         status = peer.post(data, kind, **more)
         assert status in statuses, f"status {status} instead of {statuses}"
 
@@ -185,7 +190,23 @@ def _refused() -> dict[str, _Send]:
         with peer.dial() as wrapped:
             wrapped.sendall(head.encode() + data)
 
+    def in_chunks(peer: DrillClient, ids: Sequence[str]) -> None:
+        data = body("json", ids)
+        post(peer, (data[start : start + 5_000] for start in range(0, len(data), 5_000)), lines, 200)
+
+    def cut_chunk(peer: DrillClient, ids: Sequence[str]) -> None:
+        data = body("csv", ids)
+        head = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
+        head += f"Content-Type: {csv}\r\nTransfer-Encoding: chunked\r\n\r\n{len(data):x}\r\n"
+        peer.raw(head.encode() + data + f"\r\n{ids[0]}\r\n".encode())
+
+    def behind_the_last(peer: DrillClient, ids: Sequence[str]) -> None:
+        peer.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" + body("csv", ids))
+
     return {
+        "in chunks": in_chunks,
+        "not in chunks as it says": cut_chunk,
+        "behind the last request": behind_the_last,
         "wrong token": lambda peer, ids: post(peer, body("json", ids), lines, 401, 0, Authorization="Bearer pan_wrong"),
         "wrong content type": lambda peer, ids: post(peer, body("csv", ids), "text/plain", 415, 0),
         "wrong stream": lambda peer, ids: post(peer, body("csv", ids), csv, 404, 0, path="/v1/streams/other/events"),
