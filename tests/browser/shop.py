@@ -50,7 +50,7 @@ max_item_bytes = 16
 def config() -> str:
     """Return the configuration."""
     text = [
-        '[stream]\nname = "shop"\nuser = "user"\ntime = "at"\nahead = "any"',
+        '[stream]\nname = "shop"\nuser = "user"\ntime = "at"\nmax_ahead = "any"',
         'columns = { user = "string", at = "timestamp", page = "string", device = "string", amount = "double", '
         'wait = "double" }',
     ]
