@@ -36,9 +36,11 @@ def test_every_algorithm_of_the_catalogue_has_a_specimen() -> None:
     assert {type(specimen.algorithm).__name__ for specimen in SPECIMENS} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("name", [*ALGORITHMS, "SharedDistinct", "SharedEdges", "SharedCropped", "SharedTicks"])
+@pytest.mark.parametrize(
+    "name", [*ALGORITHMS, "SharedDistinct", "SharedGraphDensity", "SharedCroppedSum", "SharedContinual"]
+)
 def test_every_algorithm_names_a_proof_that_exists(name: str) -> None:
-    shared = {"SharedDistinct": bits, "SharedEdges": bits, "SharedCropped": capped, "SharedTicks": ticks}
+    shared = {"SharedDistinct": bits, "SharedGraphDensity": bits, "SharedCroppedSum": capped, "SharedContinual": ticks}
     algorithm = getattr(shared[name], name) if name in shared else find_algorithm(name)
     assert (PROOFS / algorithm.proof).is_file()
 

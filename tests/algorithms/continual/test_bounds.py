@@ -22,7 +22,7 @@ CASES = {
     "window, empty": (WindowedSum(**WINDOW), 30, 0, 0.0, 0.0, 24.0),
     "window, full": (WindowedSum(**WINDOW), 30, 1, 24.0, 0.0, 24.0),
     "window, half a day": (WindowedSum(**WINDOW), 12, 1, 12.0, 0.0, 12.0),
-    "window of many events": (WindowedSum(**WINDOW, most_events=3), 24, 3, 72.0, 0.0, 72.0),
+    "window of many events": (WindowedSum(**WINDOW, max_events=3), 24, 3, 72.0, 0.0, 72.0),
     "window of departures": (WindowedSum(**WINDOW, lower=-1, upper=0), 24, -1, -24.0, -24.0, 0.0),
     "decayed": (
         DecayedSum(epsilon=1.0, decay="exponential", rate=0.5, one_step_ticks=True), 30, 1, 2.0, 0.0, 2.000003,
@@ -117,11 +117,11 @@ def test_a_number_that_is_no_list_is_refused_whatever_it_is(algorithm: Any) -> N
 
 def test_the_name_of_an_answer_says_what_slots_are_clipped_to() -> None:
     window = WindowedSum(epsilon=1.0, window=24).start()
-    assert window.ticks([1000] * 48).name == "sum over the last 24 slots, slots clipped to 0..1 (most_events=1)"
+    assert window.ticks([1000] * 48).name == "sum over the last 24 slots, slots clipped to 0..1 (max_events=1)"
     assert window.tick().name == "sum over the last 24 slots"
-    several = WindowedSum(epsilon=1.0, window=24, upper=2.5, resolution=0.5, most_events=4, one_step_ticks=True).start()
-    assert several.ticks([3.0]).name.endswith("slots clipped to 0..10 (most_events=4)")
-    assert several.release().name.endswith("slots clipped to 0..10 (most_events=4)")
+    several = WindowedSum(epsilon=1.0, window=24, upper=2.5, resolution=0.5, max_events=4, one_step_ticks=True).start()
+    assert several.ticks([3.0]).name.endswith("slots clipped to 0..10 (max_events=4)")
+    assert several.release().name.endswith("slots clipped to 0..10 (max_events=4)")
     total = ContinualSum(epsilon=1.0, lower=-1.0, upper=1.5).start()
     assert total.ticks([1000.0])[0].name == "sum, slots clipped to -1..1.5"
     assert KaryTree(epsilon=1.0, horizon=9).start().tick_many([1000]).name == "sum"

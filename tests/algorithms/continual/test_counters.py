@@ -70,7 +70,7 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
     truth = TRUTH[name][2]
     slots = data.draw(st.lists(st.lists(st.integers(-3, 4), max_size=3), min_size=1, max_size=40))
     totals = np.array([sum(events) for events in slots])
-    monitor = build(name, epsilon=math.inf, lower=-3, upper=4, most_events=3).start()
+    monitor = build(name, epsilon=math.inf, lower=-3, upper=4, max_events=3).start()
     answers, at = [], 0
     while at < len(slots):
         size = data.draw(st.integers(0, len(slots) - at))
@@ -177,7 +177,7 @@ def test_bounded_counters_need_a_horizon(name):
         ({"unit": "user"}, "unit must be 'event' or 'slot'"),
         ({"unit": "slot"}, "needs one_step_ticks=True"),
         ({"outside": "ignore"}, "outside must be"),
-        ({"most_events": 0}, "most_events must be in"),
+        ({"max_events": 0}, "max_events must be in"),
     ],
 )
 def test_bad_parameters_are_named(more, message):
@@ -276,10 +276,10 @@ def test_unit_and_adjacency_are_stated():
     assert (slot.claim().unit, slot.claim().adjacency) == ("slot", "replace")
     assert event.claim().intrusions.announced == -1
     assert event.claim().horizon == 200
-    counts = build("binary", most_events=9)
+    counts = build("binary", max_events=9)
     assert counts.sensitivity == 1  # nine events a slot, but one of them is protected
     assert len(counts.start().tick_many([9, 0, 5])) == 3
-    exact = build("binary", epsilon=math.inf, most_events=9).start()
+    exact = build("binary", epsilon=math.inf, max_events=9).start()
     assert exact.tick_many([10]).value.tolist() == [9]
 
 

@@ -43,7 +43,7 @@ CHANGES = {
     "epsilon_state",
     "buckets",
     "bounded",
-    "most_events",
+    "max_events",
     "min_net_weight",
 }
 # Options that are public sizes or only change the answer; a new one belongs here or above.
@@ -60,9 +60,9 @@ SHARED = {
     ("LegendreCounter", "sample"),
     ("BlockCounter", "buckets"), ("HeavyHitterCount", "buckets"), ("ProfileSketch", "buckets"),
     ("MergedBitmap", "shards"),
-    ("EventCounter", "most_events"), ("SimpleCounterI", "most_events"), ("SimpleCounterII", "most_events"),
-    ("LogarithmicMechanism", "most_events"), ("HybridMechanism", "most_events"), ("WindowedSum", "most_events"),
-    ("DecayedSum", "most_events"),
+    ("EventCounter", "max_events"), ("SimpleCounterI", "max_events"), ("SimpleCounterII", "max_events"),
+    ("LogarithmicMechanism", "max_events"), ("HybridMechanism", "max_events"), ("WindowedSum", "max_events"),
+    ("DecayedSum", "max_events"),
     ("ContinualSum", "one_step_ticks"),
     ("FrequentItems", "delta"),  # summed exactly by tests/algorithms/heavy_hitters/test_error_quantiles.py
     ("StreamingTables", "delta"),  # by least squares in tests/models/networks/test_streaming_tables.py

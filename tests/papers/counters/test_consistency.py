@@ -30,7 +30,7 @@ def test_it_does_what_the_paper_says(values, most):
 
 
 def test_answers_are_followed_one_by_one():
-    monitor = BinaryMechanism(epsilon=0.5, horizon=64, most_events=3).start()
+    monitor = BinaryMechanism(epsilon=0.5, horizon=64, max_events=3).start()
     noisy = monitor.tick_many([3, 0, 1] * 21)
     single = ConsistentCount(most=3)
     one_by_one = [single.follow(noisy[i]) for i in range(len(noisy))]

@@ -134,7 +134,7 @@ class Grid:
         if isinstance(data, int | float | np.number):
             raise InvalidBatch(
                 f"values must be a list or an array, one value of {self.lower:g} to {self.upper:g} a row, got a single "
-                "number; totals of whole slots go to ticks([total]) (see most_events), numbers of events to "
+                "number; totals of whole slots go to ticks([total]) (see max_events), numbers of events to "
                 "ContinualCount"
             )
         low, high = times * self.low, times * self.high

@@ -107,8 +107,8 @@ class PartialSumCounter(Ticker[TickState]):
             departures.
         upper: Upper end of the range of one value, 1 to count.
         resolution: Values are rounded to multiples of it; None takes integers only.
-        most_events: How many events one value given to ``tick_many`` may stand for. Larger totals
-            are clipped to most_events·lower and most_events·upper, which the name of such an
+        max_events: How many events one value given to ``tick_many`` may stand for. Larger totals
+            are clipped to max_events·lower and max_events·upper, which the name of such an
             answer says.
     """
 
@@ -123,14 +123,14 @@ class PartialSumCounter(Ticker[TickState]):
     resolution: float | None = None
     outside: Outside = "clip"
     one_step_ticks: bool = False
-    most_events: int = 1
+    max_events: int = 1
 
     def __post_init__(self) -> None:
         if self.horizon is None and self.needs_horizon:
             raise InvalidParameter(f"horizon must be given: {type(self).__name__} is bounded in time")
-        checks.require_integer_in_range(1, 1 << 20, most_events=self.most_events)
-        if self.unit == "slot" and self.most_events != 1:
-            raise InvalidParameter(f"unit='slot' needs most_events=1, got most_events={self.most_events}")
+        checks.require_integer_in_range(1, 1 << 20, max_events=self.max_events)
+        if self.unit == "slot" and self.max_events != 1:
+            raise InvalidParameter(f"unit='slot' needs max_events=1, got max_events={self.max_events}")
         _ = self.grid
         Ticker.__post_init__(self)
 
@@ -265,7 +265,7 @@ class PartialSumCounter(Ticker[TickState]):
 
     def tick_many(self, state: TickState, values: Any, source: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first."""
-        steps = self.grid.read(values, self.most_events)
+        steps = self.grid.read(values, self.max_events)
         try:
             self.require_slots(state.time, len(steps))
             answers, variances = self.advance(state, steps.rows, source)
@@ -282,7 +282,7 @@ class PartialSumCounter(Ticker[TickState]):
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
         """Return what the sum of so many slots lies between: of one value each where ``tick_many`` alone fills them."""
-        return self.grid.bounds(self.weight_of(slots) * self.most_events if self.one_step_ticks else None)
+        return self.grid.bounds(self.weight_of(slots) * self.max_events if self.one_step_ticks else None)
 
     def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the total weight of all slots in the answer after so many."""
@@ -303,8 +303,8 @@ class PartialSumCounter(Ticker[TickState]):
     @property
     def slot_label(self) -> str:
         """Return also what the value of a slot is clipped to."""
-        low, high = self.most_events * self.lower, self.most_events * self.upper
-        return f"{self.label}, slots clipped to {low:g}..{high:g} (most_events={self.most_events})"
+        low, high = self.max_events * self.lower, self.max_events * self.upper
+        return f"{self.label}, slots clipped to {low:g}..{high:g} (max_events={self.max_events})"
 
     def refresh(self, state: TickState, source: NoiseSource) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""

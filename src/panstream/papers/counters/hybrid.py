@@ -167,7 +167,7 @@ def _epoch(hybrid: HybridMechanism, number: int) -> PartialSumCounter:
 
 
 def _halved(hybrid: HybridMechanism) -> dict[str, Any]:
-    names = ("lower", "upper", "unit", "resolution", "outside", "one_step_ticks", "most_events")
+    names = ("lower", "upper", "unit", "resolution", "outside", "one_step_ticks", "max_events")
     return {"epsilon": hybrid.epsilon / 2, **{name: getattr(hybrid, name) for name in names}}
 
 

@@ -83,7 +83,7 @@ class AsgiExchange:
 
     def disconnect(self) -> None:
         """Tell the application that nobody is there any more, and overwrite what it has not asked for."""
-        overwrite(self.body)
+        wipe_bytearray(self.body)
         self._disconnected = True
         self._changed.set()
 

@@ -139,7 +139,7 @@ def _slot_counters() -> Iterator[Case]:
     wide = BinaryMechanism(epsilon=1.0, horizon=5, lower=-3, upper=2)
     steps = _slots(5, updates=2)
     yield _case("BinaryMechanism, range and several updates", wide, steps, _with_events(steps, -3, 2))
-    events = BinaryMechanism(epsilon=1.0, horizon=4, one_step_ticks=True, most_events=3)
+    events = BinaryMechanism(epsilon=1.0, horizon=4, one_step_ticks=True, max_events=3)
     closed = _one_step(4, nothing=2)
     yield _case("BinaryMechanism, several events a value", events, closed, _with_events(closed, 1, 3))
 
