@@ -54,8 +54,9 @@ def page() -> str:
     )  # fmt: skip
     lines += table(
         "Running count of events, at every tick (absolute)",
-        {f"{ticks:,} ticks": [f"± {ContinualCount(horizon=ticks, epsilon=e).error(beta=0.05):,.0f}" for e in EPSILONS]
-         for ticks in (24, 365, 10_000, 1_000_000)},
+        {f"{ticks:,} ticks": [
+            f"± {ContinualCount(horizon=ticks, epsilon=e).error_bound(beta=0.05):,.0f}" for e in EPSILONS
+        ] for ticks in (24, 365, 10_000, 1_000_000)},
     )  # fmt: skip
     lines += table(
         "Users with a balance, with deletions (absolute)",
@@ -81,7 +82,7 @@ def draw() -> None:
             OptBern(universe=100_000, epsilon=e).error_bound(beta=0.05) / 0.5 for e in epsilons
         ],
         "running count, 10,000 ticks, 10,000 events": [
-            ContinualCount(horizon=10_000, epsilon=e).error(beta=0.05) / 1e4 for e in epsilons
+            ContinualCount(horizon=10_000, epsilon=e).error_bound(beta=0.05) / 1e4 for e in epsilons
         ],
         "balances, half of 100,000 users": [
             LegendreCounter(universe=100_000, epsilon=e).error_bound(beta=0.05) / 5e4 for e in epsilons

@@ -37,7 +37,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def client(live: Live, **settings: Any) -> panstream.Client:
-    return panstream.Client(f"http://{live.host}:{live.port}", stream="visits", patience=QUICK, **settings)
+    return panstream.Client(f"http://{live.host}:{live.port}", stream="visits", retry=QUICK, **settings)
 
 
 COLUMNS = {"user": ["a", "b", "c"], "region": ["north", "south", "north"], "amount": [1.0, 2.0, 3.0]}
@@ -64,7 +64,7 @@ def test_rows_of_every_kind(live: Live, rows: Any, compression: str | None) -> N
 
 def test_batches_of_the_asked_size(live: Live) -> None:
     before = live.rows()
-    with client(live, batch_rows=70, lanes=3) as sender:
+    with client(live, batch_rows=70, connections=3) as sender:
         for start in range(0, 1000, 37):
             count = min(37, 1000 - start)
             sender.send({"user": [f"u{n}" for n in range(count)], "region": ["north"] * count, "amount": [0.5] * count})
@@ -187,7 +187,7 @@ def flaky() -> Iterator[tuple[str, type[Flaky]]]:
 def test_the_same_sequence_again_until_answered(flaky: tuple[str, type[Flaky]]) -> None:
     url, handler = flaky
     handler.script = [None, 503, 429, 200, 200]
-    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
         sender.send(COLUMNS)
         sender.flush()
         sender.send(COLUMNS)
@@ -199,7 +199,7 @@ def test_the_same_sequence_again_until_answered(flaky: tuple[str, type[Flaky]]) 
 def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type[Flaky]]) -> None:
     url, handler = flaky
     handler.script = [503] * 4
-    with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
         sender.send(COLUMNS)
         with pytest.raises(ServerUnreachable, match="4 tries"):
             sender.flush()
@@ -211,10 +211,10 @@ def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type
 def test_a_named_producer_goes_on_where_it_stopped(live: Live) -> None:
     """Whatever the clocks say: the server knows the last number. What the earlier client has under way is refused."""
     before = live.rows()
-    with client(live, lanes=1, producer="gate") as crashed:
+    with client(live, connections=1, producer="gate") as crashed:
         crashed.send(COLUMNS)
         assert crashed.flush().rows == 3
-        with client(live, lanes=1, producer="gate") as successor:
+        with client(live, connections=1, producer="gate") as successor:
             assert successor.open() == 1
             successor.send(COLUMNS)
             assert (successor.flush().rows, successor.sent.repeated) == (3, 0)
@@ -226,7 +226,7 @@ def test_a_named_producer_goes_on_where_it_stopped(live: Live) -> None:
 
 def test_each_client_has_a_producer_of_its_own_and_gives_it_up(live: Live) -> None:
     before = {each["name"] for each in live.get("/v1/producers").json["producers"]}
-    with client(live, lanes=2) as one, client(live, lanes=2) as two:
+    with client(live, connections=2) as one, client(live, connections=2) as two:
         for sender in (one, two):
             sender.open()
             sender.send(COLUMNS)
@@ -239,7 +239,7 @@ def test_a_batch_that_came_before_is_reported(flaky: tuple[str, type[Flaky]]) ->
     """Its answer was lost: it counts once, and ``repeated`` tells."""
     url, handler = flaky
     handler.script, handler.new = [None, 200], False
-    with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
         sender.send(COLUMNS)
         assert (sender.flush().rows, sender.sent.repeated) == (3, 1)
 
@@ -247,7 +247,7 @@ def test_a_batch_that_came_before_is_reported(flaky: tuple[str, type[Flaky]]) ->
 def test_a_new_batch_that_the_server_takes_for_an_old_one_is_raised(flaky: tuple[str, type[Flaky]]) -> None:
     url, handler = flaky
     handler.new = False
-    with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
         sender.send(COLUMNS)
         with pytest.raises(BatchStatusUnknown, match="not counted"):
             sender.flush()
@@ -257,7 +257,7 @@ def test_a_new_batch_that_the_server_takes_for_an_old_one_is_raised(flaky: tuple
 def test_a_producer_that_the_server_does_not_know_is_opened_again(flaky: tuple[str, type[Flaky]]) -> None:
     url, handler = flaky
     handler.script = [409, 200]
-    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
     assert handler.taken == [("gate@1", "101"), ("gate@2", "101")]
@@ -267,7 +267,7 @@ def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]
     """It was sent without an answer, and then the producer was gone: to send it anew might count it twice."""
     url, handler = flaky
     handler.script = [None, 409]
-    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
         sender.send(COLUMNS)
         with pytest.raises(BatchStatusUnknown, match="may or may not have been counted"):
             sender.flush()
@@ -280,7 +280,7 @@ def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]
 def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> None:
     counts = {}
     for rows in (0, 1, 25):
-        with client(live, lanes=1, producer=f"paced-{rows}", pace=1e6, batch_rows=10) as sender:
+        with client(live, connections=1, producer=f"paced-{rows}", pace=1e6, batch_rows=10) as sender:
             sender.send([{"user": f"u{n}", "region": "north", "amount": 1.0} for n in range(rows)])
             for _ in range(5):
                 sender._tick()
@@ -295,13 +295,13 @@ def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> 
 
 def test_a_pace_is_kept(live: Live) -> None:
     """The clock's thread sends by itself; whoever flushes waits for it."""
-    with client(live, lanes=1, pace=0.01) as sender:
+    with client(live, connections=1, pace=0.01) as sender:
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
 
 
 def test_rows_that_do_not_fit_together_are_told_of_at_a_pace_too(live: Live) -> None:
-    with client(live, lanes=1, pace=1e6) as sender:
+    with client(live, connections=1, pace=1e6) as sender:
         sender.send({"user": ["a"], "region": ["north"], "amount": [1.0]})
         sender.send({"other": [1]})
         sender._tick()
@@ -316,7 +316,7 @@ def test_rows_wait_for_a_pace(flaky: tuple[str, type[Flaky]]) -> None:
     """When the server cannot be reached, rows stay where they are, and the next call tells."""
     url, handler = flaky
     handler.script = [503] * 4
-    with panstream.Client(url, stream="s", lanes=1, pace=1e6, patience=QUICK) as sender:
+    with panstream.Client(url, stream="s", connections=1, pace=1e6, retry=QUICK) as sender:
         sender._tick()
         wait(list(sender._under_way))
         with pytest.raises(ServerUnreachable):
@@ -339,7 +339,7 @@ def arrow_stream(path: Path) -> None:
 
 def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> None:
     """The batch is gone, and whoever sent it must hear of it, even if others were taken meanwhile."""
-    with client(live, lanes=1) as sender:
+    with client(live, connections=1) as sender:
         sender.send_body(b"nonsense", "application/x-nonsense")
         wait(list(sender._under_way))
         sender._start(sender._wait_for_connection(), lines(5), {"Content-Type": "application/x-ndjson"})
@@ -388,7 +388,7 @@ def test_the_command_fails_if_no_row_can_be_used_and_tells_every_refusal(live: L
     refused = run(app, ["send", url, "visits", str(tmp_path / "other.parquet")])
     assert refused.exit_code == 1
     assert "1 batch refused: " in refused.stderr
-    with client(live, lanes=2) as sender:
+    with client(live, connections=2) as sender:
         for _ in range(2):
             sender._start(sender._wait_for_connection(), b"nonsense", {"Content-Type": "application/x-nonsense"})
         for _ in range(2):
@@ -413,7 +413,7 @@ def test_late_rows_are_told_to_whoever_sent_them(tmp_path: Path) -> None:
 def test_rows_in_time_order_are_never_late(tmp_path: Path) -> None:
     """Every batch has a minute of its own; large and small ones alternate, and are parsed by different threads."""
     with served(write_config(tmp_path, TIMED)) as server:
-        with panstream.Client(f"http://{server.host}:{server.port}", stream="visits", lanes=8) as sender:
+        with panstream.Client(f"http://{server.host}:{server.port}", stream="visits", connections=8) as sender:
             for minute in range(1, 61):
                 sender.send_body(timed(60 * minute, 30_000 if minute % 2 else 3), "application/x-ndjson")
             sent = sender.flush()
@@ -425,7 +425,7 @@ def test_rows_in_time_order_are_never_late(tmp_path: Path) -> None:
 def test_a_refused_batch_holds_up_none_behind_it(live: Live) -> None:
     """An empty batch takes its number, so that the server waits for nothing."""
     before, refused = live.rows(), 0
-    with client(live, lanes=4, producer="mixed") as sender:
+    with client(live, connections=4, producer="mixed") as sender:
         calls = [partial(sender.send_body, b"nonsense" if n % 5 == 2 else csv(3), "text/csv") for n in range(12)]
         for call in [*calls, sender.flush]:
             while True:

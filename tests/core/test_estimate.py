@@ -68,7 +68,7 @@ def test_bad_levels_are_named(level: float) -> None:
 
 def test_scaled_keeps_the_interval_rule() -> None:
     estimate = Estimate.clipped(
-        0.5, (0.0, 1.0), standard_error=0.1, claim=CLAIM, rule=lambda level: (0.4, 0.5 + level / 4)
+        0.5, (0.0, 1.0), standard_error=0.1, claim=CLAIM, interval_rule=lambda level: (0.4, 0.5 + level / 4)
     )
     users = estimate.scaled(200, "users")
     assert users.value == 100
@@ -99,7 +99,9 @@ def test_columns() -> None:
 
 
 def test_numbers_that_do_not_exist_are_null_in_json() -> None:
-    nothing = Estimate(value=math.nan, standard_error=math.inf, claim=CLAIM, rule=lambda level: (-math.inf, math.inf))
+    nothing = Estimate(
+        value=math.nan, standard_error=math.inf, claim=CLAIM, interval_rule=lambda level: (-math.inf, math.inf)
+    )
     data = json.loads(json.dumps(nothing.to_json(), allow_nan=False))
     assert (data["value"], data["standard_error"], data["interval"]) == (None, None, [None, None])
 

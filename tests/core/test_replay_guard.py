@@ -76,12 +76,12 @@ def test_every_tick_counts() -> None:
     first = original.to_bytes()
     original.tick()
     second = original.to_bytes()
-    original.ticks([1, 0, 1])
+    original.tick_many([1, 0, 1])
     for stale in (first, second):
         with pytest.raises(BudgetExhausted, match="another copy"):
             Monitor[Any].from_bytes(stale).tick()
         with pytest.raises(BudgetExhausted, match="another copy"):
-            Monitor[Any].from_bytes(stale).ticks([1])
+            Monitor[Any].from_bytes(stale).tick_many([1])
     Monitor[Any].from_bytes(original.to_bytes()).tick()
 
 
@@ -92,8 +92,8 @@ def test_a_refused_call_spends_nothing() -> None:
     data = original.to_bytes()
     counter = ContinualCount(epsilon=1.0, horizon=2).start()
     with pytest.raises(InvalidBatch):
-        counter.ticks(["x"])
-    counter.ticks([1, 1])
+        counter.tick_many(["x"])
+    counter.tick_many([1, 1])
     Monitor.from_bytes(data).release()
 
 

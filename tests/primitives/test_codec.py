@@ -121,17 +121,17 @@ def test_garbage_is_refused(data: bytes) -> None:
 def test_garbage_without_a_checksum_is_refused(data: bytes) -> None:
     for candidate in (data, b"PANSTRM1" + data, sealed(data), sealed(json.dumps(HEADER).encode(), data)):
         try:
-            Monitor.from_bytes(candidate, checked=False)
+            Monitor.from_bytes(candidate, verify_checksum=False)
         except InvalidBytes:
             continue
         assert candidate[:-32].endswith(PAYLOAD) or len(data) == len(PAYLOAD)
 
 
 def test_what_has_no_checksum_is_read_only_where_that_is_asked_for() -> None:
-    bare = Monitor.from_bytes(GOOD).to_bytes(checked=False)
+    bare = Monitor.from_bytes(GOOD).to_bytes(checksum=False)
     assert bare == GOOD[:-32] + bytes(32)
     for data in (bare, GOOD):
-        assert Monitor.from_bytes(data, checked=False).to_bytes() == GOOD
+        assert Monitor.from_bytes(data, verify_checksum=False).to_bytes() == GOOD
     with pytest.raises(InvalidBytes, match="checksum"):
         Monitor.from_bytes(bare)
 

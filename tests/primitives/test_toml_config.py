@@ -65,7 +65,7 @@ def test_values() -> None:
         ({"size": True}, lambda given: given.integer("size", 0, 9), "size must be a whole number"),
         ({"size": 10}, lambda given: given.integer("size", 0, 9), r"size must be in 0\.\.9, got size=10"),
         ({"rate": float("nan")}, lambda given: given.optional("rate", float), "rate must be a finite number"),
-        ({"rate": 0}, lambda given: given.positive("rate"), "rate must be positive, got rate=0"),
+        ({"rate": 0}, lambda given: given.positive_number("rate"), "rate must be positive, got rate=0"),
         ({"every": "soon"}, lambda given: given.duration("every"), r"\[part\]: every must be a duration"),
         ({"mode": "odd"}, lambda given: given.choice("mode", ("fast",)), "mode must be one of fast, got 'odd'"),
     ],

@@ -117,11 +117,11 @@ def test_a_number_that_is_no_list_is_refused_whatever_it_is(algorithm: Any) -> N
 
 def test_the_name_of_an_answer_says_what_slots_are_clipped_to() -> None:
     window = WindowedSum(epsilon=1.0, window=24).start()
-    assert window.ticks([1000] * 48).name == "sum over the last 24 slots, slots clipped to 0..1 (max_events=1)"
+    assert window.tick_many([1000] * 48).name == "sum over the last 24 slots, slots clipped to 0..1 (max_events=1)"
     assert window.tick().name == "sum over the last 24 slots"
     several = WindowedSum(epsilon=1.0, window=24, upper=2.5, resolution=0.5, max_events=4, one_step_ticks=True).start()
-    assert several.ticks([3.0]).name.endswith("slots clipped to 0..10 (max_events=4)")
+    assert several.tick_many([3.0]).name.endswith("slots clipped to 0..10 (max_events=4)")
     assert several.release().name.endswith("slots clipped to 0..10 (max_events=4)")
     total = ContinualSum(epsilon=1.0, lower=-1.0, upper=1.5).start()
-    assert total.ticks([1000.0])[0].name == "sum, slots clipped to -1..1.5"
+    assert total.tick_many([1000.0])[0].name == "sum, slots clipped to -1..1.5"
     assert KaryTree(epsilon=1.0, horizon=9).start().tick_many([1000]).name == "sum"

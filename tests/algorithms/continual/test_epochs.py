@@ -30,10 +30,10 @@ def test_noise_is_that_of_the_twin(one_step_ticks: bool) -> None:
     tree = KaryTree(epsilon=1.0, one_step_ticks=one_step_ticks)
     twin = TwinTree(tree)
     source = ZeroNoiseSource()
-    state = twin.begin(source)
+    state = twin.initial_state(source)
     slots = sum(TreeShape.of_epoch(epoch, one_step_ticks).slots for epoch in range(2)) + 100
     for _ in range(slots):
-        twin.ticks(state, [0], source)
+        twin.tick_many(state, [0], source)
         if not one_step_ticks:
             state.draws[0] = 1  # the twin closes slots in one step each: give the leaf its start
     past, start = 0.0, 0

@@ -262,7 +262,7 @@ def test_what_is_told_beside_a_moment_has_the_interval_of_its_own_noise(
     assert told.value == true
     assert told.standard_error == pytest.approx(math.sqrt(float(chances @ values**2)) * unit, rel=1e-6)
     for level in (0.5, 0.9, 0.99):
-        low, high = told.rule(level)
+        low, high = told.interval_rule(level)
         assert told.interval(level) == (max(low, 0.0), high)
         steps = (high - low) / 2 / unit
         assert chances[np.abs(values) <= steps].sum() >= level - 1e-3

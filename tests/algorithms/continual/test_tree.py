@@ -34,11 +34,11 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
     twin = TwinTree(tree)
     values = [(slot * 31) % 11 for slot in range(400)]
     source, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.initial_state(source), twin.begin(twin_source)
+    state, twin_state = tree.initial_state(source), twin.initial_state(twin_source)
     got: list[float] = []
     for start, stop in ((0, 1), (1, 2), (2, 60), (60, 400)):
         got += tree.tick_many(state, values[start:stop], source).unclipped.tolist()
-        twin.ticks(twin_state, values[start:stop], twin_source)
+        twin.tick_many(twin_state, values[start:stop], twin_source)
         assert len(source.kappas) == len(twin_source.kappas)
     assert got == pytest.approx(twin.answers, abs=1e-6)
     assert state.open[: len(twin_state.open), 0].tolist() == twin_state.open
@@ -49,7 +49,7 @@ def test_slots_of_several_steps_agree_with_the_twin(horizon: int | None) -> None
     tree = KaryTree(epsilon=0.5, horizon=horizon, lower=-9, upper=9, **({} if horizon is None else {"levels": 3}))
     twin = TwinTree(tree)
     source, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.initial_state(source), twin.begin(twin_source)
+    state, twin_state = tree.initial_state(source), twin.initial_state(twin_source)
     for slot in range(100):
         for values in ([slot % 9, -3], [], [slot % 4]):
             tree.update(state, tree.batch(values), source)

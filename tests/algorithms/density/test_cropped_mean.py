@@ -37,7 +37,7 @@ def test_heavy_fraction_loses_what_it_claims() -> None:
 class CountersFromZero(CroppedMean):
     """Sabotage: counters that start at 0 show how often a user came."""
 
-    def begin(self, source: NoiseSource) -> Any:
+    def initial_state(self, source: NoiseSource) -> Any:
         state = CroppedMean.initial_state(self, source)
         state.counters[:] = 0
         return state
@@ -178,7 +178,7 @@ def test_the_crops_of_a_heavy_fraction() -> None:
     again = Monitor.from_bytes(monitor.to_bytes())
     assert np.array_equal(again.state.high_counters, monitor.state.high_counters)
     assert np.array_equal(again.state.high_bits, monitor.state.high_bits)
-    assert bracket.error(beta=0.05) > HeavyFraction(**base, threshold=16).error(beta=0.05) / 8
+    assert bracket.error_bound(beta=0.05) > HeavyFraction(**base, threshold=16).error_bound(beta=0.05) / 8
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_refusals() -> None:
         CroppedMean(universe=10, epsilon=1.0, crop=0)
     mean = CroppedMean(universe=10, epsilon=1.0, crop=2)
     with pytest.raises(InvalidParameter, match="beta must be in"):
-        mean.error(beta=2.0)
+        mean.error_bound(beta=2.0)
     for algorithm in (mean, HeavyFraction(universe=10, epsilon=1.0, threshold=2)):
         with pytest.raises(NotSupported, match="cannot be refreshed: .* for one user in 2 only"):
             algorithm.start().refresh()

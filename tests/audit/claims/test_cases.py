@@ -194,7 +194,7 @@ def test_every_control_is_caught(case: Case) -> None:
     finding = audit_case(case, failure=FAILURE / len(ALL))
     assert finding.verdict == "caught", finding
     assert format_loss(finding.exact) == documented()[case.name][1], "run python -m panstream.audit and renew the table"
-    assert finding.stands_for
+    assert finding.represents
     assert finding.witness
 
 

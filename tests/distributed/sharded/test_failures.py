@@ -144,7 +144,9 @@ def test_the_scheduler_dies(cluster: Processes, link: DaskTransport, tmp_path: P
 def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     canary = secrets.token_hex(12)
     places = np.frombuffer(canary.encode(), np.uint8).copy()
-    call = ShardCall(0, "absorb", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(places,))]))
+    call = ShardCall(
+        0, "apply_partition", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(places,))])
+    )
     assert canary not in repr(call)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))

@@ -128,7 +128,7 @@ def test_coins_around_the_end_of_a_piece_are_independent_by_enumeration(
     """
     monkeypatch.setattr(draws, "DIGITS", 2)
     monkeypatch.setattr(draws, "_AT_ONCE", 1)
-    for kernel in ("_decide", "toss_words"):  # not compiled, so that they see the two numbers above
+    for kernel in ("_decide", "bernoulli_words"):  # not compiled, so that they see the two numbers above
         monkeypatch.setattr(draws, kernel, getattr(draws, kernel).py_func)
     monkeypatch.setattr(source_module, "_TOSS_WORDS", pool)
     monkeypatch.setattr(source_module, "_COIN_WORDS", 2)

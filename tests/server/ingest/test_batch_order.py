@@ -45,7 +45,11 @@ class Table:
     def __init__(self, *open_: Sender) -> None:
         self.lasts = {sender.id: 0 for sender in open_}
 
-    def place(self, sender: Sender) -> str:
+    @property
+    def producers(self) -> "Table":
+        return self
+
+    def position_key(self, sender: Sender) -> str:
         if sender.id not in self.lasts:
             raise ProducerFenced("closed", code="unknown_producer")
         return sender.id

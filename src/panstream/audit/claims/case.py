@@ -15,7 +15,7 @@ Kind = Literal["production", "control"]
 Verdict = Literal["holds", "fails", "caught", "missed"]
 _SHOWN = (
     "name", "kind", "claimed", "exact", "lower_bound", "verdict", "witness", "event", "advantage", "allowed_advantage",
-    "runs", "stands_for",
+    "runs", "represents",
 )  # fmt: skip
 _SLACK = 1e-7  # tolerance of the linear program; enumerated losses are exact to more than twelve digits
 
@@ -84,7 +84,7 @@ class Finding:
     event: str = ""
     advantage: float | None = None
     runs: int = 0
-    stands_for: str = ""
+    represents: str = ""
 
     def exceeds(self, loss: float | None) -> bool:
         """Return whether a loss is more than was claimed."""

@@ -93,7 +93,7 @@ def _table(findings: Sequence[Finding]) -> str:
     body = "".join(
         f'<tr class="{"good" if one.is_expected else "bad"}"><td>{html.escape(one.name)}</td>'
         f"<td>{format_loss(one.claimed)}</td><td>{format_loss(one.exact)}</td><td>{format_loss(one.lower_bound)}</td><td>{one.verdict}</td>"
-        f"<td>{html.escape(one.witness)}</td><td>{html.escape(one.stands_for)}</td></tr>"
+        f"<td>{html.escape(one.witness)}</td><td>{html.escape(one.represents)}</td></tr>"
         for one in findings
     )
     return f"<div><table><tr>{head}</tr>{body}</table></div>"

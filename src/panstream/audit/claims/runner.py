@@ -88,7 +88,7 @@ def audit_case(case: Case, *, full: bool = False, failure: float = FAILURE) -> F
         event=trial.event if trial is not None and bound is not None else "",
         advantage=bound.advantage if bound is not None and trial is not None and trial.attack else None,
         runs=0 if bound is None else sum(bound.runs),
-        stands_for=case.represents,
+        represents=case.represents,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -54,6 +54,18 @@ def generate_rows(config: Config, now: float) -> tuple[Row, ...]:
         row = {name: _value(config, name, kind, number, words, time) for name, kind in stream.columns.items()}
         rows.append(row)
     return tuple(rows)
+
+
+def windows_with_rows(config: Config, rows: Sequence[Row]) -> set[tuple[float, int]]:
+    """Return the windows of all queries that have a row, as their length and number."""
+    lengths = {query.window for query in config.queries if query.window}
+    times = [row.get(config.stream.time or "") for row in rows]
+    return {
+        (length, math.floor(time.replace(tzinfo=UTC).timestamp() / length))
+        for length in lengths
+        for time in times
+        if isinstance(time, datetime)
+    }
 
 
 def _value(config: Config, name: str, kind: str, number: int, words: dict[str, list[str]], time: datetime) -> Any:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.audit.product._driver import Fields, IngestPath, ProductDriver
-from panstream.audit.product._neighbouring_inputs import Neighbour, generate_rows, is_logged, neighbours, read_rows
+from panstream.audit.product._neighbouring_inputs import (
+    Neighbour,
+    generate_rows,
+    is_logged,
+    neighbours,
+    read_rows,
+    windows_with_rows,
+)
 from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import load_config
 from panstream.errors import PanstreamError
@@ -42,6 +49,8 @@ _STEP = 5  # rows of a step, where files are cut into steps
 _POSITION = re.compile(r"^store/.*meta: (seen|positions)\b.*rows\.")
 _READ_SO_FAR = "how far a file was read"
 _GUESSED = "the input's format and columns, as guessed from its first rows"
+_ANSWERED = re.compile(r"^stdout: ")
+_WINDOWS = "which windows have a row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +136,8 @@ def audit_system(
                         if before["exit code"] != ended and not injected_leaks:
                             raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
                         report.runs += 1
-                    _compare(report, road, neighbour, before, after)
+                    opened = windows_with_rows(config, neighbour.rows) != windows_with_rows(config, original.rows)
+                    _compare(report, road, neighbour, before, after, other_windows=opened)
                     done(road, neighbour)
     return report
 
@@ -160,12 +170,22 @@ def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: IngestPat
     return Neighbour(name="no row", rows=()).encode(columns, "arrow") if road.format == "arrow" else b""
 
 
-def _compare(report: SystemReport, road: IngestPath, neighbour: Neighbour, before: Fields, after: Fields) -> None:
+def _compare(
+    report: SystemReport,
+    road: IngestPath,
+    neighbour: Neighbour,
+    before: Fields,
+    after: Fields,
+    *,
+    other_windows: bool,
+) -> None:
     report.names |= {*before, *after}
     read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
     # Of two inputs that were guessed to be different, everything else may be: the guess is public.
     guessed = _GUESSED if road.command == "query" and any(before[name] != after.get(name) for name in read) else None
     from_files = road.command in ("run", "follow")
+    # A file that is queried has no late rows: each of its windows that has a row is answered, and that is public.
+    windows = road.command == "query" and other_windows
     for name in {**before, **after}:
         report.fields += 1
         one, other = before.get(name, "nothing"), after.get(name, "nothing")
@@ -177,6 +197,8 @@ def _compare(report: SystemReport, road: IngestPath, neighbour: Neighbour, befor
                     field=name,
                     before=one,
                     after=other,
-                    fact=guessed or (_READ_SO_FAR if from_files and _POSITION.search(name) else None),
+                    fact=guessed
+                    or (_READ_SO_FAR if from_files and _POSITION.search(name) else None)
+                    or (_WINDOWS if windows and _ANSWERED.search(name) else None),
                 )
             )

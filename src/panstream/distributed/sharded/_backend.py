@@ -191,7 +191,7 @@ class ClusterBackend(LocalBackend):
         A draw begins with a step, whether rows wait or not; its other states are gathered in the same one.
         """
         self.catch_up()
-        return self.assemble(state_name(query, slot), algorithm, released, "show" if shown else "gather")
+        return self.assemble(state_name(query, slot), algorithm, released, "noisy_tables" if shown else "gather")
 
     def catch_up(self) -> None:
         """Let all rows that were applied reach the shards before something is drawn from their states."""

@@ -90,7 +90,7 @@ def _start(actor: Any, arguments: tuple[Any, ...]) -> Any:
         if isinstance(actor, tuple):
             address, key = actor
             return _call_actor(address, key, arguments)
-        return None if actor is None else actor.call("absorb", arguments)
+        return None if actor is None else actor.call("apply_partition", arguments)
     except Exception:
         return None
 
@@ -108,7 +108,7 @@ def _call_actor(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
     patience = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
 
     async def call() -> Any:
-        serialized = [to_serialize(argument) for argument in ("absorb", arguments)]  # type: ignore[no-untyped-call]
+        serialized = [to_serialize(argument) for argument in ("apply_partition", arguments)]  # type: ignore[no-untyped-call]
         answer = await asyncio.wait_for(
             worker.rpc(address).actor_execute(function="call", actor=key, args=serialized, kwargs={}), patience
         )

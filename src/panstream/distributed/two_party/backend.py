@@ -101,7 +101,7 @@ class TwoPartyBackend:
             raise StoreError(f"the machines are at step {first['step']} but had come to step {self.step}")
         self._attempt = max(first["tried"], second["tried"])
         self._place = first["step"], first["attempt"]
-        self._ask(line, False, {"verb": "settle", "step": first["step"], "attempt": first["attempt"]})
+        self._ask(line, False, {"verb": "commit", "step": first["step"], "attempt": first["attempt"]})
         self.step = first["step"]
         return first
 

@@ -250,7 +250,7 @@ class Participant:
 
     def _notify_peer(self) -> None:
         """Let the second machine know which of its shares count."""
-        with self._ask_other("settle"):
+        with self._ask_other("commit"):
             pass
 
     def _open_answers(self) -> None:

@@ -9,20 +9,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from panstream.algorithms.auto import DistinctCount
-from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
-from panstream.algorithms.continual.range_histogram import RangeHistogram
-from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
-from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.algorithm import is_continual
 from panstream.core.estimate import Estimate
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
-from panstream.engine.planner.continual_user_rules import choose_continual_algorithm
-from panstream.engine.planner.open_domain import choose_heavy_hitter_sketch
+from panstream.engine.planner.algorithm_choice import ENDLESS, choose_algorithm, releases_of
 from panstream.engine.planner.public_facts import public_facts
-from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic, choose_shared_user_statistic
-from panstream.engine.planner.turnstile_rules import choose_turnstile_counter
+from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic
 from panstream.engine.sql.formulas import estimate_formula
 from panstream.engine.sql.parser import Aggregate, Output
 from panstream.engine.storage import sealed_box as sealed
@@ -41,7 +34,6 @@ from panstream.privacy.composition import compose_repeated
 from panstream.privacy.ledger import Ledger
 
 _BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
-ENDLESS = 1 << 62  # answers where no horizon is given: more than there will ever be
 _BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and positions
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
@@ -66,7 +58,7 @@ class QueryPlan:
     @property
     def releases(self) -> int:
         """Return how many releases are planned, `ENDLESS` without a horizon."""
-        return _releases_of(self.config)
+        return releases_of(self.config)
 
     @property
     def planned_releases(self) -> int | None:
@@ -215,35 +207,11 @@ def _remedy(plan: QueryPlan, unit: str) -> str:
     return f"{' and '.join(steps)}, or " if steps else ""
 
 
-def _releases_of(query: QueryConfig) -> int:
-    """Return how many times a query will be answered; of a query with windows, how many times in each of them."""
-    if query.window is not None:
-        return min(query.horizon or _ticks_per_window(query), _ticks_per_window(query))
-    if query.every is not None:
-        return query.horizon or ENDLESS
-    return query.horizon or query.releases
-
-
-def _ticks_per_window(query: QueryConfig) -> int:
-    """Return how many ticks of ``every`` make a window: one if the window is only answered when it is over."""
-    if query.window is None or query.every is None:
-        if query.window is not None and (query.releases > 1 or query.horizon is not None):
-            raise ConfigError(f"[[query]] {query.name}: a window is answered once, when it is over; or give every")
-        return 1
-    ticks = round(query.window / query.every)
-    if ticks < 1 or abs(ticks * query.every - query.window) > 1e-6 * query.every:
-        raise ConfigError(
-            f"[[query]] {query.name}: window must be a whole number of every, got "
-            f"{format_duration(query.window)} and {format_duration(query.every)}"
-        )
-    return ticks
-
-
 def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Location, ...]) -> QueryPlan:
     """Choose the algorithm of one query."""
 
     def planned() -> QueryPlan:
-        algorithm, why = _choose_algorithm(query, stream)
+        algorithm, why = choose_algorithm(query, stream)
         if stream.machines and not isinstance(algorithm, SharedStatistic):
             algorithm, why = choose_shared_continual_statistic(algorithm, stream.cells)
         groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
@@ -291,123 +259,3 @@ def _claim(
         public=(*base.public, *public),
         note="; ".join(notes),
     )
-
-
-def _choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
-    kind = query.parsed.aggregate
-    name = query.parsed.aggregate.value.split("(")[0].lower()
-    _check_ids(query, stream)
-    _check_horizon(query, stream)
-    if kind.of_users:
-        _need(query, "a user column", stream.user)
-        return (
-            choose_shared_user_statistic(query, stream, _releases_of(query))
-            if stream.machines
-            else _about_users(query, stream)
-        )
-    if query.names is not None:
-        return choose_heavy_hitter_sketch(query, stream)
-    if query.unit is not None:
-        raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
-    if stream.weight is not None and kind is not Aggregate.SUM:
-        raise InvalidParameter(f"{kind.value} does not work with signed weights; SUM({stream.weight}) can")
-    if query.contributions is not None:
-        _need(query, "a user column for contributions", stream.user)
-    bounds: dict[str, float | None] = {}
-    if kind is not Aggregate.COUNT:
-        _need(query, "lower and upper, the declared bounds of the values", query.lower, query.upper)
-        bounds = {"lower": query.lower, "upper": query.upper}
-    common: dict[str, Any] = {
-        "epsilon": query.epsilon,
-        "horizon": None if _releases_of(query) == ENDLESS else _releases_of(query),
-        "contributions": query.contributions,
-        **bounds,
-    }
-    quantiles = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0, Aggregate.QUANTILE: (*query.parsed.constants, 0.5)[0]}
-    if kind in quantiles:
-        return RangeHistogram(**common, quantile=quantiles[kind]), _TREE_WHY["histogram"]
-    algorithms = {
-        Aggregate.COUNT: ContinualCount,
-        Aggregate.SUM: ContinualSum,
-        Aggregate.AVG: ContinualMean,
-        Aggregate.VAR_POP: ContinualVariance,
-        Aggregate.VAR_SAMP: ContinualVariance,
-        Aggregate.STDDEV_POP: ContinualVariance,
-        Aggregate.STDDEV_SAMP: ContinualVariance,
-    }
-    if kind in (Aggregate.VAR_POP, Aggregate.STDDEV_POP):
-        common["population"] = True
-    tree = "tree" if common["horizon"] else "endless"
-    return algorithms[kind](**common), _TREE_WHY.get(name.partition("_")[0], _TREE_WHY[tree])
-
-
-_TREE_WHY = {
-    "tree": "a k-ary tree of noisy partial sums, radices chosen for the horizon",
-    "endless": "k-ary trees of noisy partial sums, one for every epoch, each longer than the one before",
-    "avg": "Bernstein leaves (x, 1-x) in a k-ary tree: one budget for sum and count",
-    "var": "Bernstein leaves of degree two in a k-ary tree: one budget for count, sum and squares",
-    "stddev": "square root of the variance, which costs nothing more",
-    "histogram": "a k-ary histogram of the declared range whose cells are tree counters",
-}
-
-
-def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
-    releases = _releases_of(query)
-    kind, universe = query.parsed.aggregate, query.universe
-    if (ticked := choose_continual_algorithm(query, stream, releases)) is not None:
-        return ticked
-    if kind is Aggregate.DENSITY:
-        _need(query, "universe, the known population", universe)
-        assert universe is not None
-        bits = OptBern(
-            universe=universe,
-            epsilon=query.epsilon,
-            releases=releases,
-            deletions=stream.weight is not None,
-            announced=query.announced,
-            key=query.key,
-        )
-        return bits, "one noisy bit per user, the optimal pair of coins and split of the budget"
-    if kind is Aggregate.COUNT_DISTINCT and stream.weight is None:
-        question = DistinctCount(
-            query.epsilon,
-            universe=universe,
-            expected=query.expected,
-            memory=query.memory,
-            releases=releases,
-            announced=query.announced,
-            key=query.key,
-            hash=query.hash,
-        )
-        return question.algorithm, question.explain()
-    return choose_turnstile_counter(query, stream, releases)
-
-
-def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
-    """Refuse answers without end where each has a price, or where one row with a wrong time could ask for millions."""
-    if query.names is not None or _releases_of(query) != ENDLESS:
-        return
-    kind = query.parsed.aggregate
-    if stream.time is not None:
-        raise InvalidParameter("every needs horizon, the number of answers, where rows bring their own times")
-    if stream.machines:
-        raise InvalidParameter("every needs horizon, the number of answers, on two machines")
-    if kind.of_users and not (kind.of_presence and query.unit == "event"):
-        instead = ', unless unit = "event" is protected' if kind.of_presence and stream.weight is None else ""
-        raise InvalidParameter(f"every needs horizon, the number of releases that are paid for{instead}")
-
-
-def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:
-    """Refuse a universe that does not fit the type of the user column."""
-    if query.universe is None or stream.user is None:
-        return
-    declared = stream.columns[stream.user]
-    sample = 0 if isinstance(query.universe, int) else next(iter(query.universe), None)
-    wanted = ("int",) if isinstance(sample, int) and not isinstance(sample, bool) else ("string", "binary")
-    if declared not in wanted:
-        raise InvalidParameter(f"universe does not fit the user column, whose declared type is {declared}")
-
-
-def _need(query: QueryConfig, what: str, *values: Any) -> None:
-    if any(value is None for value in values):
-        raise InvalidParameter(f"{query.parsed.aggregate.value} needs {what}")

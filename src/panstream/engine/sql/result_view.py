@@ -76,8 +76,8 @@ class ResultView:
         """Return the places of the groups that are shown, in order; an answer that is not there counts as NULL.
 
         >>> from panstream.engine.sql.formulas import Constant, StateValue
-        >>> view = ResultView(having=AnswerComparison(">", StateValue("n"), Constant(2.0)),
-        order=(SortKey(by=StateValue("n"), descending=True),))
+        >>> above = AnswerComparison(">", StateValue("n"), Constant(2.0))
+        >>> view = ResultView(having=above, order=(SortKey(by=StateValue("n"), descending=True),))
         >>> view.rows([("a",), ("b",), ("c",)], [{"n": 3.0}, {"n": 1.0}, {"n": 9.0}])
         [2, 0]
         """

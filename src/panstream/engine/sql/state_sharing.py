@@ -149,7 +149,7 @@ def simplify(formula: Formula) -> Formula:
     """Return the formula with a sum over its count as what it is, a mean, whose interval is much shorter.
 
     >>> simplify(Arithmetic("/", Arithmetic("*", Constant(100.0), StateValue("sum")), StateValue("count")))
-    Arithmetic(sign='*', left=Number(number=100.0), right=Read(what='mean'))
+    Arithmetic(sign='*', left=Constant(number=100.0), right=StateValue(what='mean'))
     """
     if not isinstance(formula, Arithmetic):
         return formula

@@ -195,19 +195,19 @@ def _attack(
     algorithm: Any,
     event: str,
     happens: Callable[[Any, bool], bool],
-    stands_for: str = "",
+    represents: str = "",
     *,
     quick_runs: int = 500,
     runs: int = 2_000,
 ) -> Case:
-    kind: Kind = "control" if stands_for else "production"
+    kind: Kind = "control" if represents else "production"
     return Case(
         name=name,
         kind=kind,
         claimed=algorithm.claim().epsilon,
         trial=Trial(event, partial(happens, algorithm), attack=True),
         algorithm=algorithm,
-        represents=stands_for,
+        represents=represents,
         sampled=True,
         quick_runs=quick_runs,
         runs=runs,

@@ -273,7 +273,7 @@ def _published() -> Iterator[Case]:
             looks=looks,
             kind="control",
             claimed=algorithm.epsilon,
-            stands_for=f"Budaeva et al. 2013, {reference}",
+            represents=f"Budaeva et al. 2013, {reference}",
             sampled="clear sums" in name or "initial noise" in name,
             quick_runs=300,
         )

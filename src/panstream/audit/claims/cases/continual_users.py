@@ -96,12 +96,12 @@ def _controls() -> Iterator[Case]:
     user = {**event, "method": "user", "unit": "user"}
     control = partial(_case, kind="control")
     counted: Any = _CountsTheStart(**_fixed(2, **event))
-    yield control("Tree that counts the start as a change", counted, Losses.of_event, stands_for="twice the constant")
+    yield control("Tree that counts the start as a change", counted, Losses.of_event, represents="twice the constant")
     yield control(
         "Toggled bit in a tree",
         ContinualDensity(**_fixed(1, **event)),
         partial(Losses.of_event, steps=(0, TOGGLE)),
-        stands_for="an event turns a toggled or modular counter for ever: eps_s + (2T-1)·kappa, more than T releases",
+        represents="an event turns a toggled or modular counter for ever: eps_s + (2T-1)·kappa, more than T releases",
     )
     yield control(
         "One draw in a node, user level",
@@ -109,13 +109,13 @@ def _controls() -> Iterator[Case]:
         Losses.of_user,
         5,
         draws=1,
-        stands_for="a single draw bends at 0, so that every flicker of the bit costs first order",
+        represents="a single draw bends at 0, so that every flicker of the bit costs first order",
     )
     yield control(
         "Deletions in a tree, user level",
         ContinualDensity(**_fixed(1, **user)),
         partial(Losses.of_user, steps=(0, 1, -1)),
-        stands_for="a user who comes and leaves moves the mean of her bit at every tick",
+        represents="a user who comes and leaves moves the mean of her bit at every tick",
     )
 
 

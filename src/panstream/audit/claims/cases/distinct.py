@@ -118,7 +118,7 @@ class _TwoSites:
         """Return what the bytes name."""
         return {"user": self.user}
 
-    def begin(self, source: NoiseSource) -> _SitesState:
+    def initial_state(self, source: NoiseSource) -> _SitesState:
         """Start both sites."""
         cells = np.concatenate([self.site.initial_state(source).bits for _ in range(2)])
         return _SitesState(cells=cells, merged=0, released=0)

@@ -117,9 +117,9 @@ def _frequent_cases() -> Iterator[Case]:
     both = linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)
     yield replace(both, algorithm=FrequentItems(**users.parameters()))
 
-    def control(name: str, kind: type[FrequentItems], world: list[Step], stands_for: str, **options: Any) -> Case:
+    def control(name: str, kind: type[FrequentItems], world: list[Step], represents: str, **options: Any) -> Case:
         broken = kind(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4, releases=4)
-        return case(name, broken, world, kind="control", represents=stands_for, **options)
+        return case(name, broken, world, kind="control", represents=represents, **options)
 
     yield control("frequent items without start noise", _NoStart, one, "noise at the release only")
     yield control("frequent items without release noise", _NoFresh, one, "one noise for state and answer")

@@ -119,7 +119,7 @@ class _DropWhenFull:
             "released": FieldLayout("int", at_least=0),
         }
 
-    def begin(self, source: NoiseSource) -> _TableState:
+    def initial_state(self, source: NoiseSource) -> _TableState:
         """Return an empty table."""
         return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
 

@@ -131,7 +131,7 @@ def _mistakes() -> Iterator[Case]:
 
     def case(
         name: str,
-        stands_for: str,
+        represents: str,
         views: Any,
         steps: str,
         looks: Iterable[Look],
@@ -141,7 +141,7 @@ def _mistakes() -> Iterator[Case]:
         program: Any = tuple(steps.split("-"))
         actions = _ADDED if views is sums else here
         measure = _Measure(views, program, actions, [looks], most=most)
-        return Case(name=name, kind="control", claimed=claimed, exact=measure, represents=stands_for)
+        return Case(name=name, kind="control", claimed=claimed, exact=measure, represents=represents)
 
     sums = _of(_sum(1), Unblinded)
     sound = _bits()

@@ -88,8 +88,8 @@ def _streaming_cases() -> Iterator[Case]:
     merged = case("StreamingTables, two sites merged", _Joined(**tiny, levels=1), [nothing, Step("joined"), *slots[:2]])
     yield replace(merged, algorithm=StreamingTables(**tiny, levels=1))
 
-    def control(name: str, kind: type[StreamingTables], stands_for: str) -> Case:
-        return case(name, kind(**tiny, levels=1), slots, kind="control", represents=stands_for)
+    def control(name: str, kind: type[StreamingTables], represents: str) -> Case:
+        return case(name, kind(**tiny, levels=1), slots, kind="control", represents=represents)
 
     yield control("streaming tables without start noise", _NoStart, "noise at the release only")
     yield control("streaming tables without release noise", _NoFresh, "one noise for state and answer")
