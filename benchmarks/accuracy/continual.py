@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.verdicts import verdict
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
-from panstream.algorithms.continual.noisy_tree import NoisyTree
+from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.sums import ContinualCount, KaryTree
 from panstream.algorithms.continual.tree_shape import TreeShape, epoch_of
 from panstream.core.monitor import Monitor
@@ -103,11 +103,23 @@ def least_of(horizon: int) -> LeastSquaresTree:
     return LeastSquaresTree(epsilon=1.0, horizon=horizon)
 
 
+def open_tree(engine: NoisyTree, slots: int, source: SeededSource) -> TreeState:
+    """Return a tree whose accumulators all start as noise."""
+    layout = engine.layout(slots)
+    values = {
+        name: 0 if field.kind == "int" else np.zeros([size or 0 for size in field.shape], np.int64)
+        for name, field in layout.items()
+    }
+    state = TreeState(**values)
+    engine.open_all(state, source)
+    return state
+
+
 def several_steps(horizon: int, source: SeededSource, runs: int = 400) -> NDArray[np.float64]:
     """Close slot by slot, ``runs`` independent trees at once as the parts of one wide leaf."""
     shape = KaryTree(epsilon=1.0, horizon=horizon).engine.shape(0)
     engine = NoisyTree(1.0, 1, 1, runs, False, shape)
-    state = engine.begin(source)
+    state = open_tree(engine, horizon, source)
     return np.array([engine.close(state, 1, None, source)[0][0] for _ in range(horizon)])
 
 
@@ -125,9 +137,9 @@ def budgets(runs: int = 4000) -> Iterator[Row]:
     ):
         algorithm = kind(epsilon=1.0, horizon=1024, lower=0.0, upper=1.0)
         engine = NoisyTree(1.0, 1, 1, runs, False, algorithm.engine.shape(0))
-        parts = [engine.close(engine.begin(source), 1, None, source)[0][0] for _ in range(algorithm.width)]
+        parts = [engine.close(open_tree(engine, 1024, source), 1, None, source)[0][0] for _ in range(algorithm.width)]
         split = NoisyTree(1.0 / share, 1, 1, runs, False, algorithm.engine.shape(0))
-        apart = split.close(split.begin(source), 1, None, source)[0][0]
+        apart = split.close(open_tree(split, 1024, source), 1, None, source)[0][0]
         for name, weights in rows.items():
             noise = sum(weight * part for weight, part in zip(weights, parts, strict=True))
             ratio = float(np.var(apart) / np.var(noise))

@@ -3,38 +3,38 @@
 ::
 
     PanstreamError
-    ├── InvalidParameter      a public parameter breaks its rule          (also a ValueError)
-    │   └── Drowned           ... because the planned answer would drown in noise
-    ├── ConfigError           a configuration breaks a rule               (also a ValueError)
-    ├── UnsupportedQuery            a statement is no question that can be answered privately (also a ValueError)
-    ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
-    ├── BudgetExhausted       the call would cost more than was declared
-    │   ├── UnboundedLoss        ... because nothing bounds what it would cost
-    │   └── BudgetExceeded        ... by the queries of a configuration (also a ConfigError)
-    ├── NotSupported          the algorithm cannot do this, whatever the data
-    ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
-    ├── MergeError          the two states must not be merged
-    ├── ClockJumped           the system's clock cannot be believed, so nothing is drawn
-    ├── StoreError            the state could not be read or written; the old state is intact
-    │   ├── StoreLocked       another process has the store open
-    │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
+    ├── InvalidParameter       a public parameter breaks its rule          (also a ValueError)
+    │   └── SignalBelowNoise   ... because the planned answer would drown in noise
+    ├── ConfigError            a configuration breaks a rule               (also a ValueError)
+    ├── UnsupportedQuery       a statement is no question that can be answered privately (also a ValueError)
+    ├── InvalidBatch           a batch was refused whole; state unchanged  (also a ValueError)
+    ├── BudgetExhausted        the call would cost more than was declared
+    │   ├── UnboundedLoss      ... because nothing bounds what it would cost
+    │   └── BudgetExceeded     ... by the queries of a configuration (also a ConfigError)
+    ├── NotSupported           the algorithm cannot do this, whatever the data
+    ├── InvalidBytes           serialised bytes are foreign, damaged or too new (also a ValueError)
+    ├── MergeError             the two states must not be merged
+    ├── ClockJumped            the system's clock cannot be believed, so nothing is drawn
+    ├── StoreError             the state could not be read or written; the old state is intact
+    │   ├── StoreLocked        another process has the store open
+    │   └── StoreDamaged       the files are corrupted, foreign, rolled back or too new
     │       ├── LatestSnapshotDamaged ... and the state before the newest is whole
-    │       └── TornWrite     ... as a crash leaves them
-    ├── SinkError             answers could not be written to a database; they are in the store
-    ├── SourceError             the input cannot be read as declared
-    │   ├── BadRowError       ... because of one row, and bad rows stop the run
-    │   ├── ConnectionLost    ... because the connection to Redis or a broker broke
-    │   └── RedisCommandError      ... because Redis answered with an error
-    ├── EvaluationFailed      an expression could not be evaluated for a batch
-    ├── ClusterError          the cluster cannot be reached, or cannot go on
+    │       └── TornWrite      ... as a crash leaves them
+    ├── SinkError              answers could not be written to a database; they are in the store
+    ├── SourceError            the input cannot be read as declared
+    │   ├── BadRowError        ... because of one row, and bad rows stop the run
+    │   ├── ConnectionLost     ... because the connection to Redis or a broker broke
+    │   └── RedisCommandError  ... because Redis answered with an error
+    ├── EvaluationFailed       an expression could not be evaluated for a batch
+    ├── ClusterError           the cluster cannot be reached, or cannot go on
     ├── TwoPartyError          one of two machines cannot be reached, or does not fit the other
     ├── RequestRejected        a server refused a request; ``code`` says why
-    │   └── BatchStatusUnknown    a batch may or may not have been counted, and was not sent again
-    ├── ProducerFenced       a batch comes from a producer that is not open, or not in order
-    ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
-    ├── FederationAborted     too few holders are left, or one refused and all are needed
-    ├── PeerUnreachable       a data holder did not answer; asking again costs nothing
-    └── MissingExtra          an optional dependency is absent            (also an ImportError)
+    │   └── BatchStatusUnknown a batch may or may not have been counted, and was not sent again
+    ├── ProducerFenced         a batch comes from a producer that is not open, or not in order
+    ├── ServerUnreachable      a server did not answer, or was busy, however often it was asked
+    ├── FederationAborted      too few holders are left, or one refused and all are needed
+    ├── PeerUnreachable        a data holder did not answer; asking again costs nothing
+    └── MissingExtra           an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
 an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of

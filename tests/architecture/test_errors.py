@@ -10,7 +10,7 @@ from panstream.errors import InvalidParameter, PanstreamError, translate_errors
 
 SOURCE = Path(__file__).parents[2] / "src" / "panstream"
 # What the server and the reader of pages turn into answers and errors.
-INSIDE = {"Refusal", "CorruptParquet"}
+INSIDE = {"HttpError", "CorruptParquet"}
 
 
 @pytest.mark.slow

@@ -54,11 +54,11 @@ def test_seeds_and_what_is_near_them(name: str, monkeypatch: pytest.MonkeyPatch)
 PLANTED = """
 import numpy as np
 from numba import njit
-from panstream.primitives.kernels import byte_masks, lanes, words
+from panstream.primitives.kernels import machine_words, simd_byte_search
 
 item = njit(lambda data, at: data[at])
-word = njit(lambda data, at: words.load_word(data, at))
-mask = njit(lambda data, at: byte_masks.equal_64(data, at, 7))
+word = njit(lambda data, at: machine_words.load_word(data, at))
+mask = njit(lambda data, at: simd_byte_search.equal_64(data, at, 7))
 data = np.zeros(100, np.uint8)
 for kernel, size in ((item, 1), (word, 8), (mask, 64)):
     kernel(data, 0), kernel(data, data.size - size)

@@ -121,7 +121,7 @@ def test_the_promised_error_and_the_interval_hold(name):
     source, runs, beta = SeededSource(13), 300, 0.1
     truth = TRUTH[name][2](np.ones(23))[-1]
     bound, late, covered = algorithm.error_bound(beta=beta), 0, 0
-    at_time = algorithm.error_bound(beta=beta, tick_many=23)
+    at_time = algorithm.error_bound(beta=beta, ticks=23)
     assert at_time <= bound * (1 + 1e-9)
     for _ in range(runs):
         monitor = Monitor(algorithm, source=source)

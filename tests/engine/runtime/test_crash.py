@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from engine.streams import COUNT, config, rows\n"
+        "from tests.engine.runtime.streams import COUNT, config, rows\n"
         "from panstream.engine.runtime.engine import Engine\n"
         "from panstream.errors import StoreError\n"
         "with Engine(config(COUNT, directory=Path(sys.argv[1])), zero_noise=True) as engine:\n"
@@ -148,7 +148,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
 MOUNTED = """
 import subprocess, sys
 from pathlib import Path
-from engine.streams import COUNT, config, rows
+from tests.engine.runtime.streams import COUNT, config, rows
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
 from panstream.errors import PanstreamError

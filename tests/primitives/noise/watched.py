@@ -112,7 +112,7 @@ load, store = load_registers(), store_registers()
 
 def planted():
     words = np.empty(size(KIND) // 8 + 64, np.uint64)
-    with Source() as step:
+    with NoiseSource() as step:
         step.fill_words(words)
         load(words.ctypes.data)
         source.wipe(words)
@@ -128,7 +128,7 @@ taken = filled = 0; masked[:] = 0; notes[:] = 0
 {leak}
 source.system_entropy = entropy
 for step in steps:
-    Source._fill = filled_by if step is unwatched else stream
+    NoiseSource._fill = filled_by if step is unwatched else stream
     kept.append(step())
 answer()
 line()
