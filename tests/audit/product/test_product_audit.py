@@ -146,6 +146,21 @@ def test_a_question_about_a_file_shows_nothing_of_one_row(zygote: ForkServer, tm
 
 
 @pytest.mark.slow
+def test_a_row_that_opens_a_window_of_a_queried_file_shows_nothing_undeclared(zygote: ForkServer) -> None:
+    """Which windows have a row is a public fact; it covers the answers, and only where the windows do differ."""
+    report = audit_system(
+        CONFIGURATIONS["windows"],
+        zygote,
+        roads=INGEST_PATHS[8:9],
+        choose=lambda neighbour: neighbour.name in ("time: late", "event removed", "symptom: unknown"),
+    )
+    assert report.ok, said(report)
+    assert {(difference.neighbour, difference.fact) for difference in report.differences} == {
+        ("time: late", "which windows have a row")
+    }
+
+
+@pytest.mark.slow
 def test_beacons_show_nothing_of_one_of_them(zygote: ForkServer) -> None:
     """One beacon more or less, one visitor less, and beacons that cannot be read."""
     some = ("event removed", "event added", "user removed", "event: unknown", "value: NaN", "half a line")

@@ -49,7 +49,7 @@ _STEP = 5  # rows of a step, where files are cut into steps
 _POSITION = re.compile(r"^store/.*meta: (seen|positions)\b.*rows\.")
 _READ_SO_FAR = "how far a file was read"
 _GUESSED = "the input's format and columns, as guessed from its first rows"
-_ANSWERED = re.compile(r"^stdout: ")
+_ANSWERED = re.compile(r"^(query \d+: )?stdout: ")
 _WINDOWS = "which windows have a row"
 
 
