@@ -1,8 +1,7 @@
 """Statistics over streams that stay private even if someone copies the machine's memory.
 
-Here are the front doors; algorithms by their papers' names are in ``density``, ``distinct``, ``turnstile``,
-``continual`` and ``frequent``. Names are loaded when first used, so that ``import panstream`` is quick and needs no
-compiler.
+The most used names are exported here; the algorithms under their papers' names are in ``panstream.algorithms``. Names
+are loaded when first used, so that ``import panstream`` is quick and needs no compiler.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from tests.fault_injection.recorded_drill import drill_recorded_machines
 
 
 def main() -> int:
-    with ForkServer.started(INSTRUMENT) as zygote:
-        fields = run_positive_controls(zygote)
+    with ForkServer.started(INSTRUMENT) as fork_server:
+        fields = run_positive_controls(fork_server)
     for name, field in fields.items():
         print(f"injected leak, {name}: {'caught: ' + field if field else 'NOT CAUGHT'}")
     print(f"{sum(map(bool, fields.values()))} of {len(fields)} injected leaks caught\n")

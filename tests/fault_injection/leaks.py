@@ -39,11 +39,11 @@ _before = -1  # the first step of shards starts their states
 _ending: list[Callable[[int], int]] = []
 
 
-def run_positive_controls(zygote: ForkServer, *, only: Sequence[str] = ()) -> dict[str, str]:
+def run_positive_controls(fork_server: ForkServer, *, only: Sequence[str] = ()) -> dict[str, str]:
     """Inject each leak, or ``only`` some, and run the audit; return the first field that gave each away, or nothing.
 
     Args:
-        zygote: A fork server that was started with ``INSTRUMENT``.
+        fork_server: A fork server that was started with ``INSTRUMENT``.
         only: Names of leaks; all by default.
     """
     configurations = {path.stem: path for path in bundled()}
@@ -52,8 +52,8 @@ def run_positive_controls(zygote: ForkServer, *, only: Sequence[str] = ()) -> di
         configuration, index = _SHOWN_BY[INJECTED_LEAKS[name][0]]
         report = audit_system(
             configurations[configuration],
-            zygote,
-            roads=[INGEST_PATHS[index]],
+            fork_server,
+            ingest_paths=[INGEST_PATHS[index]],
             injected_leaks=[name],
             choose=lambda neighbour: neighbour.name in _TELLING_NEIGHBOURS,
         )

@@ -1,4 +1,4 @@
-"""Front doors: say what you want to know, and the algorithm that answers it best is chosen, sized and explained."""
+"""Statistics that choose, size and explain the algorithm which answers them best."""
 
 from __future__ import annotations
 

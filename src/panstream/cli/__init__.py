@@ -1,7 +1,7 @@
-"""The command line: a module for each command or group, which ``app`` puts together.
+"""The command line: one module per command or group in ``commands``, put together by ``app``.
 
-Here belong options, texts for people and exit codes; what a command does is in the room that it calls. Importing this
-package is quick: commands load what they need when they run.
+Commands have options, texts and exit codes; the work is done by the packages they call. Importing this package is
+quick: commands load what they need when they run.
 """
 
 from panstream.cli.main import main

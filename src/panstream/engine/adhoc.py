@@ -1,7 +1,7 @@
 """One question about a file or a table, without a configuration: guess the columns, pay, read, answer.
 
-It is the same road as of any other row: a feed, an engine, a release. Only columns are guessed, before the first row
-counts; what is known of values, groups and people is said by whoever asks, or not used.
+Rows take the same path as in a running stream: a source, an engine, a release. Only columns are guessed, before the
+first row counts; bounds of values, groups and contributions are given by the caller, or not used.
 """
 
 from __future__ import annotations

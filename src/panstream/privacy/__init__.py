@@ -1,9 +1,9 @@
-"""What an intruder can learn, in one place: claims, closed forms of losses, optimal budgets, composition, ledgers.
+"""Claims, closed forms of losses, optimal budgets, composition, ledgers. Losses are computed nowhere else.
 
-``joint`` has the losses of stored bits, ``changes`` those of counting them at every tick; ``bitmap``, ``turnstile``,
-``continual``, ``frequent``, ``tables`` and ``holders`` are for their rooms; ``split`` divides an epsilon;
-``rounding`` keeps them on the safe side in floats. Every form has a proof in docs/proofs and is checked against the
-shipped code. No other room computes a loss.
+``joint_loss`` has the losses of stored bits, ``change_tree_loss`` those of counting them at every tick;
+``bitmap_loss``, ``turnstile_loss``, ``continual_loss``, ``heavy_hitter_loss``, ``table_loss`` and ``holder_loss`` are
+each for one family; ``budget_split`` divides an epsilon; ``rounding`` keeps floats on the safe side. Every form has a
+proof in docs/proofs and is checked against the shipped code.
 """
 
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit

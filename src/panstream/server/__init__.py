@@ -1,6 +1,5 @@
-"""The engine over HTTP: events in, private answers out. ``openapi`` describes the whole interface.
+"""The engine over HTTP: events in, private answers out.
 
-Here belong connections and their limits (``door``, ``protocol``, ``access``), bodies on their way to the engine's
-thread (``bodies``, ``jobs``, ``applying``, ``worker``), the reading side (``app``, ``service``), and the wiping of all
-of it.
+``http`` has the protocol, the connection limiter, the routes and their OpenAPI description; ``ingest`` takes request
+bodies to the engine thread and wipes them; ``service`` reads answers; ``dashboard`` and ``website`` serve pages.
 """

@@ -110,10 +110,10 @@ class _TlsServer:
         fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
         app = application(service, access, gate, pages)
         self.state = ServerState(app, limits, fast_path, self._beacons)
-        self.door = ConnectionLimiter(limits, files=files_for_connections())
-        if self.door.most < limits.connections:
+        self.connection_limiter = ConnectionLimiter(limits, files=files_for_connections())
+        if self.connection_limiter.most < limits.connections:
             print(
-                f"panstream: the limit of open files allows {self.door.most} connections instead of "
+                f"panstream: the limit of open files allows {self.connection_limiter.most} connections instead of "
                 f"{limits.connections}: raise it (ulimit -n)",
                 file=sys.stderr,
             )
@@ -160,13 +160,15 @@ class _TlsServer:
             self._beacons.start()
         if self._follower is not None:
             self._follower.start()
-        self.door.open(self._listening, partial(EventProtocol, self.state, asyncio.get_running_loop()), self._tls)
+        self.connection_limiter.open(
+            self._listening, partial(EventProtocol, self.state, asyncio.get_running_loop()), self._tls
+        )
         self._started(self.address)
 
     async def _shut_down(self) -> None:
         """End, after what is under way."""
         self._service.begin_stop()
-        self.door.close()
+        self.connection_limiter.close()
         await self._finish_requests()
         if self._beacons is not None:
             self._beacons.stop()

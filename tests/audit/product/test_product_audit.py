@@ -26,13 +26,15 @@ CONFIGURATIONS = {path.stem: path for path in bundled()}
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[ForkServer]:
+def fork_server() -> Iterator[ForkServer]:
     with ForkServer.started(INSTRUMENT) as started:
         yield started
 
 
 def said(report: SystemReport) -> str:
-    return "\n".join(f"{d.road}, {d.neighbour}: {d.field}: {d.before} / {d.after}" for d in report.undeclared[:10])
+    return "\n".join(
+        f"{d.ingest_path}, {d.neighbour}: {d.field}: {d.before} / {d.after}" for d in report.undeclared[:10]
+    )
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -49,14 +51,14 @@ def test_rows_are_made_for_every_configuration(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_runs_on_files_show_nothing_of_one_row(zygote: ForkServer) -> None:
-    report = audit_system(CONFIGURATIONS["windows"], zygote, roads=INGEST_PATHS[:3])
+def test_runs_on_files_show_nothing_of_one_row(fork_server: ForkServer) -> None:
+    report = audit_system(CONFIGURATIONS["windows"], fork_server, ingest_paths=INGEST_PATHS[:3])
     assert report.ok, said(report)
     assert report.fields > 3_000
 
 
 @pytest.mark.slow
-def test_expressions_and_views_show_nothing_of_one_row(zygote: ForkServer) -> None:
+def test_expressions_and_views_show_nothing_of_one_row(fork_server: ForkServer) -> None:
     some = (
         "event removed",
         "note: unknown",
@@ -66,14 +68,14 @@ def test_expressions_and_views_show_nothing_of_one_row(zygote: ForkServer) -> No
         "seconds: far outside",
     )
     report = audit_system(
-        CONFIGURATIONS["sections"], zygote, roads=INGEST_PATHS[:1], choose=lambda each: each.name in some
+        CONFIGURATIONS["sections"], fork_server, ingest_paths=INGEST_PATHS[:1], choose=lambda each: each.name in some
     )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-def test_access_logs_show_nothing_of_one_row(zygote: ForkServer) -> None:
+def test_access_logs_show_nothing_of_one_row(fork_server: ForkServer) -> None:
     some = (
         "event removed",
         "user without a name",
@@ -84,41 +86,47 @@ def test_access_logs_show_nothing_of_one_row(zygote: ForkServer) -> None:
         "a field missing",
         "half a line",
     )
-    road = IngestPath(command="run", format="log")
-    report = audit_system(CONFIGURATIONS["access"], zygote, roads=[road], choose=lambda each: each.name in some)
+    ingest_path = IngestPath(command="run", format="log")
+    report = audit_system(
+        CONFIGURATIONS["access"], fork_server, ingest_paths=[ingest_path], choose=lambda each: each.name in some
+    )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("road", [INGEST_PATHS[0], INGEST_PATHS[3], INGEST_PATHS[7], INGEST_PATHS[8]], ids=str)
-def test_names_that_nobody_listed_show_nothing_of_one_row(zygote: ForkServer, road: IngestPath) -> None:
-    some = ("path: long",) if road.workers or road.command == "query" else ("event removed", "path: long")
+@pytest.mark.parametrize("ingest_path", [INGEST_PATHS[0], INGEST_PATHS[3], INGEST_PATHS[7], INGEST_PATHS[8]], ids=str)
+def test_names_that_nobody_listed_show_nothing_of_one_row(fork_server: ForkServer, ingest_path: IngestPath) -> None:
+    some = ("path: long",) if ingest_path.workers or ingest_path.command == "query" else ("event removed", "path: long")
     report = audit_system(
-        CONFIGURATIONS["names"], zygote, roads=[road], choose=lambda each: each.name in some, workers=lambda each: True
+        CONFIGURATIONS["names"],
+        fork_server,
+        ingest_paths=[ingest_path],
+        choose=lambda each: each.name in some,
+        workers=lambda each: True,
     )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
-    if road.command != "query":
+    if ingest_path.command != "query":
         assert any("unread" in name for name in report.names)  # tables are stored before names are read
 
 
 @pytest.mark.slow
-def test_a_server_shows_nothing_of_one_row(zygote: ForkServer) -> None:
+def test_a_server_shows_nothing_of_one_row(fork_server: ForkServer) -> None:
     some = ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future")
     report = audit_system(
-        CONFIGURATIONS["continual"], zygote, roads=INGEST_PATHS[3:4], choose=lambda each: each.name in some
+        CONFIGURATIONS["continual"], fork_server, ingest_paths=INGEST_PATHS[3:4], choose=lambda each: each.name in some
     )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-def test_a_cluster_shows_nothing_of_one_row(zygote: ForkServer) -> None:
+def test_a_cluster_shows_nothing_of_one_row(fork_server: ForkServer) -> None:
     report = audit_system(
         CONFIGURATIONS["visitors"],
-        zygote,
-        roads=INGEST_PATHS[7:8],
+        fork_server,
+        ingest_paths=INGEST_PATHS[7:8],
         workers=lambda each: each.name in ("section: unknown",),
     )
     assert report.ok, said(report)
@@ -126,19 +134,19 @@ def test_a_cluster_shows_nothing_of_one_row(zygote: ForkServer) -> None:
 
 
 @pytest.mark.slow
-def test_a_question_about_a_file_shows_nothing_of_one_row(zygote: ForkServer, tmp_path: Path) -> None:
+def test_a_question_about_a_file_shows_nothing_of_one_row(fork_server: ForkServer, tmp_path: Path) -> None:
     config = tmp_path / "one.toml"
     config.write_text(CONFIGURATIONS["visitors"].read_text().rpartition("[[query]]")[0].rpartition("[[query]]")[0])
     some = ("event removed", "visitor: no number")
-    report = audit_system(config, zygote, roads=INGEST_PATHS[8:9], choose=lambda each: each.name in some)
+    report = audit_system(config, fork_server, ingest_paths=INGEST_PATHS[8:9], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert not report.differences  # the guess is public, but one row of 42 did not change it
     telling = "user removed"  # the leak counts selected rows, and the event removed above is none
     leaky = audit_system(
         config,
-        zygote,
-        roads=INGEST_PATHS[8:9],
+        fork_server,
+        ingest_paths=INGEST_PATHS[8:9],
         injected_leaks=["standard error"],
         choose=lambda each: each.name == telling,
     )
@@ -146,12 +154,12 @@ def test_a_question_about_a_file_shows_nothing_of_one_row(zygote: ForkServer, tm
 
 
 @pytest.mark.slow
-def test_a_row_that_opens_a_window_of_a_queried_file_shows_nothing_undeclared(zygote: ForkServer) -> None:
+def test_a_row_that_opens_a_window_of_a_queried_file_shows_nothing_undeclared(fork_server: ForkServer) -> None:
     """Which windows have a row is a public fact; it covers the answers, and only where the windows do differ."""
     report = audit_system(
         CONFIGURATIONS["windows"],
-        zygote,
-        roads=INGEST_PATHS[8:9],
+        fork_server,
+        ingest_paths=INGEST_PATHS[8:9],
         choose=lambda neighbour: neighbour.name in ("time: late", "event removed", "symptom: unknown"),
     )
     assert report.ok, said(report)
@@ -161,15 +169,17 @@ def test_a_row_that_opens_a_window_of_a_queried_file_shows_nothing_undeclared(zy
 
 
 @pytest.mark.slow
-def test_beacons_show_nothing_of_one_of_them(zygote: ForkServer) -> None:
+def test_beacons_show_nothing_of_one_of_them(fork_server: ForkServer) -> None:
     """One beacon more or less, one visitor less, and beacons that cannot be read."""
     some = ("event removed", "event added", "user removed", "event: unknown", "value: NaN", "half a line")
-    road = IngestPath(command="serve", format="beacon")
-    report = audit_system(CONFIGURATIONS["site"], zygote, roads=[road], choose=lambda each: each.name in some)
+    ingest_path = IngestPath(command="serve", format="beacon")
+    report = audit_system(
+        CONFIGURATIONS["site"], fork_server, ingest_paths=[ingest_path], choose=lambda each: each.name in some
+    )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert report.fields > 3_000
-    assert all(run_positive_controls(zygote, only=("number of beacons",)).values())
+    assert all(run_positive_controls(fork_server, only=("number of beacons",)).values())
 
 
 @pytest.mark.slow
@@ -177,17 +187,19 @@ def test_beacons_show_nothing_of_one_of_them(zygote: ForkServer) -> None:
     ("name", "format", "odd"),
     [("visitors", "csv", "section: unknown"), ("access", "log", "half a line"), ("weblog", "log", "event: unknown")],
 )
-def test_a_followed_file_shows_nothing_of_one_row(zygote: ForkServer, name: str, format: str, odd: str) -> None:
+def test_a_followed_file_shows_nothing_of_one_row(fork_server: ForkServer, name: str, format: str, odd: str) -> None:
     """Served as it grows: what it shows is how far it was read, which is declared."""
-    road = IngestPath(command="follow", format=format)
+    ingest_path = IngestPath(command="follow", format=format)
     some = ("event removed", odd)
-    report = audit_system(CONFIGURATIONS[name], zygote, roads=[road], choose=lambda each: each.name in some)
+    report = audit_system(
+        CONFIGURATIONS[name], fork_server, ingest_paths=[ingest_path], choose=lambda each: each.name in some
+    )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert {each.fact for each in report.differences} == {"how far a file was read"}
     assert any("/v1/releases" in name for name in report.names)
     if name == "visitors":
-        assert all(run_positive_controls(zygote, only=("commits of followed rows",)).values())
+        assert all(run_positive_controls(fork_server, only=("commits of followed rows",)).values())
 
 
 def test_every_leak_replaces_something_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,19 +213,21 @@ def test_every_leak_replaces_something_that_exists(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_leaks_are_caught(zygote: ForkServer) -> None:
+def test_leaks_are_caught(fork_server: ForkServer) -> None:
     some = ("number of rows in the store", "times of bad rows are lost", "public field of a state", "standard error")
-    found = run_positive_controls(zygote, only=some)
+    found = run_positive_controls(fork_server, only=some)
     assert set(found) == set(some) <= set(INJECTED_LEAKS)
     assert all(found.values()), found
 
 
 @pytest.mark.slow
-def test_stopping_at_a_bad_row_is_caught(zygote: ForkServer, tmp_path: Path) -> None:
+def test_stopping_at_a_bad_row_is_caught(fork_server: ForkServer, tmp_path: Path) -> None:
     text = CONFIGURATIONS["visitors"].read_text().replace('name = "site"', 'name = "site"\non_bad_row = "stop"', 1)
     config = tmp_path / "stop.toml"
     config.write_text(text)
-    report = audit_system(config, zygote, roads=INGEST_PATHS[:1], choose=lambda each: each.name == "visitor: no number")
+    report = audit_system(
+        config, fork_server, ingest_paths=INGEST_PATHS[:1], choose=lambda each: each.name == "visitor: no number"
+    )
     assert "exit code" in {each.field for each in report.undeclared}
 
 
@@ -237,14 +251,16 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("back", BACK if FULL else BACK[:1])
 def test_a_clock_that_goes_back_shows_nothing_of_one_row(
-    zygote: ForkServer, monkeypatch: pytest.MonkeyPatch, back: float
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch, back: float
 ) -> None:
     """After the step back a neighbour sends a row less: it shows where windows that are over are opened again."""
     monkeypatch.setattr("panstream.audit.product._driver.BACK", (back,))
     some = ("event removed", "event added") if FULL else ("event removed",)
-    roads = [INGEST_PATHS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
-    report = audit_system(CONFIGURATIONS["arrivals"], zygote, roads=roads, choose=lambda each: each.name in some)
+    ingest_paths = [INGEST_PATHS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
+    report = audit_system(
+        CONFIGURATIONS["arrivals"], fork_server, ingest_paths=ingest_paths, choose=lambda each: each.name in some
+    )
     assert report.ok, said(report)
     assert f"/v1/releases, clock set back by {back:g} s: size" in report.names
-    found = run_positive_controls(zygote, only=("windows opened by a clock that went back",))
+    found = run_positive_controls(fork_server, only=("windows opened by a clock that went back",))
     assert all(found.values()), found

@@ -44,96 +44,96 @@ class Line:
         self.ended = True
 
 
-def admitted(door: ConnectionLimiter, address: str, count: int = 1) -> list[Any]:
-    return [door.admit(Line(), (address, 1)) for _ in range(count)]  # type: ignore[arg-type]
+def admitted(limiter: ConnectionLimiter, address: str, count: int = 1) -> list[Any]:
+    return [limiter.admit(Line(), (address, 1)) for _ in range(count)]  # type: ignore[arg-type]
 
 
 def test_the_crowd_makes_room_and_others_stay() -> None:
-    door = ConnectionLimiter(Limits(connections=10, address_connections=8))
+    limiter = ConnectionLimiter(Limits(connections=10, address_connections=8))
     guests = {
-        name: admitted(door, name, count) for name, count in {"10.0.0.1": 2, "10.0.0.2": 6, "10.0.0.3": 2}.items()
+        name: admitted(limiter, name, count) for name, count in {"10.0.0.1": 2, "10.0.0.2": 6, "10.0.0.3": 2}.items()
     }
-    new = admitted(door, "10.0.0.4", 4)
+    new = admitted(limiter, "10.0.0.4", 4)
     assert all(new)
-    assert [guest.socket.ended for guest in guests["10.0.0.2"]] == [True] * 4 + [False] * 2
-    assert not any(guest.socket.ended for name in ("10.0.0.1", "10.0.0.3") for guest in guests[name])
+    assert [client.socket.ended for client in guests["10.0.0.2"]] == [True] * 4 + [False] * 2
+    assert not any(client.socket.ended for name in ("10.0.0.1", "10.0.0.3") for client in guests[name])
 
 
 def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() -> None:
     now = [0.0]
-    door = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
-    guests = admitted(door, "10.0.0.1", 4)
-    for guest in guests[:2] + guests[3:]:
-        guest.request_started()
-        guest.request_finished()
-    (new,) = admitted(door, "10.0.0.1")
-    assert [guest.socket.ended for guest in guests] == [False, False, True, False]
+    limiter = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
+    guests = admitted(limiter, "10.0.0.1", 4)
+    for client in guests[:2] + guests[3:]:
+        client.request_started()
+        client.request_finished()
+    (new,) = admitted(limiter, "10.0.0.1")
+    assert [client.socket.ended for client in guests] == [False, False, True, False]
     new.request_started()
     new.request_finished()
-    assert admitted(door, "10.0.0.1") == [None], "all are young"
+    assert admitted(limiter, "10.0.0.1") == [None], "all are young"
     now[0] = 1.0
-    assert all(admitted(door, "10.0.0.1"))
-    assert [guest.socket.ended for guest in guests] == [True, False, True, False]
+    assert all(admitted(limiter, "10.0.0.1"))
+    assert [client.socket.ended for client in guests] == [True, False, True, False]
 
 
 def test_nobody_makes_room_for_somebody_who_has_more() -> None:
     now = [0.0]
-    door = ConnectionLimiter(Limits(connections=8), clock=lambda: now[0])
-    few, many = admitted(door, "10.0.0.1", 2), admitted(door, "10.0.0.2", 6)
-    for guest in [*few, *many]:
-        guest.request_started()
+    limiter = ConnectionLimiter(Limits(connections=8), clock=lambda: now[0])
+    few, many = admitted(limiter, "10.0.0.1", 2), admitted(limiter, "10.0.0.2", 6)
+    for client in [*few, *many]:
+        client.request_started()
     now[0] = 5.0
-    for guest in few:
-        guest.request_finished()
-    assert admitted(door, "10.0.0.2") == [None]
-    assert not any(guest.socket.ended for guest in few)
+    for client in few:
+        client.request_finished()
+    assert admitted(limiter, "10.0.0.2") == [None]
+    assert not any(client.socket.ended for client in few)
 
 
 def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
     now = itertools.count(0.0, 2.0)
-    door = ConnectionLimiter(Limits(connections=6), clock=lambda: next(now))
-    hoarder, sender = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.1", 2)
-    for guest in [*hoarder, *sender]:
-        guest.request_started("hoarder" if guest in hoarder else "sender")
-    assert admitted(door, "10.0.0.2") == [None], "all are busy"
-    for guest in [*sender, *hoarder]:
-        guest.request_finished()
+    limiter = ConnectionLimiter(Limits(connections=6), clock=lambda: next(now))
+    hoarder, sender = admitted(limiter, "10.0.0.1", 4), admitted(limiter, "10.0.0.1", 2)
+    for client in [*hoarder, *sender]:
+        client.request_started("hoarder" if client in hoarder else "sender")
+    assert admitted(limiter, "10.0.0.2") == [None], "all are busy"
+    for client in [*sender, *hoarder]:
+        client.request_finished()
     hoarder[0].request_started()
     for _ in range(2):
-        (new,) = admitted(door, "10.0.0.2")
+        (new,) = admitted(limiter, "10.0.0.2")
         new.request_started("another")
         new.request_finished()
-    assert [guest.socket.ended for guest in hoarder] == [False, True, True, False]
-    assert not any(guest.socket.ended for guest in sender)
+    assert [client.socket.ended for client in hoarder] == [False, True, True, False]
+    assert not any(client.socket.ended for client in sender)
 
 
 def test_one_address_and_one_network_have_a_limit_of_their_own() -> None:
-    door = ConnectionLimiter(Limits(address_connections=2))
+    limiter = ConnectionLimiter(Limits(address_connections=2))
     for addresses in (["10.0.0.1"] * 3, ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"], ["::ffff:10.9.9.9"] * 3):
-        guests = [admitted(door, address)[0] for address in addresses]
-        assert [guest.socket.ended for guest in guests] == [True, False, False]
-    assert not admitted(door, "2001:db8:0:1::1")[0].socket.ended
-    busy = admitted(door, "10.0.0.7", 2)
-    for guest in busy:
-        guest.request_started()
-    assert admitted(door, "10.0.0.7") == [None]
+        guests = [admitted(limiter, address)[0] for address in addresses]
+        assert [client.socket.ended for client in guests] == [True, False, False]
+    assert not admitted(limiter, "2001:db8:0:1::1")[0].socket.ended
+    busy = admitted(limiter, "10.0.0.7", 2)
+    for client in busy:
+        client.request_started()
+    assert admitted(limiter, "10.0.0.7") == [None]
 
 
 def test_nothing_is_kept_of_connections_that_are_closed() -> None:
-    door = ConnectionLimiter(Limits())
-    guests = [guest for number in range(50) for guest in admitted(door, f"10.0.0.{number}", 3)]
-    for guest in guests[:70]:
-        guest.request_started("token")
-    assert door._open.sum() == 150
-    for guest in guests * 2:
-        guest.close()
-        guest.request_finished()  # too late
-    assert not door._open.any()
-    assert not door._guests
-    assert not door._idle
-    assert not door._silent
-    assert not door._held
-    assert not any(guest.bucket for guest in guests)
+    limiter = ConnectionLimiter(Limits())
+    guests = [client for number in range(50) for client in admitted(limiter, f"10.0.0.{number}", 3)]
+    for client in guests[:70]:
+        client.request_started("token")
+    assert limiter._open.sum() == 150
+    for client in guests * 2:
+        client.close()
+        client.request_finished()  # too late
+    assert not limiter._open.any()
+    assert not limiter._connections
+    assert not limiter._idle
+    assert not limiter._silent
+    assert not limiter._held
+    assert not any(client.bucket for client in guests)
 
 
 def test_a_token_holds_half_of_what_others_leave() -> None:
@@ -233,45 +233,45 @@ def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
                 busy.sendall(head.encode() + b"x")
             until(
                 lambda: (
-                    not (server.running.door._idle or server.running.door._silent)
-                    and len(server.running.door._guests) == 2
+                    not (server.running.connection_limiter._idle or server.running.connection_limiter._silent)
+                    and len(server.running.connection_limiter._connections) == 2
                 )
             )
             answer = server.raw(b"")
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"connection: close" in answer
-        until(lambda: not server.running.door._guests)
+        until(lambda: not server.running.connection_limiter._connections)
         assert server.get("/healthz").status == 200
 
 
 @pytest.mark.slow
 def test_whoever_finds_no_room_is_let_in_when_somebody_leaves(tmp_path: Path) -> None:
     with served(write_config(tmp_path), Limits(address_connections=2, body_time=60.0, body_rate=1)) as server:
-        door = server.running.door
+        limiter = server.running.connection_limiter
         head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: 9999\r\n\r\n"
         where = (server.host, server.port)
         with contextlib.ExitStack() as held:
             busy = [held.enter_context(socket.create_connection(where, timeout=30)) for _ in range(2)]
             for connection in busy:
                 connection.sendall(head.encode() + b"x")
-            until(lambda: not (door._idle or door._silent) and len(door._guests) == 2)
+            until(lambda: not (limiter._idle or limiter._silent) and len(limiter._connections) == 2)
             waiting = held.enter_context(socket.create_connection(where, timeout=30))
             waiting.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            until(lambda: bool(door._waiting))
+            until(lambda: bool(limiter._waiting))
             busy[0].close()
             assert waiting.recv(15) == b"HTTP/1.1 200 OK"
-            assert len(door._guests) <= 2
-        until(lambda: not (door._guests or door._waiting or door._replaced))
+            assert len(limiter._connections) <= 2
+        until(lambda: not (limiter._connections or limiter._waiting or limiter._replaced))
 
 
 def test_an_address_that_comes_again_and_again_replaces_few_of_its_own() -> None:
     now = [0.0]
-    door = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
-    admitted(door, "10.0.0.1", 4)
-    assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
+    limiter = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
+    admitted(limiter, "10.0.0.1", 4)
+    assert sum(map(bool, admitted(limiter, "10.0.0.1", 100))) == 32
     now[0] = 1.0
-    assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
-    assert all(admitted(door, "10.0.0.2", 4))
+    assert sum(map(bool, admitted(limiter, "10.0.0.1", 100))) == 32
+    assert all(admitted(limiter, "10.0.0.2", 4))
 
 
 @pytest.mark.parametrize(("flooders_speak", "looks"), [(False, 1), (True, 11)], ids=["silent", "half a handshake"])
@@ -281,11 +281,11 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
     If the others spoke too, that is when the youngest handshake was worth its time. Time is the test's own.
     """
     now = [0.0]
-    door = ConnectionLimiter(Limits(connections=512, address_connections=256), clock=lambda: now[0])
+    limiter = ConnectionLimiter(Limits(connections=512, address_connections=256), clock=lambda: now[0])
     let_in: list[Any] = []
 
     async def scene() -> int:
-        door._start_handshake = lambda guest: let_in.append(guest.socket)  # type: ignore[method-assign]
+        limiter._start_handshake = lambda client: let_in.append(client.socket)  # type: ignore[method-assign]
         with contextlib.ExitStack() as held:
 
             def came(*, speaks: bool) -> socket.socket:
@@ -294,25 +294,25 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
                 held.enter_context(far)
                 if speaks:
                     far.send(b"x")
-                door._receive(near, ("10.0.0.1", 1))
+                limiter._receive(near, ("10.0.0.1", 1))
                 return near
 
             for _ in range(500):
                 came(speaks=flooders_speak)
             if flooders_speak:
-                for guest in list(door._guests):
-                    guest.request_started()
-                    guest.request_finished()
-            assert len(door._guests) == 256
+                for client in list(limiter._connections):
+                    client.request_started()
+                    client.request_finished()
+            assert len(limiter._connections) == 256
             newcomer = came(speaks=True)
             assert newcomer not in let_in
             count = 0
             while newcomer not in let_in:
                 count += 1
                 now[0] += _RETRY
-                door._let_in_speaking()
-            assert len(door._guests) == 256, "one went for it"
-            door.close()
+                limiter._let_in_speaking()
+            assert len(limiter._connections) == 256, "one went for it"
+            limiter.close()
             return count
 
     assert asyncio.run(scene()) <= looks
@@ -320,13 +320,13 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
 
 def test_connections_are_limited_by_the_files_that_can_be_opened() -> None:
     for files, connections, waiting in ((None, 512, 2048), (984, 512, 280), (38, 19, 7), (2, 1, 1)):
-        door = ConnectionLimiter(Limits(), files=files)
-        assert (door.most, door._most_waiting) == (connections, waiting)
+        limiter = ConnectionLimiter(Limits(), files=files)
+        assert (limiter.most, limiter._most_waiting) == (connections, waiting)
         if files is not None and files > 2:
-            assert door.most + door._most_waiting + 3 * door._at_once <= files
-    door = ConnectionLimiter(Limits(), files=38)
-    admitted(door, "10.0.0.1", 60)
-    assert len(door._guests) == 19
+            assert limiter.most + limiter._most_waiting + 3 * limiter._at_once <= files
+    limiter = ConnectionLimiter(Limits(), files=38)
+    admitted(limiter, "10.0.0.1", 60)
+    assert len(limiter._connections) == 19
 
 
 @pytest.mark.slow
@@ -353,25 +353,25 @@ def test_with_few_files_newcomers_are_served_and_the_log_says_why(tmp_path: Path
 
 
 def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:
-    door = ConnectionLimiter(Limits(connections=6, address_connections=4))
+    limiter = ConnectionLimiter(Limits(connections=6, address_connections=4))
     let_in: list[str] = []
-    door._start_handshake = lambda guest: let_in.append(guest.socket.name)  # type: ignore[attr-defined]
-    many, few = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.2", 2)
-    for guest in [*many, *few]:
-        guest.request_started()
+    limiter._start_handshake = lambda client: let_in.append(client.socket.name)  # type: ignore[attr-defined]
+    many, few = admitted(limiter, "10.0.0.1", 4), admitted(limiter, "10.0.0.2", 2)
+    for client in [*many, *few]:
+        client.request_started()
 
     async def scene() -> None:
         for name, address in (("crowded", "10.0.0.1"), ("second", "10.0.0.2"), ("first", "10.0.0.3")):
             waiting = Line()
             waiting.name = name  # type: ignore[attr-defined]
-            door._receive(waiting, (address, 1))  # type: ignore[arg-type]
+            limiter._receive(waiting, (address, 1))  # type: ignore[arg-type]
         few[0].close()
         many[0].close()
-        door.close()
+        limiter.close()
 
     asyncio.run(scene())
     assert let_in == ["first", "second"]
-    assert not door._waiting
+    assert not limiter._waiting
 
 
 def until(enough: Callable[[], bool]) -> None:
@@ -388,15 +388,15 @@ def test_no_connection_is_left_open_by_closing_the_door(turns: int) -> None:
     """Whatever the event loop has done so far with one that has just come."""
 
     async def ends(listening: socket.socket, caller: socket.socket) -> None:
-        door = ConnectionLimiter(Limits())
-        door.open(listening, lambda guest: asyncio.Protocol(), None)
+        limiter = ConnectionLimiter(Limits())
+        limiter.open(listening, lambda client: asyncio.Protocol(), None)
         await asyncio.sleep(0)
         caller.connect(listening.getsockname())
         for _ in range(turns):
             await asyncio.sleep(0)
-        door.close()
-        for guest in list(door._guests):
-            guest.socket.close()  # a connection that was let in is the server's to close
+        limiter.close()
+        for client in list(limiter._connections):
+            client.socket.close()  # a connection that was let in is the server's to close
         listening.close()
         await asyncio.sleep(0)
 

@@ -108,8 +108,8 @@ class Connection:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
             await send({"type": "http.response.body", "body": b"ok"})
 
-        guest = ClientConnection(ConnectionLimiter(limits), None, 0)  # type: ignore[arg-type]  # which the door does not count
-        self.protocol: Any = EventProtocol(ServerState(app, limits, HeldPath(self.held)), loop, guest)
+        client_connection = ClientConnection(ConnectionLimiter(limits), None, 0)  # type: ignore[arg-type]  # which the limiter does not count
+        self.protocol: Any = EventProtocol(ServerState(app, limits, HeldPath(self.held)), loop, client_connection)
         self.protocol.connection_made(self.wire)
 
     def send(self, data: bytes) -> None:

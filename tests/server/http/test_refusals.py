@@ -359,8 +359,8 @@ def test_a_token_is_added_to_whatever_an_editor_left(tmp_path: Path, before: str
     """Also to a file that is empty, or whose last line has no end."""
     file = tmp_path / "tokens"
     file.write_text(before, newline="")
-    token = create_token(file, "door", ["ingest"])
+    token = create_token(file, "limiter", ["ingest"])
     found = Authenticator.load(file, "localhost")
-    assert [holder.name for _, holder in found.hashes] == (["gate"] if "gate" in before else []) + ["door"]
+    assert [holder.name for _, holder in found.hashes] == (["gate"] if "gate" in before else []) + ["limiter"]
     assert found.grant(token) is not None
     assert file.read_bytes().startswith(before.encode())

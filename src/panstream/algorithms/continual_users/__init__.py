@@ -1,7 +1,7 @@
-"""How many users came, published at every tick: the cells of ``density`` and ``distinct`` under the trees of
-``continual``.
+"""How many users came, released at every tick.
 
-Here belong the algorithms that count noisy bits again and again, and the choice of what that costs least.
+The state is the cells of a density or distinct-count algorithm; their set bits are released through the trees of
+``panstream.algorithms.continual``, or as ``release_strategies`` finds cheapest.
 """
 
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap

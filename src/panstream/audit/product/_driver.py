@@ -64,7 +64,7 @@ class ProductDriver:
     config: dict[str, Any]
     stream: str
     now: float
-    zygote: ForkServer
+    fork_server: ForkServer
     injected_leaks: tuple[str, ...] = ()
     _runs: int = 0
 
@@ -76,16 +76,21 @@ class ProductDriver:
         for format, data in inputs.items():
             (directory / f"rows.{_ENDINGS.get(format, format)}").write_bytes(data)
         self._move_clock(0.0)
-        self.zygote.ask({"warm": str(directory)})
+        self.fork_server.ask({"warm": str(directory)})
 
     def _move_clock(self, seconds: float) -> None:
         """Set the time that every process sees, counted from the start."""
-        self.zygote.set_clock(self.now + seconds)
+        self.fork_server.set_clock(self.now + seconds)
 
     def observe(
-        self, road: IngestPath, bodies: Sequence[bytes], *, after: bytes | None = None, batch_rows: int | None = None
+        self,
+        ingest_path: IngestPath,
+        bodies: Sequence[bytes],
+        *,
+        after: bytes | None = None,
+        batch_rows: int | None = None,
     ) -> Fields:
-        """Send an input down a road, as one file or as several posts, and return all that can be seen.
+        """Send an input down a ingest_path, as one file or as several posts, and return all that can be seen.
 
         ``after`` is sent to a server whenever its clock was set back. ``batch_rows`` cuts files into small steps.
         """
@@ -96,15 +101,15 @@ class ProductDriver:
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
         (directory / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
-        if road.command in ("serve", "follow"):
-            return self._serve(directory, road, bodies, after)
-        return (self._run if road.command == "run" else self._query)(directory, road, bodies[0])
+        if ingest_path.command in ("serve", "follow"):
+            return self._serve(directory, ingest_path, bodies, after)
+        return (self._run if ingest_path.command == "run" else self._query)(directory, ingest_path, bodies[0])
 
-    def _run(self, directory: Path, road: IngestPath, data: bytes) -> Fields:
-        (directory / road.file).write_bytes(data)
-        argv = ["run", "audit.toml", road.file, "--no-hardening", "--out", "answers.csv"]
-        pid = self._start(directory, road, argv)
-        code = self.zygote.ask({"wait": pid})["code"]
+    def _run(self, directory: Path, ingest_path: IngestPath, data: bytes) -> Fields:
+        (directory / ingest_path.file).write_bytes(data)
+        argv = ["run", "audit.toml", ingest_path.file, "--no-hardening", "--out", "answers.csv"]
+        pid = self._start(directory, ingest_path, argv)
+        code = self.fork_server.ask({"wait": pid})["code"]
         answers = directory / "answers.csv"
         return {
             "exit code": str(code),
@@ -114,9 +119,9 @@ class ProductDriver:
             **_observe_directory(directory / "state"),
         }
 
-    def _query(self, directory: Path, road: IngestPath, data: bytes) -> Fields:
+    def _query(self, directory: Path, ingest_path: IngestPath, data: bytes) -> Fields:
         """Ask every question of the configuration on its own, of a file that nobody has declared."""
-        file = road.file
+        file = ingest_path.file
         (directory / file).write_bytes(data)
         stream, observed = self.config["stream"], Fields()
         roles = [f"--{role}={stream[role]}" for role in ("user", "time") if role in stream]
@@ -128,35 +133,37 @@ class ProductDriver:
                 f"--groups={column}={','.join(map(str, keys))}" for column, keys in query.get("groups", {}).items()
             ]
             argv = ["query", sql, *roles, *types, *settings, "--json", "--no-hardening"]
-            pid = self._start(directory, road, argv)
-            observed[f"query {number}: exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            pid = self._start(directory, ingest_path, argv)
+            observed[f"query {number}: exit code"] = str(self.fork_server.ask({"wait": pid})["code"])
             for name in ("stdout", "stderr"):
                 observed |= _observe_text(f"query {number}: {name}", _read(directory / name))
         return {"exit code": "0", **observed, **_observe_text("ledger", _read(directory / f"{file}.ledger"))}
 
-    def _serve(self, directory: Path, road: IngestPath, bodies: Sequence[bytes], late_body: bytes | None) -> Fields:
+    def _serve(
+        self, directory: Path, ingest_path: IngestPath, bodies: Sequence[bytes], late_body: bytes | None
+    ) -> Fields:
         tokens = {
             name: create_token(directory / "tokens", name, [scope])
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
         }
         argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
-        file = directory / road.file
-        if road.command == "follow":
+        file = directory / ingest_path.file
+        if ingest_path.command == "follow":
             argv += ["--follow", file.name]
-        pid = self._start(directory, road, argv)
+        pid = self._start(directory, ingest_path, argv)
         observed: Fields = {}
         try:
             port = self._port(directory, pid)
             path = f"/v1/streams/{self.stream}/events"
-            media = MEDIA_TYPES.get(road.format, "")
-            empty = bodies[0].split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
+            media = MEDIA_TYPES.get(ingest_path.format, "")
+            empty = bodies[0].split(b"\n", 1)[0] + b"\n" if ingest_path.format == "csv" else b""
             other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
             observed |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
 
             def send(body: bytes) -> None:
-                if road.command == "follow":
+                if ingest_path.command == "follow":
                     self._append(file, body)
-                elif road.format == "beacon":
+                elif ingest_path.format == "beacon":
                     self._send_beacons(port, body)
                 else:  # what the owner is told is the owner's own channel
                     _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
@@ -164,7 +171,7 @@ class ProductDriver:
             for body in bodies:
                 send(body)
             for _ in range(
-                _WAITED if road.format == "beacon" or road.command == "follow" else 0
+                _WAITED if ingest_path.format == "beacon" or ingest_path.command == "follow" else 0
             ):  # each is answered with a commit
                 _ask(port, "POST", path, tokens["other"], empty, other)
             observed |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
@@ -186,11 +193,11 @@ class ProductDriver:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            observed["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            observed["exit code"] = str(self.fork_server.ask({"wait": pid})["code"])
             self._move_clock(0.0)
         output = _read(directory / "stdout").replace(f":{port}", ":PORT")
         stored = _relative_to_clock(_observe_directory(directory / "state"), int(_read(directory / "steps") or 0))
-        if road.command == "follow":  # a followed file is known by its inode, which is another one in every run
+        if ingest_path.command == "follow":  # a followed file is known by its inode, which is another one in every run
             inode = f"-{file.stat().st_ino:x}"
             stored = {name.replace(inode, ""): value.replace(inode, "") for name, value in stored.items()}
         return {
@@ -230,16 +237,16 @@ class ProductDriver:
         """Return where counts of a name are asked for; queries that have none refuse."""
         return [f"/v1/queries/{quote(query['name'])}/counts?name=12" for query in self.config["query"]]
 
-    def _start(self, directory: Path, road: IngestPath, argv: list[str]) -> int:
+    def _start(self, directory: Path, ingest_path: IngestPath, argv: list[str]) -> int:
         job = {
-            "argv": argv + (["--workers", str(road.workers)] if road.workers else []),
-            "real_clock": road.workers > 0,
+            "argv": argv + (["--workers", str(ingest_path.workers)] if ingest_path.workers else []),
+            "real_clock": ingest_path.workers > 0,
             "directory": str(directory),
             "stdout": str(directory / "stdout"),
             "stderr": str(directory / "stderr"),
             "plants": self.injected_leaks,
         }
-        return int(self.zygote.ask(job)["pid"])
+        return int(self.fork_server.ask(job)["pid"])
 
     def _port(self, directory: Path, pid: int) -> int:
         deadline = time.monotonic() + _PATIENCE

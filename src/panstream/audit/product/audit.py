@@ -1,4 +1,4 @@
-"""The audit: every neighbour down every road, and every field compared with the run on the original rows."""
+"""The audit: every neighbour down every ingest_path, and every field compared with the run on the original rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _WINDOWS = "which windows have a row"
 class _Difference:
     """A field that is not the same for two neighbours."""
 
-    road: str
+    ingest_path: str
     neighbour: str
     field: str
     before: str
@@ -93,14 +93,14 @@ def bundled() -> list[Path]:
 
 def audit_system(
     path: Path,
-    zygote: ForkServer,
+    fork_server: ForkServer,
     *,
     rows: Path | None = None,
-    roads: Sequence[IngestPath] = INGEST_PATHS,
+    ingest_paths: Sequence[IngestPath] = INGEST_PATHS,
     injected_leaks: Sequence[str] = (),
     choose: Callable[[Neighbour], bool] = lambda neighbour: True,
     workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.is_informative,
-    done: Callable[[IngestPath, Neighbour], None] = lambda road, neighbour: None,
+    done: Callable[[IngestPath, Neighbour], None] = lambda ingest_path, neighbour: None,
 ) -> SystemReport:
     """Run a configuration on neighbouring inputs and compare all that can be seen.
 
@@ -115,30 +115,34 @@ def audit_system(
     original_rows = generate_rows(config, now) if rows is None else read_rows(config, str(rows))
     columns = config.stream.columns
     fitting = {"log": is_logged(config), "beacon": config.web is not None and config.web.source == "beacon"}
-    roads = [road for road in roads if fitting.get(road.format, True)]
+    ingest_paths = [ingest_path for ingest_path in ingest_paths if fitting.get(ingest_path.format, True)]
     original = Neighbour(name="the original", rows=original_rows)
     tried = [neighbour for neighbour in neighbours(config, original_rows, now) if choose(neighbour)]
     report = SystemReport(neighbours=len(tried))
     with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
-        product = ProductDriver(Path(folder), text, config.stream.name, now, zygote, tuple(injected_leaks))
-        product.warm({road.format: original.encode(columns, road.format) for road in roads})
-        for road in roads:
+        product = ProductDriver(Path(folder), text, config.stream.name, now, fork_server, tuple(injected_leaks))
+        product.warm({ingest_path.format: original.encode(columns, ingest_path.format) for ingest_path in ingest_paths})
+        for ingest_path in ingest_paths:
             originals: dict[int | None, Fields] = {}
             for neighbour in tried:
-                if neighbour.fits(road.format) and (not road.workers or workers(neighbour)):
+                if neighbour.fits(ingest_path.format) and (not ingest_path.workers or workers(neighbour)):
                     # Where a file has a row more, rows fall into other steps: the number of its rows is public.
                     step = None if neighbour.length else _STEP
                     for variant in [neighbour] if step in originals else [original, neighbour]:
-                        arrived = None if config.stream.time is not None else _last_post(columns, variant, road)
-                        after = product.observe(road, _bodies(columns, variant, road), after=arrived, batch_rows=step)
+                        arrived = None if config.stream.time is not None else _last_post(columns, variant, ingest_path)
+                        after = product.observe(
+                            ingest_path, _bodies(columns, variant, ingest_path), after=arrived, batch_rows=step
+                        )
                         before = originals.setdefault(step, after)
-                        ended = str(128 + signal.SIGTERM) if road.command in ("serve", "follow") else "0"
+                        ended = str(128 + signal.SIGTERM) if ingest_path.command in ("serve", "follow") else "0"
                         if before["exit code"] != ended and not injected_leaks:
-                            raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
+                            raise PanstreamError(
+                                f"{ingest_path} does not work on the rows to audit with: {_last(before)}"
+                            )
                         report.runs += 1
                     opened = windows_with_rows(config, neighbour.rows) != windows_with_rows(config, original.rows)
-                    _compare(report, road, neighbour, before, after, other_windows=opened)
-                    done(road, neighbour)
+                    _compare(report, ingest_path, neighbour, before, after, other_windows=opened)
+                    done(ingest_path, neighbour)
     return report
 
 
@@ -148,31 +152,31 @@ def _last(fields: Fields) -> str:
     )
 
 
-def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: IngestPath) -> list[bytes]:
+def _bodies(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath) -> list[bytes]:
     """Return the rows as a file; or, for a server, as two posts or parts of a growing file, of which the second has the
     last row alone, so that it has a step of its own.
     """
-    if road.command not in ("serve", "follow"):
-        return [neighbour.encode(columns, road.format)]
+    if ingest_path.command not in ("serve", "follow"):
+        return [neighbour.encode(columns, ingest_path.format)]
     parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
-    first, last = (part.encode(columns, road.format) for part in parts)
-    if road.command == "follow" and road.format == "csv":  # the file has its header already
+    first, last = (part.encode(columns, ingest_path.format) for part in parts)
+    if ingest_path.command == "follow" and ingest_path.format == "csv":  # the file has its header already
         last = last.partition(b"\n")[2]
     return [first, last]
 
 
-def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: IngestPath) -> bytes:
+def _last_post(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath) -> bytes:
     """Return the last row, or no row where the neighbour has a row less: whether one came must not show."""
     if neighbour.length >= 0:
-        return _bodies(columns, replace(neighbour, line=None), road)[-1]
-    if road.format == "csv" and road.command == "serve":
+        return _bodies(columns, replace(neighbour, line=None), ingest_path)[-1]
+    if ingest_path.format == "csv" and ingest_path.command == "serve":
         return ",".join(columns).encode() + b"\n"
-    return Neighbour(name="no row", rows=()).encode(columns, "arrow") if road.format == "arrow" else b""
+    return Neighbour(name="no row", rows=()).encode(columns, "arrow") if ingest_path.format == "arrow" else b""
 
 
 def _compare(
     report: SystemReport,
-    road: IngestPath,
+    ingest_path: IngestPath,
     neighbour: Neighbour,
     before: Fields,
     after: Fields,
@@ -182,17 +186,19 @@ def _compare(
     report.names |= {*before, *after}
     read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
     # Of two inputs that were guessed to be different, everything else may be: the guess is public.
-    guessed = _GUESSED if road.command == "query" and any(before[name] != after.get(name) for name in read) else None
-    from_files = road.command in ("run", "follow")
+    guessed = (
+        _GUESSED if ingest_path.command == "query" and any(before[name] != after.get(name) for name in read) else None
+    )
+    from_files = ingest_path.command in ("run", "follow")
     # A file that is queried has no late rows: each of its windows that has a row is answered, and that is public.
-    windows = road.command == "query" and other_windows
+    windows = ingest_path.command == "query" and other_windows
     for name in {**before, **after}:
         report.fields += 1
         one, other = before.get(name, "nothing"), after.get(name, "nothing")
         if one != other:
             report.differences.append(
                 _Difference(
-                    road=str(road),
+                    ingest_path=str(ingest_path),
                     neighbour=neighbour.name,
                     field=name,
                     before=one,

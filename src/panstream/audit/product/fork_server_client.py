@@ -1,4 +1,4 @@
-"""Starting the process that is forked for every run (``zygote``), and talking to it: one JSON job a line."""
+"""Starting the process that is forked for every run (``fork_server``), and talking to it: one JSON job a line."""
 
 from __future__ import annotations
 

@@ -185,9 +185,9 @@ def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: boo
             raise InvalidParameter(f"there is no configuration file {path.name!r}")
     if rows is not None and len(paths) != 1:
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
-    roads = INGEST_PATHS if full or arguments else QUICK_INGEST_PATHS
-    with ForkServer.started() as zygote:
-        reports = {path.name: _audit_system(path, zygote, rows, roads, as_json) for path in paths}
+    ingest_paths = INGEST_PATHS if full or arguments else QUICK_INGEST_PATHS
+    with ForkServer.started() as fork_server:
+        reports = {path.name: _audit_system(path, fork_server, rows, ingest_paths, as_json) for path in paths}
     if as_json:
         typer.echo(json.dumps(_system_json(reports)))
     else:
@@ -196,7 +196,9 @@ def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: boo
         raise typer.Exit(1)
 
 
-def _audit_system(path: Path, zygote: ForkServer, rows: Path | None, ingest_paths: Any, quiet: bool) -> SystemReport:
+def _audit_system(
+    path: Path, fork_server: ForkServer, rows: Path | None, ingest_paths: Any, quiet: bool
+) -> SystemReport:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from panstream.audit.product.audit import audit_system
@@ -206,10 +208,10 @@ def _audit_system(path: Path, zygote: ForkServer, rows: Path | None, ingest_path
         task = progress.add_task("")
         return audit_system(
             path,
-            zygote,
+            fork_server,
             rows=rows,
-            roads=ingest_paths,
-            done=lambda road, neighbour: progress.update(task, description=f"{road}: {neighbour.name}"),
+            ingest_paths=ingest_paths,
+            done=lambda ingest_path, neighbour: progress.update(task, description=f"{ingest_path}: {neighbour.name}"),
         )
 
 
@@ -223,7 +225,7 @@ def _show_system(reports: dict[str, SystemReport]) -> None:
         )
         for difference in report.undeclared[:_SHOWN]:
             typer.echo(
-                f"  {difference.road}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / "
+                f"  {difference.ingest_path}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / "
                 f"{difference.after[:60]!r}"
             )
         if len(report.undeclared) > _SHOWN:
@@ -239,7 +241,11 @@ def _system_json(reports: dict[str, SystemReport]) -> dict[str, Any]:
                 "runs": report.runs,
                 "fields": report.fields,
                 "undeclared": [
-                    {"road": difference.road, "neighbour": difference.neighbour, "field": difference.field}
+                    {
+                        "ingest_path": difference.ingest_path,
+                        "neighbour": difference.neighbour,
+                        "field": difference.field,
+                    }
                     for difference in report.undeclared
                 ],
             }

@@ -1,6 +1,6 @@
 """The same questions on many machines: shards that own disjoint cells, held by Dask workers.
 
-Here belongs what divides states, moves cells and drives workers; what touches a cell is the algorithm's
+This package partitions states, moves cells and drives workers; what an update does to a cell is the algorithm's
 (`panstream.core.shardable`). ``spark`` counts a column with Spark, under a weaker promise. Needs
 ``panstream[dask]``. See docs/howto/cluster.md; the claims are proved in docs/proofs/cluster.md.
 """

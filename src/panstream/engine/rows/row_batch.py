@@ -1,5 +1,4 @@
-"""The road of a row: bytes become ``RowBatch``, typed and checked, and of those every query gets its
-``QuerySelection``.
+"""Batches of rows, typed and checked (``RowBatch``), and what each query selects of them (``QuerySelection``).
 
 Bad rows are known by their number and a reason that names a column and a rule, never by what stands in them, and only
 their sender is told.

@@ -1,8 +1,8 @@
-"""Where state and releases live on disk: one readable copy of the state, and a public log of what was published.
+"""State and releases on disk: one readable copy of the state, and a public log of what was released.
 
-Here belong the snapshot with its keys (``snapshot``, ``record``, ``sealed``) and the way to its files (``disk``), the
-log (``releases``) and the ledger beside a data file (``ledger_file``). What is in a snapshot, and when it is written,
-the engine decides; nothing here knows a query.
+``snapshot_store`` holds the encrypted checkpoint and its keys (``_key_record``, ``sealed_box``) and reaches files
+through ``disk``; ``release_log`` is the log, ``ledger_file`` the ledger beside a data file. What a checkpoint contains
+and when it is written is decided by ``engine.runtime``.
 """
 
 from panstream.engine.storage.release_log import ReleaseLog

@@ -1,7 +1,7 @@
 """Exact random draws from the operating system's entropy, none of which outlives an atomic step.
 
-``entropy`` fills a buffer from the kernel; ``laws`` says exactly what is drawn, ``balls`` has the noise that adds up to
-0; ``source`` draws it and wipes. ``SeededSource`` is for tests and experiments only and says so.
+``entropy`` fills a buffer from the kernel; ``distributions`` defines exactly what is drawn, ``lattice_balls`` noise
+that sums to 0; ``source`` draws and wipes. ``SeededSource`` is for tests and experiments only and says so.
 """
 
 from panstream.primitives.noise._seeded import SeededSource

@@ -1,7 +1,7 @@
-"""The door: connections are counted before any byte of them is read, and the idle make room for new ones.
+"""Limits on open connections, in total and per client address, applied before any byte is read.
 
-Of addresses nothing is kept but how many connections are open from each: a number in a table, at a place that a
-keyed hash of the address tells, for as long as they are open.
+Of an address only the number of its open connections is stored: a counter in a table, at the index of a keyed hash of
+the address, while they are open.
 """
 
 from __future__ import annotations
@@ -48,37 +48,37 @@ _CLOSING = 5.0  # seconds for the end of a TLS connection
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """A connection, from when it came until it is closed."""
+    """An open connection, from its arrival until it is closed."""
 
     limiter: ConnectionLimiter
     socket: socket.socket
     bucket: int  # of its address
-    token: str | None = None  # who sent on it, once somebody was let in
-    has_sent: bool = False  # whether it costs more than its place
+    token: str | None = None  # of its sender, once authenticated
+    has_sent: bool = False
     since: float = 0.0  # when it came, or was last answered
     deadline: asyncio.TimerHandle | None = None  # for its first word, in TLS
 
     def request_started(self, token: str | None = None) -> None:
-        """Note that a request is under way: it is not sent away now."""
+        """Mark it busy, so that it is not evicted."""
         self.limiter.mark_busy(self, token)
 
     def request_finished(self) -> None:
-        """Note that nothing is under way."""
+        """Mark it idle."""
         self.limiter.mark_idle(self)
 
     def close(self) -> None:
-        """Note that it is closed."""
+        """Remove it from the counts."""
         self.limiter.on_closed(self)
 
 
 class ConnectionLimiter:
-    """Lets connections in, up to the limits of all together and of one address.
+    """Limit open connections in total and per client address.
 
-    If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address
-    from which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one
-    that goes at once: so whoever comes again and again costs little. If all others are busy, that young, or of
-    somebody who has fewer, a new one waits. Of those that wait, one that has sent something takes the place of an idle
-    one as soon as that is possible, the newest first: many connections that are silent do not keep it waiting.
+    At the limit, evict the longest-idle connection of the client (a token, or an address without one) that holds the
+    most; connections that never sent a byte go first, and no TLS handshake is started for one that is evicted at once.
+    If every candidate is busy, idle for less than _MIN_IDLE_BEFORE_EVICTION, or belongs to a client with fewer
+    connections, the new one waits. Of those that wait, one that has sent something replaces an idle one as soon as
+    possible, newest first, so that silent connections do not keep it waiting.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic, files: int | None = None) -> None:
@@ -97,7 +97,7 @@ class ConnectionLimiter:
         self._held: dict[Key, int] = {}  # connections by token or place
         self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
         self._idle: Crowds = {}
-        self._guests: set[ClientConnection] = set()
+        self._connections: set[ClientConnection] = set()
         self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
         self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
         self._allowances: dict[int, tuple[float, float]] = {}  # by place: of those that sent something, and when
@@ -125,14 +125,14 @@ class ConnectionLimiter:
         for client_key, outside in list(self._waiting.items()):
             for connection in list(outside):
                 self._reject(connection, client_key)
-        for guest in [guest for guest in self._guests if guest.deadline is not None]:
-            self._evict(guest)
+        for client in [client for client in self._connections if client.deadline is not None]:
+            self._evict(client)
 
     def admit(self, connection: socket.socket, address: Any) -> ClientConnection | None:
         """Let a connection in, if need be in the place of an idle one; None if there is no room."""
         client_key = self._client_bucket(address)
         crowded = self._open[client_key] >= self._limits.address_connections
-        full = crowded or len(self._guests) >= self.most
+        full = crowded or len(self._connections) >= self.most
         if crowded and not self._may_replace(client_key):
             return None
         if full and not self._make_room(client_key, within=crowded):
@@ -140,47 +140,47 @@ class ConnectionLimiter:
         return self._enter(connection, client_key)
 
     def _enter(self, connection: socket.socket, client_key: int, *, spoke: bool = False) -> ClientConnection:
-        guest = ClientConnection(self, connection, client_key, has_sent=spoke)
-        self._guests.add(guest)
+        client = ClientConnection(self, connection, client_key, has_sent=spoke)
+        self._connections.add(client)
         self._open[client_key] += 1
-        self._count(guest, 1)
-        self.mark_idle(guest)
-        return guest
+        self._count(client, 1)
+        self.mark_idle(client)
+        return client
 
-    def mark_busy(self, guest: ClientConnection, token: str | None = None) -> None:
+    def mark_busy(self, client: ClientConnection, token: str | None = None) -> None:
         """Take a connection from the idle ones; from now on it is the token's, if one is given."""
-        key = _key_of(guest)
-        crowds = self._idle if guest.has_sent else self._silent
+        key = _key_of(client)
+        crowds = self._idle if client.has_sent else self._silent
         crowd = crowds.get(key)
-        if crowd is not None and guest in crowd:
-            del crowd[guest]
+        if crowd is not None and client in crowd:
+            del crowd[client]
             if not crowd:
                 del crowds[key]
-        guest.has_sent = True
-        if token is not None and token != guest.token and guest in self._guests:
-            self._count(guest, -1)
-            guest.token = token
-            self._count(guest, 1)
+        client.has_sent = True
+        if token is not None and token != client.token and client in self._connections:
+            self._count(client, -1)
+            client.token = token
+            self._count(client, 1)
 
-    def mark_idle(self, guest: ClientConnection) -> None:
+    def mark_idle(self, client: ClientConnection) -> None:
         """Put a connection behind the idle ones of its kind."""
-        if guest in self._guests:
-            guest.since = self._clock()
-            crowds = self._idle if guest.has_sent else self._silent
-            crowds.setdefault(_key_of(guest), {})[guest] = None
+        if client in self._connections:
+            client.since = self._clock()
+            crowds = self._idle if client.has_sent else self._silent
+            crowds.setdefault(_key_of(client), {})[client] = None
 
-    def on_closed(self, guest: ClientConnection) -> None:
+    def on_closed(self, client: ClientConnection) -> None:
         """Forget a connection, and let another one in; nothing the second time."""
-        if self._forget(guest):
+        if self._forget(client):
             self._admit_next_waiting()
 
-    def _forget(self, guest: ClientConnection) -> bool:
-        if is_open := guest in self._guests:
-            self.mark_busy(guest)
-            self._count(guest, -1)
-            self._guests.discard(guest)
-            self._open[guest.bucket] -= 1
-            client_key, guest.bucket = guest.bucket, 0
+    def _forget(self, client: ClientConnection) -> bool:
+        if is_open := client in self._connections:
+            self.mark_busy(client)
+            self._count(client, -1)
+            self._connections.discard(client)
+            self._open[client.bucket] -= 1
+            client_key, client.bucket = client.bucket, 0
             if not self._open[client_key]:
                 self._replaced.pop(client_key, None)
                 self._allowances.pop(client_key, None)
@@ -193,24 +193,24 @@ class ConnectionLimiter:
             for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
                 if not within and self._held[key] < min_held:
                     break
-                for guest in crowds[key]:
-                    if guest.since <= latest and (guest.bucket == client_key or not within):
-                        self._evict(guest)
+                for client in crowds[key]:
+                    if client.since <= latest and (client.bucket == client_key or not within):
+                        self._evict(client)
                         return True
         return False
 
-    def _evict(self, guest: ClientConnection) -> None:
-        waiting = guest.deadline is not None
-        self._stop_waiting(guest)
-        self._forget(guest)
+    def _evict(self, client: ClientConnection) -> None:
+        waiting = client.deadline is not None
+        self._stop_waiting(client)
+        self._forget(client)
         with contextlib.suppress(OSError):
             if waiting:
-                guest.socket.close()
+                client.socket.close()
             else:
-                guest.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
+                client.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
 
-    def _count(self, guest: ClientConnection, change: int) -> None:
-        key = _key_of(guest)
+    def _count(self, client: ClientConnection, change: int) -> None:
+        key = _key_of(client)
         self._held[key] = self._held.get(key, 0) + change
         if not self._held[key]:
             del self._held[key]
@@ -258,9 +258,9 @@ class ConnectionLimiter:
 
     def _receive(self, connection: socket.socket, address: Any) -> None:
         connection.setblocking(False)
-        guest = self.admit(connection, address)
-        if guest is not None:
-            self._start_handshake(guest)
+        client = self.admit(connection, address)
+        if client is not None:
+            self._start_handshake(client)
             return
         client_key = self._client_bucket(address)
         loop = asyncio.get_running_loop()
@@ -287,7 +287,7 @@ class ConnectionLimiter:
     def _replace_idle(self, client_key: int) -> bool:
         """Make room for a connection of an address that has sent something; False if that has to wait."""
         crowded = bool(self._open[client_key] >= self._limits.address_connections)
-        if not crowded and len(self._guests) < self.most:
+        if not crowded and len(self._connections) < self.most:
             return True
         now = self._clock()
         allowance, since = self._allowances.get(client_key, (_SPEAKING, now))
@@ -321,7 +321,7 @@ class ConnectionLimiter:
         if (
             client_key >= 0
             and self._open[client_key] < self._limits.address_connections
-            and len(self._guests) < self.most
+            and len(self._connections) < self.most
         ):
             connection = next(iter(self._waiting[client_key]))
             self._enqueue(connection, client_key)
@@ -336,61 +336,61 @@ class ConnectionLimiter:
         since[1] += 1
         return since[1] <= _REPLACED
 
-    def _start_handshake(self, guest: ClientConnection) -> None:
+    def _start_handshake(self, client: ClientConnection) -> None:
         """Begin at once, or with TLS when the other side does: many never will."""
         if self._tls is None:
-            self._complete_admission(guest)
+            self._complete_admission(client)
             return
         loop = asyncio.get_running_loop()
 
         def came() -> None:
-            self._stop_waiting(guest)
-            self.mark_busy(guest)
-            self.mark_idle(guest)
-            self._complete_admission(guest)
+            self._stop_waiting(client)
+            self.mark_busy(client)
+            self.mark_idle(client)
+            self._complete_admission(client)
 
         try:
-            loop.add_reader(guest.socket.fileno(), came)
+            loop.add_reader(client.socket.fileno(), came)
         except NotImplementedError:  # on Windows
-            self._complete_admission(guest)
+            self._complete_admission(client)
         else:
-            guest.deadline = loop.call_later(self._limits.handshake_time, self._give_up, guest)
+            client.deadline = loop.call_later(self._limits.handshake_time, self._give_up, client)
 
-    def _give_up(self, guest: ClientConnection) -> None:
-        self._evict(guest)
+    def _give_up(self, client: ClientConnection) -> None:
+        self._evict(client)
         self._admit_next_waiting()
 
     @staticmethod
-    def _stop_waiting(guest: ClientConnection) -> None:
-        if guest.deadline is not None:
-            guest.deadline.cancel()
-            guest.deadline = None
-            asyncio.get_running_loop().remove_reader(guest.socket.fileno())
+    def _stop_waiting(client: ClientConnection) -> None:
+        if client.deadline is not None:
+            client.deadline.cancel()
+            client.deadline = None
+            asyncio.get_running_loop().remove_reader(client.socket.fileno())
 
-    def _complete_admission(self, guest: ClientConnection) -> None:
-        task = asyncio.get_running_loop().create_task(self._connect(guest))
+    def _complete_admission(self, client: ClientConnection) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(client))
         self._welcoming.add(task)
-        task.add_done_callback(functools.partial(self._on_handshake_done, guest))
+        task.add_done_callback(functools.partial(self._on_handshake_done, client))
 
-    def _on_handshake_done(self, guest: ClientConnection, task: asyncio.Task[None]) -> None:
+    def _on_handshake_done(self, client: ClientConnection, task: asyncio.Task[None]) -> None:
         self._welcoming.discard(task)
         if task.cancelled():  # perhaps before it began, when nothing in it could
-            self.on_closed(guest)
-            guest.socket.close()
+            self.on_closed(client)
+            client.socket.close()
 
-    async def _connect(self, guest: ClientConnection) -> None:
+    async def _connect(self, client: ClientConnection) -> None:
         loop, make, patience = asyncio.get_running_loop(), self._make, {}
         assert make is not None
         if self._tls is not None:
             patience = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
         try:
             with contextlib.suppress(OSError):
-                guest.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=self._tls, **patience)
+                client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: make(client), client.socket, ssl=self._tls, **patience)
         except OSError:
-            self.on_closed(guest)
-            guest.socket.close()
+            self.on_closed(client)
+            client.socket.close()
 
 
-def _key_of(guest: ClientConnection) -> Key:
-    return guest.bucket if guest.token is None else guest.token
+def _key_of(client: ClientConnection) -> Key:
+    return client.bucket if client.token is None else client.token

@@ -69,12 +69,14 @@ class EventProtocol(asyncio.BufferedProtocol):
     _last = False  # whether the connection ends with it
     _answered = 0.0
 
-    def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop, guest: ClientConnection) -> None:
+    def __init__(
+        self, state: ServerState, loop: asyncio.AbstractEventLoop, client_connection: ClientConnection
+    ) -> None:
         self._state = state
         self._limits = state.limits
         self._fast_path = state.fast_path
         self._loop = loop
-        self._guest = guest
+        self._client_connection = client_connection
         self._parser = RequestParser(state.limits.head)
         self._writable = asyncio.Event()
         self._writable.set()
@@ -98,7 +100,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         if self._body is not None:
             self._drop_body()
         self._client = None
-        self._guest.close()
+        self._client_connection.close()
         self._writable.set()
         exchange = self._exchange
         if exchange is not None:
@@ -182,8 +184,8 @@ class EventProtocol(asyncio.BufferedProtocol):
             taken = found[1]
         if taken:
             self._stop_timer()
-            self._guest.request_started()
-            self._guest.request_finished()
+            self._client_connection.request_started()
+            self._client_connection.request_finished()
             self.transport.write(b"".join(answers))
             self._note_answer()
             state.view[: count - taken] = state.view[taken:count]
@@ -202,7 +204,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         body.data[: stop - begin] = view[begin:stop]
         complete = job.received(stop - begin)
         self._job = job
-        self._guest.request_started(body.token)
+        self._client_connection.request_started(body.token)
         if stop < count:
             self._pipelined = bytes(view[stop:count])
             self.transport.pause_reading()
@@ -223,7 +225,7 @@ class EventProtocol(asyncio.BufferedProtocol):
     def _on_job_done(self, answer: bytes, good: bool) -> None:
         """Write the answer, and go on with what came meanwhile."""
         self._job = None
-        self._guest.request_finished()
+        self._client_connection.request_finished()
         if self.transport.is_closing():
             return
         self.transport.write(answer)
@@ -255,7 +257,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         self._discard_limit = self._body.expected - self._body.size
         self._last = True
         self._drop_body()
-        self._guest.request_finished()
+        self._client_connection.request_finished()
         self.transport.write(refusal.to_http_response(last=True))
         self._start_timer(self._limits.body_time, self.transport.abort)
 
@@ -311,7 +313,7 @@ class EventProtocol(asyncio.BufferedProtocol):
 
     def _begin_exchange(self, request: h11.Request) -> None:
         self._stop_timer()
-        self._guest.request_started()
+        self._client_connection.request_started()
         assert self._parser.connection is not None
         self._exchange = AsgiExchange(
             self._parser.connection, request, self.transport, self._writable, self._on_response
@@ -329,7 +331,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         """Go on with the next request."""
         assert self._exchange is not None
         wipe_bytearray(self._exchange.body)
-        self._guest.request_finished()
+        self._client_connection.request_finished()
         if self.transport.is_closing():
             self._close()
             return
