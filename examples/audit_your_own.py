@@ -47,22 +47,22 @@ class NaiveCounter:
     def layout(self) -> dict[str, FieldLayout]:
         return {"count": FieldLayout("i8", (1,))}
 
-    def initial_state(self, source: NoiseSource) -> CountState:
+    def initial_state(self, rng: NoiseSource) -> CountState:
         return CountState(count=np.zeros(1, np.int64))
 
     def batch(self, values: Any) -> Rows:
         return Rows(np.array(values))
 
-    def update(self, state: CountState, batch: Rows, source: NoiseSource) -> None:
+    def update(self, state: CountState, batch: Rows, rng: NoiseSource) -> None:
         state.count += batch.rows.sum()
 
-    def tick(self, state: CountState, source: NoiseSource) -> Estimate:
+    def tick(self, state: CountState, rng: NoiseSource) -> Estimate:
         noisy = state.count.copy()
-        source.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.ticks_planned))
+        rng.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.ticks_planned))
         shown = int(noisy[0])
         return Estimate(value=shown, standard_error=np.nan, claim=self.claim(), released=(shown,))
 
-    def tick_many(self, state: CountState, values: Any, source: NoiseSource) -> Any: ...
+    def tick_many(self, state: CountState, values: Any, rng: NoiseSource) -> Any: ...
 
 
 WORLD = [update([0]), tick(), update([0]), tick()]

@@ -55,8 +55,8 @@ def main() -> None:
     # Exact figures: fine here, where the patients are made up.
     arrived = [Records.read(patients(60, seed=day), DOMAIN).codes for day in range(360)]
     truth = Records(DOMAIN, np.concatenate(arrived, axis=1))
-    with NoiseSource() as source:
-        synthetic = balanced_sample(learned.network, learned.records, source)
+    with NoiseSource() as rng:
+        synthetic = balanced_sample(learned.network, learned.records, rng)
     print(f"distance of two-way tables from those of all patients: {compare(truth, synthetic).mean_two_way:.3f}")
 
 

@@ -20,9 +20,9 @@ def main() -> None:
     rows = Records.load(DATA / "adult.csv.gz", domain)
 
     learned = TreeNetwork(epsilon=1.0, delta=1e-9).fit(rows)
-    with NoiseSource() as source:
-        synthetic = balanced_sample(learned.network, learned.records, source)
-        columns = synthetic.numeric_columns(source)
+    with NoiseSource() as rng:
+        synthetic = balanced_sample(learned.network, learned.records, rng)
+        columns = synthetic.numeric_columns(rng)
     print(learned.claim, end="\n\n")
 
     names = domain.names

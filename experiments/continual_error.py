@@ -50,14 +50,14 @@ COUNTERS: dict[str, Build] = {
 
 def measure(build: Build, slots: int, runs: int, seed: int) -> tuple[float, float]:
     """Return predicted and measured mean squared error times epsilon²; a window is measured once it is full."""
-    source, squared, predicted = SeededSource(seed), [], 0.0
+    rng, squared, predicted = SeededSource(seed), [], 0.0
     for _ in range(runs):
         counter = build(slots)
         warm = slots if isinstance(counter, WindowedSum | DecayedSum) else 0
-        answers = counter.tick_many(counter.initial_state(source), np.zeros(warm + slots, np.int64), source)
+        answers = counter.tick_many(counter.initial_state(rng), np.zeros(warm + slots, np.int64), rng)
         squared.append(float((answers.unclipped[warm:] ** 2).mean()))
         predicted = float((answers.standard_error[warm:] ** 2).mean())
-        source.close()
+        rng.close()
     return predicted * EPSILON**2, float(np.mean(squared)) * EPSILON**2
 
 

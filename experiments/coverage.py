@@ -51,12 +51,12 @@ def values() -> dict[str, NDArray[np.float64]]:
 
 def estimates(algorithm: Any, batch: Any, runs: int) -> Iterator[Any]:
     """Yield the releases of as many fresh states."""
-    source = SeededSource(7)
+    rng = SeededSource(7)
     for _ in range(runs):
-        with source:
-            state = algorithm.initial_state(source)
-            algorithm.update(state, batch, source)
-            yield algorithm.release(state, source)
+        with rng:
+            state = algorithm.initial_state(rng)
+            algorithm.update(state, batch, rng)
+            yield algorithm.release(state, rng)
 
 
 def main() -> int:
@@ -100,10 +100,10 @@ def show(algorithm: Any, batch: Any, load: str, truth: float, runs: int) -> floa
 def extremes(all_values: NDArray[np.float64], runs: int) -> float:
     """Return how often all that is said of minimum and maximum after the last tick is true."""
     histogram = RangeHistogram(epsilon=1.0, horizon=TICKS, lower=0.0, upper=UPPER)
-    source, step, true = SeededSource(5), UPPER / histogram.cells, 0
+    rng, step, true = SeededSource(5), UPPER / histogram.cells, 0
     parts = np.array_split(np.random.default_rng(3).permutation(all_values), TICKS)
     for _ in range(runs):
-        monitor = Monitor(histogram, source=source)
+        monitor = Monitor(histogram, rng=rng)
         for part in parts:
             monitor.update(part)
             monitor.tick()

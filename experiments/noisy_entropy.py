@@ -45,9 +45,9 @@ def measure(p: np.ndarray, holders: int, scale: float, records: int, seed: int) 
     themselves.
     """
     counts = np.random.default_rng(seed).multinomial(records, p, RUNS)
-    with SeededSource(seed) as source:
+    with SeededSource(seed) as rng:
         for _ in range(holders):
-            source.add_discrete_laplace(counts.reshape(-1), DiscreteLaplace.at_most(1 / scale))
+            rng.add_discrete_laplace(counts.reshape(-1), DiscreteLaplace.at_most(1 / scale))
     shares = np.maximum(counts / records, 0)
     logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
     gaps = -(shares * logs).sum(axis=1) + float((p * np.log2(p)).sum())

@@ -69,17 +69,15 @@ def without_horizon(one_step: bool) -> float:
 
 
 def measured() -> Iterator[Row]:
-    source = SeededSource(1)
+    rng = SeededSource(1)
     for power, runs in ((10, 4000), (14, 500)):
         zeros = np.zeros(1 << power, np.int64)
         arrays: dict[str, Callable[[], NDArray[np.float64]]] = {
-            "tree": lambda zeros=zeros: Monitor(tree_of(zeros.size), source=source).tick_many(zeros).unclipped,
+            "tree": lambda zeros=zeros: Monitor(tree_of(zeros.size), rng=rng).tick_many(zeros).unclipped,
             "event-level counter": lambda zeros=zeros: (
-                Monitor(counter_of(zeros.size), source=source).tick_many(zeros).unclipped
+                Monitor(counter_of(zeros.size), rng=rng).tick_many(zeros).unclipped
             ),
-            "least squares": lambda zeros=zeros: (
-                Monitor(least_of(zeros.size), source=source).tick_many(zeros).unclipped
-            ),
+            "least squares": lambda zeros=zeros: Monitor(least_of(zeros.size), rng=rng).tick_many(zeros).unclipped,
         }
         error = {name: squares([run() for _ in range(runs)]) for name, run in arrays.items()}
         for name, target in (("tree", ONE_STEP[power]), ("least squares", 1.05 * LEAST_SQUARES[power])):
@@ -87,7 +85,7 @@ def measured() -> Iterator[Row]:
             yield at_most(f"{name}, 2^{power}, one-step ticks, measured", mean, target, f" ± {spread:.2g}")
         ratio = error["event-level counter"][0] / error["tree"][0]
         yield at_least(f"event-level counter / tree, 2^{power}, measured", ratio, 5.0)
-        mean, spread = squares(several_steps(1 << power, source).T)
+        mean, spread = squares(several_steps(1 << power, rng).T)
         yield at_most(f"tree, 2^{power}, several steps, measured", mean, SEVERAL_STEPS[power], f" ± {spread:.2g}")
 
 
@@ -103,7 +101,7 @@ def least_of(horizon: int) -> LeastSquaresTree:
     return LeastSquaresTree(epsilon=1.0, horizon=horizon)
 
 
-def open_tree(engine: NoisyTree, slots: int, source: SeededSource) -> TreeState:
+def open_tree(engine: NoisyTree, slots: int, rng: SeededSource) -> TreeState:
     """Return a tree whose accumulators all start as noise."""
     layout = engine.layout(slots)
     values = {
@@ -111,16 +109,16 @@ def open_tree(engine: NoisyTree, slots: int, source: SeededSource) -> TreeState:
         for name, field in layout.items()
     }
     state = TreeState(**values)
-    engine.open_all(state, source)
+    engine.open_all(state, rng)
     return state
 
 
-def several_steps(horizon: int, source: SeededSource, runs: int = 400) -> NDArray[np.float64]:
+def several_steps(horizon: int, rng: SeededSource, runs: int = 400) -> NDArray[np.float64]:
     """Close slot by slot, ``runs`` independent trees at once as the parts of one wide leaf."""
     shape = KaryTree(epsilon=1.0, horizon=horizon).engine.shape(0)
     engine = NoisyTree(1.0, 1, 1, runs, False, shape)
-    state = open_tree(engine, horizon, source)
-    return np.array([engine.close(state, 1, None, source)[0][0] for _ in range(horizon)])
+    state = open_tree(engine, horizon, rng)
+    return np.array([engine.close(state, 1, None, rng)[0][0] for _ in range(horizon)])
 
 
 def squares(errors: object) -> tuple[float, float]:
@@ -130,16 +128,16 @@ def squares(errors: object) -> tuple[float, float]:
 
 def budgets(runs: int = 4000) -> Iterator[Row]:
     """Noise of count, sum and sum of squares after one tick: Bernstein parts against a share of epsilon each."""
-    source = SeededSource(2)
+    rng = SeededSource(2)
     for kind, rows, share, target in (
         (ContinualMean, {"count": (1, 1), "sum of x": (0, 1)}, 2, 2.0),
         (ContinualVariance, {"count": (1, 1, 1), "sum of y": (-1, 0, 1), "sum of y²": (1, -1, 1)}, 3, 3.0),
     ):
         algorithm = kind(epsilon=1.0, horizon=1024, lower=0.0, upper=1.0)
         engine = NoisyTree(1.0, 1, 1, runs, False, algorithm.engine.shape(0))
-        parts = [engine.close(open_tree(engine, 1024, source), 1, None, source)[0][0] for _ in range(algorithm.width)]
+        parts = [engine.close(open_tree(engine, 1024, rng), 1, None, rng)[0][0] for _ in range(algorithm.width)]
         split = NoisyTree(1.0 / share, 1, 1, runs, False, algorithm.engine.shape(0))
-        apart = split.close(open_tree(split, 1024, source), 1, None, source)[0][0]
+        apart = split.close(open_tree(split, 1024, rng), 1, None, rng)[0][0]
         for name, weights in rows.items():
             noise = sum(weight * part for weight, part in zip(weights, parts, strict=True))
             ratio = float(np.var(apart) / np.var(noise))

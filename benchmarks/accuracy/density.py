@@ -46,11 +46,11 @@ class EqualSplit(Presence):
 
 
 def squared_errors(algorithm: Presence, runs: int, seed: int) -> Any:
-    source, present = SeededSource(seed), np.arange(round(algorithm.population.size * DENSITY))
+    rng, present = SeededSource(seed), np.arange(round(algorithm.population.size * DENSITY))
     truth, errors = present.size / algorithm.population.size, np.empty(runs)
     for run in range(runs):
         sampled_anew = replace(algorithm, key=run) if algorithm.population.permuted else algorithm
-        monitor = Monitor(sampled_anew, source=source)
+        monitor = Monitor(sampled_anew, rng=rng)
         monitor.update(present)
         errors[run] = monitor.release().unbiased - truth
     return errors**2
@@ -79,12 +79,12 @@ def accuracy() -> list[Line]:
 
 def coverage() -> list[Line]:
     lines: list[Line] = []
-    users, source = 10_000, SeededSource(5)
+    users, rng = 10_000, SeededSource(5)
     for density in (0.001, 0.01, 0.25, 0.63, 1.0):
         present, covered = np.arange(round(users * density)), 0
         algorithm = OptBern(universe=users, epsilon=EPSILON)
         for _ in range(COVERAGE_RUNS):
-            monitor = Monitor(algorithm, source=source)
+            monitor = Monitor(algorithm, rng=rng)
             monitor.update(present)
             low, high = monitor.release().interval()
             covered += low <= present.size / users <= high

@@ -59,10 +59,10 @@ def by_cell_law(rng: np.random.Generator, algorithm: Bitmap, filled: NDArray[np.
 
 def by_brute_force(algorithm: Bitmap, users: int, runs: int) -> list[tuple[float, Any]]:
     """Return the same through Monitor, hashing and coins, under a fresh hash key in every run."""
-    source, found = SeededSource(users), []
+    rng, found = SeededSource(users), []
     for key in range(runs):
         keyed = Bitmap(epsilon=algorithm.epsilon, epsilon_state=algorithm.epsilon_state, key=key)
-        monitor = Monitor[Any](keyed, source=source)
+        monitor = Monitor[Any](keyed, rng=rng)
         monitor.update(np.arange(users))
         estimate = monitor.release()
         found.append((estimate.unbiased, estimate.interval(0.95)))
@@ -100,10 +100,10 @@ def accuracy(runs: int) -> None:
 
 def merges(runs: int) -> None:
     for sites in (2, 4, 8):
-        source, values, errors = SeededSource(sites), [], []
+        rng, values, errors = SeededSource(sites), [], []
         truth = 10_000 * (sites + 1)
         for key in range(runs):
-            monitors = [Monitor[Any](Bitmap(epsilon=3.0, key=key), source=source) for _ in range(sites)]
+            monitors = [Monitor[Any](Bitmap(epsilon=3.0, key=key), rng=rng) for _ in range(sites)]
             for i, monitor in enumerate(monitors):
                 monitor.update(np.arange(10_000 * i, 10_000 * (i + 2)))
             while len(monitors) > 1:

@@ -62,8 +62,8 @@ def main():
             found = []
             for _ in range(given.seeds):
                 network = method.run(federation(train, many, given.epsilon)).network
-                with NoiseSource() as source:
-                    drawn = balanced_sample(network, len(train), source)
+                with NoiseSource() as rng:
+                    drawn = balanced_sample(network, len(train), rng)
                 found.append((compare(test, drawn).mean_two_way, network.cross_entropy(test)))
             distance, bits = np.mean(found, axis=0)
             print(f"{many:>7} {name:<22} {distance:>8.4f} {bits:>7.3f}", flush=True)

@@ -46,7 +46,7 @@ def second_moments(runs: int) -> bool:
             errors, squares, covered, widths = [], [], 0, []
             for key in range(runs):
                 sketch = SecondMoment(epsilon=1.0, expected=math.sqrt(truth), contributions=most, key=key)
-                monitor = Monitor(sketch, source=SeededSource(key))
+                monitor = Monitor(sketch, rng=SeededSource(key))
                 monitor.update(rows)
                 estimate = monitor.release()
                 low, high = estimate.interval()
@@ -73,7 +73,7 @@ def inner_products(runs: int) -> bool:
         truth, norm = float(left @ right), math.sqrt(left @ left)
         values, covered = [], 0
         for key in range(runs):
-            monitor = Monitor(InnerProduct(epsilon=1.0, expected=norm, key=key), source=SeededSource(key))
+            monitor = Monitor(InnerProduct(epsilon=1.0, expected=norm, key=key), rng=SeededSource(key))
             monitor.update(rows_of(left), stream="left")
             monitor.update(rows_of(right), stream="right")
             estimate = monitor.release()

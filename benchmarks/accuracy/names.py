@@ -64,7 +64,7 @@ def simulated(kind: str, count: int, rng: np.random.Generator) -> list[str]:
 
 
 def state(algorithm: FrequentItems, stream: Stream, seed: int) -> Monitor:
-    monitor = Monitor(algorithm, source=SeededSource(seed))
+    monitor = Monitor(algorithm, rng=SeededSource(seed))
     keys = pa.array(list(stream))
     codes = np.repeat(np.arange(len(stream), dtype=np.int32), list(stream.values()))
     for start in range(0, codes.size, 5_000_000):

@@ -78,8 +78,8 @@ def random_tree(draws):
         draws.dirichlet(np.full(size, 0.5), sizes[family[0]]) if family else draws.dirichlet(np.ones(size))
         for size, family in zip(sizes, parents, strict=True)
     )
-    with SeededSource(int(draws.integers(1 << 30))) as source:
-        return sample(BayesianNetwork(domain, parents, tables), 30_000, source)
+    with SeededSource(int(draws.integers(1 << 30))) as rng:
+        return sample(BayesianNetwork(domain, parents, tables), 30_000, rng)
 
 
 def classes(draws):
@@ -114,8 +114,8 @@ def two_parents(draws):
         for size, family in zip(sizes, parents, strict=True)
     )
     domain = Domain({f"x{at}": [str(code) for code in range(size)] for at, size in enumerate(sizes)})
-    with SeededSource(int(draws.integers(1 << 30))) as source:
-        return sample(BayesianNetwork(domain, parents, tables), 30_000, source)
+    with SeededSource(int(draws.integers(1 << 30))) as rng:
+        return sample(BayesianNetwork(domain, parents, tables), 30_000, rng)
 
 
 def walk(draws):
@@ -232,9 +232,9 @@ def figures(records, epsilon, seed, target):
             continue
         found["learner"] = learner
         busy = time.process_time()
-        with SeededSource(seed) as source:
-            network = learner.fit(train, source).network
-            synthetic = balanced_sample(network, len(train), source)
+        with SeededSource(seed) as rng:
+            network = learner.fit(train, rng).network
+            synthetic = balanced_sample(network, len(train), rng)
         busy = time.process_time() - busy
         found[name] = (
             compare(test, synthetic).mean_two_way,

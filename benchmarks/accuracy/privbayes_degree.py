@@ -63,9 +63,9 @@ def main():
                     order = np.random.default_rng(1000 + seed).permutation(len(records))
                     cut = int(0.8 * len(records))
                     train, test = records.take(order[:cut]), records.take(order[cut:])
-                    with SeededSource(seed) as source:
-                        network = learner.fit(train, source).network
-                        drawn = balanced_sample(network, len(train), source)
+                    with SeededSource(seed) as rng:
+                        network = learner.fit(train, rng).network
+                        drawn = balanced_sample(network, len(train), rng)
                     found.append((compare(test, drawn).mean_two_way, three_way(test, drawn)))
                     edges.append(len(network.edges))
                 two, three = np.mean(found, axis=0)

@@ -50,8 +50,8 @@ def measure(seeds):
             found, begun = [], time.process_time()
             for _ in range(seeds):
                 network = learn().network
-                with NoiseSource() as source:
-                    drawn = balanced_sample(network, len(train), source)
+                with NoiseSource() as rng:
+                    drawn = balanced_sample(network, len(train), rng)
                 found.append((compare(test, drawn).mean_two_way, network.cross_entropy(test)))
             distance, bits = np.mean(found, axis=0)
             seconds = (time.process_time() - begun) / seeds

@@ -130,9 +130,9 @@ def synthesise(learner, train, seed):
     from panstream.models.networks import balanced_sample
     from panstream.primitives.noise import SeededSource
 
-    with SeededSource(seed) as source:
-        network = learner.fit(train, source).network
-        return balanced_sample(network, len(train), source), network
+    with SeededSource(seed) as rng:
+        network = learner.fit(train, rng).network
+        return balanced_sample(network, len(train), rng), network
 
 
 def wide_table(records):

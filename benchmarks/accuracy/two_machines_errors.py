@@ -24,8 +24,8 @@ from panstream.primitives.noise import NoiseSource
 
 def noised(counts: np.ndarray, law: object) -> list[int]:
     """Return what is opened: the true numbers and a draw of each machine."""
-    with NoiseSource() as source:
-        return [int(each) for each in counts + sum(draw_noise(counts.size, law, source) for _ in range(2))]  # type: ignore[arg-type]
+    with NoiseSource() as rng:
+        return [int(each) for each in counts + sum(draw_noise(counts.size, law, rng) for _ in range(2))]  # type: ignore[arg-type]
 
 
 def distinct(statistic: SharedDistinct, users: int, runs: int, rng: np.random.Generator) -> float:
@@ -80,11 +80,11 @@ def simulated(ticks: SharedContinual, runs: int) -> float:
     """Return the mean squared error of all answers of some runs, with nothing counted."""
     rule, empty, total = ticks.rule, np.empty(0, np.uint8), 0.0
     for _ in range(runs):
-        with NoiseSource() as source:
-            shares = [rule.start(source) for _ in range(2)]
+        with NoiseSource() as rng:
+            shares = [rule.start(rng) for _ in range(2)]
             for tick in range(ticks.horizon):
                 parts = [
-                    rule.answer(share, empty, empty, rule.hold_answer(None, None, tick, source), first=True)  # type: ignore[arg-type]
+                    rule.answer(share, empty, empty, rule.hold_answer(None, None, tick, rng), first=True)  # type: ignore[arg-type]
                     for share in shares
                 ]
                 rule.ring.add(parts[0], parts[1])

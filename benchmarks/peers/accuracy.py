@@ -66,9 +66,9 @@ def densities() -> Iterator[Row]:
 
 def ours_bitmap(users: int, epsilon: float) -> NDArray[np.float64]:
     """Return squared relative errors of the shipped bitmap under fresh hash keys."""
-    source, errors = SeededSource(users), []
+    rng, errors = SeededSource(users), []
     for key in range(RUNS):
-        monitor = Monitor(Bitmap(epsilon=epsilon, key=key), source=source)
+        monitor = Monitor(Bitmap(epsilon=epsilon, key=key), rng=rng)
         monitor.update(np.arange(users))
         errors.append((monitor.release().unbiased / users - 1) ** 2)
     return np.array(errors)

@@ -37,8 +37,8 @@ def laplace(kappa: float) -> Draw:
     law = DiscreteLaplace.at_most(kappa)
 
     def draw(values: NDArray[np.int64]) -> None:
-        with NoiseSource() as source:
-            source.add_discrete_laplace(values, law)
+        with NoiseSource() as rng:
+            rng.add_discrete_laplace(values, law)
 
     return draw
 
@@ -47,8 +47,8 @@ def gaussian(sigma: float) -> Draw:
     law = DiscreteGaussian.at_least(sigma)
 
     def draw(values: NDArray[np.int64]) -> None:
-        with NoiseSource() as source:
-            source.add_discrete_gaussian(values, law)
+        with NoiseSource() as rng:
+            rng.add_discrete_gaussian(values, law)
 
     return draw
 
@@ -65,9 +65,9 @@ def count_up(rate: np.uint64, words: NDArray[np.uint64]) -> int:
 
 def counted(values: NDArray[np.int64]) -> None:
     """Add geometric noise of mean 10, the number of coins before the first that shows 0."""
-    with NoiseSource() as source:
-        words: NDArray[np.uint64] = source.scratch.array(COINS, np.uint64)
-        source.fill_words(words)
+    with NoiseSource() as rng:
+        words: NDArray[np.uint64] = rng.scratch.array(COINS, np.uint64)
+        rng.fill_words(words)
         values[0] += count_up(np.uint64((1 << 52) // 10), words)
 
 

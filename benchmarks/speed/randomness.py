@@ -19,18 +19,18 @@ P = Coin.at_most(0.7310585786)
 
 
 def toss() -> None:
-    with NoiseSource() as source:
-        out = source.scratch.array(1 << 16)
+    with NoiseSource() as rng:
+        out = rng.scratch.array(1 << 16)
         for _ in range(COINS >> 16):
-            source.bernoulli(P, 1 << 16, out)
+            rng.bernoulli(P, 1 << 16, out)
 
 
 def laplace(kappa: float, draws: int = DRAWS) -> Callable[[], None]:
     law, values = DiscreteLaplace.at_most(kappa), np.zeros(draws, np.int64)
 
     def draw() -> None:
-        with NoiseSource() as source:
-            source.add_discrete_laplace(values, law)
+        with NoiseSource() as rng:
+            rng.add_discrete_laplace(values, law)
 
     return draw
 
@@ -39,20 +39,20 @@ def gaussian(sigma: float, draws: int = DRAWS) -> Callable[[], None]:
     law, values = DiscreteGaussian.at_least(sigma), np.zeros(draws, np.int64)
 
     def draw() -> None:
-        with NoiseSource() as source:
-            source.add_discrete_gaussian(values, law)
+        with NoiseSource() as rng:
+            rng.add_discrete_gaussian(values, law)
 
     return draw
 
 
 def uniform() -> None:
-    with NoiseSource() as source:
-        source.uniform_below(1000, DRAWS)
+    with NoiseSource() as rng:
+        rng.uniform_below(1000, DRAWS)
 
 
 def small_step() -> None:
-    with NoiseSource() as source:
-        source.bernoulli(P, 10)
+    with NoiseSource() as rng:
+        rng.bernoulli(P, 10)
 
 
 def monitor_step() -> Callable[[], None]:

@@ -92,16 +92,16 @@ def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callabl
         cells_of_strings(batch.offsets, batch.data, 0, *shape, cells, hash="fold")
 
     def toss() -> None:
-        with NoiseSource() as source:
-            room = source.scratch.array(CHUNK)
+        with NoiseSource() as rng:
+            room = rng.scratch.array(CHUNK)
             for _ in range(0, bitmap.cells if small else ROWS, CHUNK):
-                taken = source.scratch.mark
-                source.bernoulli(coin, CHUNK, room)
-                source.scratch.rewind(taken)
+                taken = rng.scratch.mark
+                rng.bernoulli(coin, CHUNK, room)
+                rng.scratch.rewind(taken)
 
     def redraw() -> None:
-        with NoiseSource() as source:
-            source.redraw(coin, bits.view(np.uint64), words)
+        with NoiseSource() as rng:
+            rng.redraw(coin, bits.view(np.uint64), words)
 
     found: dict[str, Callable[[], Any]] = {"copy": chunks(copy)}
     if packed:

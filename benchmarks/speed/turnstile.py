@@ -79,12 +79,12 @@ def spread(largest: int, net: Any) -> tuple[float, float, float, int]:
     worst = CROP * math.sqrt(_counter_variance(law.epsilon_state, law.kappa, USERS, counter.prime))
     chances = law.elsewhere + law.gap * (1 - np.minimum(np.abs(net), CROP) / CROP)
     expected = CROP * math.sqrt(float((chances * (1 - chances)).sum()) + law.noise.variance) / law.gap
-    source, batch = SeededSource(1), counter.batch(np.arange(USERS), weight=net)
+    rng, batch = SeededSource(1), counter.batch(np.arange(USERS), weight=net)
     values = []
     for _ in range(REPEAT):
-        monitor = Monitor(counter, source=source)
-        with source:
-            counter.update(monitor.state, batch, source)
+        monitor = Monitor(counter, rng=rng)
+        with rng:
+            counter.update(monitor.state, batch, rng)
         values.append(monitor.release().unbiased)
     return worst, expected, float(np.std(values, ddof=1)), counter.prime
 

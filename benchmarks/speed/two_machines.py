@@ -73,11 +73,11 @@ def rows(size: int, rounds: int) -> tuple[float, float]:
 
     def step(task: StepTask, change: dict) -> None:
         keys, common = (key(), key()), key()
-        with Scratch() as scratch, NoiseSource() as source:
+        with Scratch() as scratch, NoiseSource() as rng:
             dealt = deal(task, rules, change, *(Keystream(each, scratch) for each in keys))
             given = (None, dealt)
             sent = [
-                np.concatenate([np.empty(0, np.uint8), *party.open(task, Keystream(each, scratch), own, source)])
+                np.concatenate([np.empty(0, np.uint8), *party.open(task, Keystream(each, scratch), own, rng)])
                 for party, each, own in zip(parties, keys, given, strict=True)
             ]
             for party, other in zip(parties, reversed(sent), strict=True):
@@ -85,9 +85,9 @@ def rows(size: int, rounds: int) -> tuple[float, float]:
 
     def both() -> None:
         batch, change = shared.batch(ids), shared.empty_buffer()
-        with NoiseSource() as source:
-            shared.accumulate(change, batch, source.scratch)
-            step(StepTask(kind="rows"), {"q": shared.to_dense_update(change, source)})
+        with NoiseSource() as rng:
+            shared.accumulate(change, batch, rng.scratch)
+            step(StepTask(kind="rows"), {"q": shared.to_dense_update(change, rng)})
         batch.wipe()
 
     step(StepTask(kind="idle", started=rules), {})

@@ -131,9 +131,9 @@ def test_counts_have_the_error_they_say() -> None:
     """Scaled to users: unbiased, standard error of the formula, sampled or not."""
     for sample in (None, 500):
         algorithm = OptBern(count=True, universe=2000, epsilon=2.0, sample=sample)
-        source, values = SeededSource(4), []
+        rng, values = SeededSource(4), []
         for key in range(RUNS):
-            monitor = Monitor[Any](replace(algorithm, key=key), source=source)
+            monitor = Monitor[Any](replace(algorithm, key=key), rng=rng)
             monitor.update(np.arange(600))
             values.append(monitor.release().unbiased)
         assert_mean(np.array(values), 600.0, "users")

@@ -60,7 +60,7 @@ class Broken(OptBern):
 
 
 class StartsClear(Broken):
-    def initial_state(self, source: NoiseSource) -> BitState:
+    def initial_state(self, rng: NoiseSource) -> BitState:
         width = (self.cells + 7) // 8
         return BitState(bits=np.zeros(width, np.uint8), frozen=np.empty((0, width), np.uint8), released=0)
 
@@ -70,9 +70,9 @@ class Undeclared(Broken):
 
 
 class Forgetful(Broken):
-    def release(self, state: BitState, source: NoiseSource) -> Any:
+    def release(self, state: BitState, rng: NoiseSource) -> Any:
         state.released = 0
-        return Presence.release(self, state, source)
+        return Presence.release(self, state, rng)
 
 
 class Optimist(Broken):

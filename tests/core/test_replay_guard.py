@@ -129,14 +129,14 @@ def test_merged_states_live_on_in_one() -> None:
 
 
 def test_ids_are_fresh_whatever_the_source() -> None:
-    ids = {Monitor(OptBern(universe=9, epsilon=1.0), source=SeededSource(1))._id for _ in range(50)}
+    ids = {Monitor(OptBern(universe=9, epsilon=1.0), rng=SeededSource(1))._id for _ in range(50)}
     assert len(ids) == 50
     assert {len(each) for each in ids} == {copies.ID_BYTES}
 
 
 def test_test_sources_promise_nothing_and_share_nothing() -> None:
     data = monitor().to_bytes()
-    answers = [Monitor.from_bytes(data, source=SeededSource(seed)).release() for seed in (1, 1)]
+    answers = [Monitor.from_bytes(data, rng=SeededSource(seed)).release() for seed in (1, 1)]
     assert answers[0].value == answers[1].value
     assert not answers[0].claim.is_private
 

@@ -100,10 +100,8 @@ def test_a_value_of_zero_counts_as_no_data():
 
 
 def test_the_spread_is_that_of_the_published_noise():
-    algorithm, source = PublishedSimpleCounterI(epsilon=0.2, horizon=2), SeededSource(4)
-    outputs = np.array(
-        [algorithm.tick_many(algorithm.initial_state(source), [1], source).value[0] for _ in range(3000)]
-    )
+    algorithm, rng = PublishedSimpleCounterI(epsilon=0.2, horizon=2), SeededSource(4)
+    outputs = np.array([algorithm.tick_many(algorithm.initial_state(rng), [1], rng).value[0] for _ in range(3000)])
     assert outputs.mean() == pytest.approx(1, abs=0.8)
     assert outputs.std() == pytest.approx(math.sqrt(2) / 0.2, rel=0.12)
 

@@ -63,7 +63,7 @@ def sealed(header: bytes, payload: bytes = b"", magic: bytes = b"PANSTRM1") -> b
     return body + hashlib.sha256(body).digest()
 
 
-GOOD = Monitor(OptBern(universe=20, epsilon=1.0), source=SeededSource(2)).to_bytes()
+GOOD = Monitor(OptBern(universe=20, epsilon=1.0), rng=SeededSource(2)).to_bytes()
 HEADER = json.loads(GOOD[12 : 12 + struct.unpack_from("<I", GOOD, 8)[0]])
 PAYLOAD = GOOD[12 + struct.unpack_from("<I", GOOD, 8)[0] : -32]
 

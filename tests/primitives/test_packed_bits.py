@@ -117,10 +117,10 @@ def test_ones_are_counted_by_level_and_pattern(buckets: int, levels: int, phases
 
 def test_tosses_are_those_of_the_source_whatever_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     coin = Coin.at_most(0.3)
-    with SeededSource(5) as source:
-        expected = source.bernoulli(coin, 1000).copy()
-    with SeededSource(5) as source:
-        same(draw_packed_bits(coin, 1000, source), expected)
+    with SeededSource(5) as rng:
+        expected = rng.bernoulli(coin, 1000).copy()
+    with SeededSource(5) as rng:
+        same(draw_packed_bits(coin, 1000, rng), expected)
     monkeypatch.setattr("panstream.primitives.packed_bits._CHUNK", 64)
     for cells in (*SIZES, 1000):
         with NoiseSource() as secure:

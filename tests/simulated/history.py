@@ -57,7 +57,7 @@ class History:
         self.passed = 0.0  # by the clock that nobody sets
         self.engine: Engine | None = None
         self.exact = seed % 2 == 0
-        self.source = None if self.exact else SeededSource(seed)
+        self.rng = None if self.exact else SeededSource(seed)
         self.sizes: dict[tuple[str, int], int] = {}
         self.sent = dict.fromkeys(PRODUCERS, -1)  # the last number that was tried
         self.acknowledged = dict.fromkeys(PRODUCERS, -1)
@@ -97,7 +97,7 @@ class History:
     def options(self) -> dict[str, Any]:
         """Return what every kind of engine is opened with."""
         world = {"clock": self.clock, "elapsed": lambda: self.passed, "publish": self.publish}
-        return {"zero_noise": self.exact, "source": self.source, **world}
+        return {"zero_noise": self.exact, "source": self.rng, **world}
 
     def let_go(self) -> None:
         """Forget a process that ended: nothing of it runs any more, and its log is closed."""

@@ -48,7 +48,7 @@ class TwoMachines(History):
         config = self.config
         statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=self.exact)}
         backend = TwoPartyBackend(self, "s", statistics)
-        return Engine(config, backend=backend, **{**self.options(), "source": None})  # the machines draw
+        return Engine(config, backend=backend, **{**self.options(), "rng": None})  # the machines draw
 
     # The network.
 

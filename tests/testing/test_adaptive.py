@@ -131,22 +131,22 @@ class Guessing(Algorithm[_Guessed]):
     def layout(self) -> Mapping[str, FieldLayout]:
         return {name: FieldLayout("int") for name in ("word", "there", "told")}
 
-    def initial_state(self, source: NoiseSource) -> _Guessed:
-        return _Guessed(word=int(source.uniform_below(self.words, 1)[0]), there=0, told=0)
+    def initial_state(self, rng: NoiseSource) -> _Guessed:
+        return _Guessed(word=int(rng.uniform_below(self.words, 1)[0]), there=0, told=0)
 
     def batch(self, ids: Any = (), guess: Any = None) -> Any:
         return list(ids), guess
 
-    def update(self, state: _Guessed, batch: Any, source: NoiseSource) -> None:
+    def update(self, state: _Guessed, batch: Any, rng: NoiseSource) -> None:
         ids, guess = batch
         state.there |= bool(ids)
         state.told |= guess == state.word
 
-    def release(self, state: _Guessed, source: NoiseSource) -> Estimate:
+    def release(self, state: _Guessed, rng: NoiseSource) -> Estimate:
         value = float(self.words + state.there if state.told else state.word)
         return Estimate(value=value, unbiased=value, standard_error=0.0, claim=self.claim(), name="", released=())
 
-    def refresh(self, state: _Guessed, source: NoiseSource) -> None:
+    def refresh(self, state: _Guessed, rng: NoiseSource) -> None:
         raise NotImplementedError
 
     def error_bound(self, *, beta: float) -> float:
@@ -186,8 +186,8 @@ class Hidden(Guessing):
 
     __slots__ = ()
 
-    def release(self, state: _Guessed, source: NoiseSource) -> Estimate:
-        shown = super().release(state, source)
+    def release(self, state: _Guessed, rng: NoiseSource) -> Estimate:
+        shown = super().release(state, rng)
         return shown if state.told else replace(shown, value=0.0)
 
 

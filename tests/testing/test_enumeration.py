@@ -23,10 +23,10 @@ THIRD = Coin((1 << 64) // 3)
 
 
 def test_outcomes_walk_every_path_once() -> None:
-    def step(source: NoiseSource) -> tuple[int, ...]:
-        first = source.bernoulli(THIRD, 2)
+    def step(rng: NoiseSource) -> tuple[int, ...]:
+        first = rng.bernoulli(THIRD, 2)
         if first.any():
-            return (*map(int, first), int(source.uniform_below(3, 1)[0]))
+            return (*map(int, first), int(rng.uniform_below(3, 1)[0]))
         return tuple(map(int, first))
 
     law = {result: weight for weight, result in outcomes(step)}
@@ -38,15 +38,15 @@ def test_outcomes_walk_every_path_once() -> None:
 
 
 def test_certain_coins_do_not_branch() -> None:
-    assert [weight for weight, _ in outcomes(lambda source: source.bernoulli(Coin(0), 5).sum())] == [1]
+    assert [weight for weight, _ in outcomes(lambda rng: rng.bernoulli(Coin(0), 5).sum())] == [1]
 
 
 def test_laplace_sums_have_their_exact_weight() -> None:
     law = DiscreteLaplace.at_most(0.5)
 
-    def step(source: NoiseSource) -> int:
+    def step(rng: NoiseSource) -> int:
         values = np.array([2], np.int64)
-        source.add_discrete_laplace(values, law)
+        rng.add_discrete_laplace(values, law)
         return int(values[0])
 
     found = {result: float(weight) for weight, result in outcomes(step, (-3, 6))}
@@ -85,13 +85,13 @@ class Clear:
 class Literal(OptBern):
     """Publishes and stores the truth: the enumerator must say that there is no bound."""
 
-    def initial_state(self, source: NoiseSource) -> Any:
+    def initial_state(self, rng: NoiseSource) -> Any:
         return Clear(bit=0)
 
-    def update(self, state: Any, batch: Any, source: NoiseSource) -> None:
+    def update(self, state: Any, batch: Any, rng: NoiseSource) -> None:
         state.bit |= len(batch) > 0
 
-    def release(self, state: Any, source: NoiseSource) -> Estimate:
+    def release(self, state: Any, rng: NoiseSource) -> Estimate:
         return Estimate(value=float(state.bit), standard_error=0.0, claim=Claim(epsilon=1.0, unit="user"))
 
 
@@ -120,12 +120,12 @@ def test_misuse_is_named() -> None:
 
 def test_a_script_moves_one_draw() -> None:
     for impulse in (None, 0, 1, 2):
-        source = ScriptedSource({} if impulse is None else {impulse: 1})
+        rng = ScriptedSource({} if impulse is None else {impulse: 1})
         values = np.zeros(2, np.int64)
-        source.add_discrete_laplace(values, DiscreteLaplace.at_most(0.5))
-        source.add_discrete_laplace(values[:1], DiscreteLaplace.at_most(0.25))
+        rng.add_discrete_laplace(values, DiscreteLaplace.at_most(0.5))
+        rng.add_discrete_laplace(values[:1], DiscreteLaplace.at_most(0.25))
         assert values.tolist() == {None: [0, 0], 0: [1, 0], 1: [0, 1], 2: [1, 0]}[impulse]
-        assert source.kappas == [0.5, 0.5, 0.25]
+        assert rng.kappas == [0.5, 0.5, 0.25]
     with pytest.raises(TypeError, match="no place"):
         ScriptedSource({}).bernoulli(THIRD, 1)
     with pytest.raises(TypeError, match="no place"):

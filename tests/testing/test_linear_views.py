@@ -30,23 +30,23 @@ class Doubling:
 
     power: int = 1
 
-    def initial_state(self, source: NoiseSource) -> State:
+    def initial_state(self, rng: NoiseSource) -> State:
         state = State(np.zeros(1, np.int64), 0)
-        source.add_discrete_laplace(state.total, LAW)
+        rng.add_discrete_laplace(state.total, LAW)
         return state
 
     def batch(self, values: Any) -> int:
         return int(sum(values))
 
-    def update(self, state: State, batch: int, source: NoiseSource) -> None:
+    def update(self, state: State, batch: int, rng: NoiseSource) -> None:
         state.total += batch
 
-    def refresh(self, state: State, source: NoiseSource) -> None:
-        source.add_discrete_laplace(state.total, LAW)
+    def refresh(self, state: State, rng: NoiseSource) -> None:
+        rng.add_discrete_laplace(state.total, LAW)
 
-    def tick(self, state: State, source: NoiseSource) -> Estimate:
+    def tick(self, state: State, rng: NoiseSource) -> Estimate:
         shown = 2 * state.total**self.power
-        source.add_discrete_laplace(shown, LAW)
+        rng.add_discrete_laplace(shown, LAW)
         state.time += 1
         released = (int(shown[0]),)
         return Estimate(value=0.0, standard_error=0.0, claim=Claim(epsilon=1.0, unit="event"), released=released)
@@ -73,12 +73,12 @@ def test_code_that_is_not_linear_is_refused() -> None:
 
 
 def test_scripted_source() -> None:
-    source, values = ScriptedSource({1: 5}), np.zeros(3, np.int64)
-    source.add_discrete_laplace(values, LAW)
+    rng, values = ScriptedSource({1: 5}), np.zeros(3, np.int64)
+    rng.add_discrete_laplace(values, LAW)
     assert values.tolist() == [0, 5, 0]
-    assert source.kappas == [0.25] * 3
+    assert rng.kappas == [0.25] * 3
     with pytest.raises(TypeError):
-        source.uniform_below(3, 1)
+        rng.uniform_below(3, 1)
 
 
 def test_steps_of_whole_slots() -> None:

@@ -12,7 +12,7 @@ __all__ = ["Mutant", "mutants", "parsed"]
 # Packages and files of which every line is changed.
 WHOLE = ("privacy", "primitives/noise", "primitives/packed_bits.py", "algorithms/randomized_bits.py")
 NOISE = (  # elsewhere: the lines with one of these words
-    "bernoulli", "discrete_laplace", "uniform_below", "source.", "kappa", "epsilon", "noise", "law",
+    "bernoulli", "discrete_laplace", "uniform_below", "rng.", "kappa", "epsilon", "noise", "law",
     "at_most", "sensitivity", "contributions", "refresh",
 )  # fmt: skip
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

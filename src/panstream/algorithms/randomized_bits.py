@@ -117,30 +117,30 @@ class RandomizedBits(Shardable[BitState], Protocol):
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
-    def initial_cells(self, count: int, source: NoiseSource) -> BitState:
+    def initial_cells(self, count: int, rng: NoiseSource) -> BitState:
         """Return cells that nobody has touched."""
-        bits = draw_packed_bits(self.law.absent, count, source)
+        bits = draw_packed_bits(self.law.absent, count, rng)
         fresh: BitState = self.state_type(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
         return fresh
 
-    def apply_marked(self, state: BitState, marks: NDArray[np.uint8], source: NoiseSource) -> None:
+    def apply_marked(self, state: BitState, marks: NDArray[np.uint8], rng: NoiseSource) -> None:
         """Draw every marked cell afresh, once: of several draws in a step only the last would survive."""
         from panstream.primitives.kernels.algorithms.packed_bits import draw_marked
 
-        draw_marked(state.bits, marks, source.bernoulli(self.law.present, marks.size))
+        draw_marked(state.bits, marks, rng.bernoulli(self.law.present, marks.size))
 
-    def refresh(self, state: BitState, source: NoiseSource) -> None:
+    def refresh(self, state: BitState, rng: NoiseSource) -> None:
         """Freeze the cells that were seen and start afresh; at most as often as the claim has paid for."""
         if len(state.frozen) >= self.phases():
             raise NotSupported(
                 f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
                 f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
             )
-        self.refresh_shard(state, self.cells, source)
+        self.refresh_shard(state, self.cells, rng)
 
-    def refresh_shard(self, state: BitState, count: int, source: NoiseSource) -> None:
+    def refresh_shard(self, state: BitState, count: int, rng: NoiseSource) -> None:
         """Freeze what was seen of ``count`` cells, and start them afresh."""
         if len(state.frozen) >= MAX_PHASES:
             raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
         state.frozen = np.concatenate([state.frozen, state.bits[np.newaxis]])
-        draw_packed_bits(self.law.absent, count, source, state.bits)
+        draw_packed_bits(self.law.absent, count, rng, state.bits)

@@ -76,7 +76,7 @@ class Algorithm(Protocol[StateT]):
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return what each field of the state looks like."""
 
-    def initial_state(self, source: NoiseSource) -> StateT:
+    def initial_state(self, rng: NoiseSource) -> StateT:
         """Return a fresh state, already noised."""
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,13 +85,13 @@ class Algorithm(Protocol[StateT]):
         Its ``wipe()`` overwrites the copies that panstream made; the caller's own arrays are left alone.
         """
 
-    def update(self, state: StateT, batch: Any, source: NoiseSource) -> None:
+    def update(self, state: StateT, batch: Any, rng: NoiseSource) -> None:
         """Take one batch into the state: one atomic step, in place."""
 
-    def release(self, state: StateT, source: NoiseSource) -> Estimate:
+    def release(self, state: StateT, rng: NoiseSource) -> Estimate:
         """Return noisy integers turned into an estimate, and count the release."""
 
-    def refresh(self, state: StateT, source: NoiseSource) -> None:
+    def refresh(self, state: StateT, rng: NoiseSource) -> None:
         """Make the state safe again after an announced intrusion."""
 
     def error_bound(self, *, beta: float) -> float:
@@ -100,11 +100,11 @@ class Algorithm(Protocol[StateT]):
     @overload
     def start(self) -> Monitor[StateT]: ...
     @overload
-    def start(self, source: NoiseSource) -> StateT: ...
-    def start(self, source: NoiseSource | None = None) -> Monitor[StateT] | StateT:
+    def start(self, rng: NoiseSource) -> StateT: ...
+    def start(self, rng: NoiseSource | None = None) -> Monitor[StateT] | StateT:
         """Return a running `Monitor`; with a source, only the state."""
-        if source is not None:
-            return self.initial_state(source)
+        if rng is not None:
+            return self.initial_state(rng)
         from panstream.core.monitor import Monitor
 
         return Monitor(self)
@@ -123,10 +123,10 @@ class Algorithm(Protocol[StateT]):
 class Continual(Protocol[SeenT]):
     """An algorithm that releases at every tick."""
 
-    def tick(self, state: SeenT, source: NoiseSource) -> Estimate:
+    def tick(self, state: SeenT, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
 
-    def tick_many(self, state: SeenT, values: Any, source: NoiseSource) -> Estimates:
+    def tick_many(self, state: SeenT, values: Any, rng: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates."""
 
 

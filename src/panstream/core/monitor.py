@@ -31,7 +31,7 @@ _KEPT = 1 << 12  # bytes of parameters that a monitor remembers as JSON: a unive
 class _Mergeable(Protocol[OtherT]):
     """An algorithm whose states can be merged."""
 
-    def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: NoiseSource) -> tuple[Any, OtherT]:
+    def merge(self, mine: OtherT, other: Any, theirs: OtherT, rng: NoiseSource) -> tuple[Any, OtherT]:
         """Return the merged algorithm and state, or raise MergeError with both inputs untouched."""
 
 
@@ -52,11 +52,11 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def __init__(
-        self, algorithm: Algorithm[StateT], *, state: StateT | None = None, source: NoiseSource | None = None
+        self, algorithm: Algorithm[StateT], *, state: StateT | None = None, rng: NoiseSource | None = None
     ) -> None:
         self.algorithm = algorithm
         self.last_release: Estimate | None = None
-        self._given = source
+        self._given = rng
         self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # what every ``to_bytes`` begins with
         if state is None:
             if text := weak_epsilon_warning(getattr(algorithm, "epsilon", 0.0)):
@@ -99,8 +99,8 @@ class Monitor(Generic[StateT]):
 
     def _apply(self, batch: Any) -> None:
         try:
-            with self._step() as source:
-                self.algorithm.update(self.state, batch, source)
+            with self._step() as rng:
+                self.algorithm.update(self.state, batch, rng)
             move_to_secret_memory(self.state)
         finally:
             batch.wipe()
@@ -110,24 +110,24 @@ class Monitor(Generic[StateT]):
         """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of
         it.
         """
-        with self._publishing(), self._step() as source:
-            return self._publish(self.algorithm.release(self.state, source))
+        with self._publishing(), self._step() as rng:
+            return self._publish(self.algorithm.release(self.state, rng))
 
     @clears_registers
     def tick(self) -> Estimate:
         """Close the current slot of a continual algorithm and publish."""
         algorithm = self._continual()
-        with self._publishing(), self._step() as source:
-            return self._publish(algorithm.tick(self.state, source))
+        with self._publishing(), self._step() as rng:
+            return self._publish(algorithm.tick(self.state, rng))
 
     @clears_registers
     def tick_many(self, values: Any) -> Estimates:
         """Take one value per slot and publish after each; the fast way for arrays."""
         algorithm = self._continual()
-        with self._publishing(), self._step() as source:
-            estimates: Estimates = algorithm.tick_many(self.state, values, source)
+        with self._publishing(), self._step() as rng:
+            estimates: Estimates = algorithm.tick_many(self.state, values, rng)
             move_to_secret_memory(self.state)
-            if not source.is_secure:
+            if not rng.is_secure:
                 estimates = replace(estimates, claim=self.claim())
             return estimates
 
@@ -151,8 +151,8 @@ class Monitor(Generic[StateT]):
         """
         if self.algorithm.freezes and self.claim().intrusions.announced and rows_since_copy is not False:
             return Refresh.too_late(rows_since_copy)
-        with self._step() as source:
-            self.algorithm.refresh(self.state, source)
+        with self._step() as rng:
+            self.algorithm.refresh(self.state, rng)
         move_to_secret_memory(self.state)
         return Refresh(covered=True)
 
@@ -166,12 +166,12 @@ class Monitor(Generic[StateT]):
         mine, theirs = self.state, other.state
         if self._shares:
             copies.require_not_replayed((self._id, self._published), (other._id, other._published))
-        with self._step() as source:
-            algorithm, state = self.algorithm.merge(mine, other.algorithm, theirs, source)
+        with self._step() as rng:
+            algorithm, state = self.algorithm.merge(mine, other.algorithm, theirs, rng)
         if self._shares:
             copies.retire(self._id, other._id)
         self._state = other._state = None
-        return Monitor(algorithm, state=state, source=self._given)
+        return Monitor(algorithm, state=state, rng=self._given)
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the state as bytes. A stored copy of the state is an intrusion: keep one, replace it in place.
@@ -190,13 +190,13 @@ class Monitor(Generic[StateT]):
         return codec.encode(name, parameters, self.state, layout, identity=identity, checksum=checksum)
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, source: NoiseSource | None = None, verify_checksum: bool = True) -> Self:
+    def from_bytes(cls, data: bytes, *, rng: NoiseSource | None = None, verify_checksum: bool = True) -> Self:
         """Continue from what `to_bytes` wrote, with its id and its count of releases."""
         header, _ = codec.read_header(data, checked=verify_checksum)
         algorithm = algorithm_from_header(header)
         identity = codec.read_identity(header)
         state = codec.decode(data, algorithm.state_type, algorithm.layout(), checked=False)
-        monitor = cls(algorithm, state=state, source=source)
+        monitor = cls(algorithm, state=state, rng=rng)
         monitor._id, monitor._published = identity
         return monitor
 

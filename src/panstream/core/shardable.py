@@ -56,7 +56,7 @@ class Shardable(Algorithm[StateT], Protocol[StateT]):
         return False
 
     @abstractmethod
-    def initial_cells(self, count: int, source: NoiseSource) -> StateT:
+    def initial_cells(self, count: int, rng: NoiseSource) -> StateT:
         """Return a state of ``count`` cells that nobody has touched."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Shardable(Algorithm[StateT], Protocol[StateT]):
         """
 
     @abstractmethod
-    def apply_updates(self, state: StateT, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: StateT, touches: Touches, rng: NoiseSource) -> None:
         """Do to the cells of a state, or of a part, what their rows do, row by row."""
 
     def mark_cells(self, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
@@ -77,24 +77,24 @@ class Shardable(Algorithm[StateT], Protocol[StateT]):
         for cells, *_ in self.cell_updates(batch, scratch):
             mark_inside(marks, cells)
 
-    def apply_marked(self, state: StateT, marks: NDArray[np.uint8], source: NoiseSource) -> None:
+    def apply_marked(self, state: StateT, marks: NDArray[np.uint8], rng: NoiseSource) -> None:
         """Do what touches of all marked cells do, where only that matters; ``marks`` may be longer than the state."""
         raise NotSupported(f"{type(self).__name__} must know more than which cells are touched")
 
-    def refresh_shard(self, state: StateT, count: int, source: NoiseSource) -> None:
+    def refresh_shard(self, state: StateT, count: int, rng: NoiseSource) -> None:
         """Do to a part of ``count`` cells what ``refresh``, which says whether it may be, does to the whole."""
         raise NotSupported(f"{type(self).__name__} cannot be refreshed")
 
-    def initial_state(self, source: NoiseSource) -> StateT:
+    def initial_state(self, rng: NoiseSource) -> StateT:
         """Return a fresh state of all cells."""
-        return self.initial_cells(self.cells, source)
+        return self.initial_cells(self.cells, rng)
 
-    def update(self, state: StateT, batch: Any, source: NoiseSource) -> None:
+    def update(self, state: StateT, batch: Any, rng: NoiseSource) -> None:
         """Do to the cells what the rows of the batch do."""
-        scratch = source.scratch
+        scratch = rng.scratch
         for touches in self.cell_updates(batch, scratch):
             taken = scratch.mark
-            self.apply_updates(state, touches, source)
+            self.apply_updates(state, touches, rng)
             scratch.rewind(taken)  # the coins of the next piece find these in the cache
 
 

@@ -18,15 +18,15 @@ _CHUNK = 1 << 17  # a multiple of eight
 
 
 def draw_packed_bits(
-    coin: Coin, cells: int, source: NoiseSource, bits: NDArray[np.uint8] | None = None
+    coin: Coin, cells: int, rng: NoiseSource, bits: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
     """Return ``cells`` packed tosses of a coin, in ``bits`` if it is given."""
     from panstream.primitives.kernels.algorithms.packed_bits import pack
 
     out = np.empty((cells + 7) // 8, np.uint8) if bits is None else bits
-    coins = source.scratch.array(min(cells, _CHUNK))
+    coins = rng.scratch.array(min(cells, _CHUNK))
     for start in range(0, cells, _CHUNK):
-        tossed = source.bernoulli(coin, min(_CHUNK, cells - start), out=coins)
+        tossed = rng.bernoulli(coin, min(_CHUNK, cells - start), out=coins)
         pack(tossed, out[start // 8 :])
     return out
 

@@ -66,15 +66,15 @@ def views(algorithm: Any, ticks: int) -> list[BitView]:
     """Return the view of every look, and of none; the user comes in every slot of the runs that it is read off."""
 
     def run(bits: Iterable[int], script: Mapping[int, int]) -> tuple[list[float], list[list[float]], list[float]]:
-        source = _Coins(bits, script)
-        state = algorithm.initial_state(source)
+        rng = _Coins(bits, script)
+        state = algorithm.initial_state(rng)
         shown = [float(state.start[0])] if algorithm.way.start else []
         states = [state.open[:, 0].astype(float).tolist()]
         for _ in range(ticks):
-            algorithm.update(state, algorithm.batch([0]), source)
-            shown += [float(number) for number in algorithm.tick(state, source).released]
+            algorithm.update(state, algorithm.batch([0]), rng)
+            shown += [float(number) for number in algorithm.tick(state, rng).released]
             states.append(state.open[:, 0].astype(float).tolist())
-        return shown, states, source.kappas
+        return shown, states, rng.kappas
 
     none = [0] * (ticks + 1)
     base = run(none, {})

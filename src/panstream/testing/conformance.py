@@ -68,8 +68,8 @@ def _state_fields_are_declared(specimen: Specimen) -> None:
 
 def _start_is_already_noised(specimen: Specimen) -> None:
     """Fresh states differ: nobody can tell an empty stream from the noise of its start."""
-    with NoiseSource() as source:
-        fresh = [specimen.algorithm.initial_state(source) for _ in range(_STARTS)]
+    with NoiseSource() as rng:
+        fresh = [specimen.algorithm.initial_state(rng) for _ in range(_STARTS)]
     noisy = [d.name for d in fields(fresh[0]) if codec.field_role(d) in ("noised", "noise")]
     assert noisy, "no field is noised"
     first = [getattr(fresh[0], name) for name in noisy]
@@ -115,10 +115,10 @@ def _bad_batch_changes_nothing(specimen: Specimen) -> None:
 
 def _bytes_round_trip(specimen: Specimen) -> None:
     """Bytes come back as the same algorithm and state, with the count of releases."""
-    monitor = Monitor(specimen.algorithm, source=SeededSource(3))
+    monitor = Monitor(specimen.algorithm, rng=SeededSource(3))
     _feed(monitor, specimen)
     data = monitor.to_bytes()
-    again = Monitor[Any].from_bytes(data, source=SeededSource(4))
+    again = Monitor[Any].from_bytes(data, rng=SeededSource(4))
     assert again.algorithm == specimen.algorithm, "the parameters changed"
     assert again.to_bytes() == data, "the state changed"
     if not isinstance(specimen.algorithm, Continual):
@@ -132,14 +132,14 @@ def _a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
     """Nothing is carried on outside the state, which is what lets inputs depend on earlier answers
     (docs/proofs/adaptive.md).
     """
-    monitor = Monitor(specimen.algorithm, source=SeededSource(5))
+    monitor = Monitor(specimen.algorithm, rng=SeededSource(5))
     for batch in (*specimen.batches, *specimen.batches):
-        restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(6))
+        restored = Monitor[Any].from_bytes(monitor.to_bytes(), rng=SeededSource(6))
         monitor._given = SeededSource(6)
         for candidate in (monitor, restored):
             _update(candidate, batch)
         assert snapshot(monitor.state) == snapshot(restored.state), "an update depends on something outside the state"
-    restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(7))
+    restored = Monitor[Any].from_bytes(monitor.to_bytes(), rng=SeededSource(7))
     monitor._given = SeededSource(7)
     answers = [_conclude(candidate) for candidate in (monitor, restored)]
     assert answers[0].released == answers[1].released, "an answer depends on something outside the state"
@@ -180,7 +180,7 @@ def _seeded_runs_are_identical(specimen: Specimen) -> None:
     """The same seed gives the same answer, and says that it is not private."""
     answers = []
     for _ in range(2):
-        monitor = Monitor(specimen.algorithm, source=SeededSource(11))
+        monitor = Monitor(specimen.algorithm, rng=SeededSource(11))
         _feed(monitor, specimen)
         answers.append(_conclude(monitor))
     first, second = ((answer.value, *answer.interval(), answer.released) for answer in answers)
@@ -235,10 +235,10 @@ def _zero_noise_is_exact(specimen: Specimen) -> None:
 def _error_bound_covers(specimen: Specimen) -> None:
     """The promised error is exceeded no more often than promised (one run in a million fails by chance)."""
     bound = specimen.algorithm.error_bound(beta=_BETA)
-    source = SeededSource(17)
+    rng = SeededSource(17)
     outside = 0
     for _ in range(_RUNS):
-        monitor = Monitor(specimen.algorithm, source=source)
+        monitor = Monitor(specimen.algorithm, rng=rng)
         _feed(monitor, specimen)
         estimate = _conclude(monitor)
         value = estimate.value if math.isnan(estimate.unbiased) else estimate.unbiased
@@ -252,11 +252,11 @@ def _merge(specimen: Specimen) -> None:
     """Merging consumes both inputs, agrees with the truth, and refuses itself and other keys."""
     if specimen.other_key is None:
         return
-    source = SeededSource(23)
+    rng = SeededSource(23)
     errors = []
     truth = specimen.truth if specimen.truth_twice is None else specimen.truth_twice
     for _ in range(40):
-        first, second = (Monitor(specimen.algorithm, source=source) for _ in range(2))
+        first, second = (Monitor(specimen.algorithm, rng=rng) for _ in range(2))
         _feed(first, specimen)
         _feed(second, specimen)
         merged = first.merge(second)

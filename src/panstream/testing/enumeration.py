@@ -255,20 +255,20 @@ class Enumerator:
         """Return the exact law of one step from a remembered state: (chance, the state after it, what it published)."""
         if (key, step) not in self._moves:
             merged: dict[tuple[Key, Key], Fraction] = {}
-            for weight, (state, output) in outcomes(lambda source: self._run(key, step, source), self.window):
+            for weight, (state, output) in outcomes(lambda rng: self._run(key, step, rng), self.window):
                 _add(merged, (self.remember(state), output), weight)
             self._moves[key, step] = [(weight, next_state, output) for (next_state, output), weight in merged.items()]
         return self._moves[key, step]
 
-    def _run(self, key: Key, step: Step, source: NoiseSource) -> tuple[Any, Key]:
+    def _run(self, key: Key, step: Step, rng: NoiseSource) -> tuple[Any, Key]:
         state = copy.deepcopy(self._states[key])
         if step.verb == "update":
-            self.algorithm.update(state, step.call(self.algorithm.batch), source)
+            self.algorithm.update(state, step.call(self.algorithm.batch), rng)
             return state, ()
         if step.verb == "copied":
             return state, ()
         verb = "refresh" if step.verb == "late_refresh" else step.verb
-        result = getattr(self.algorithm, verb)(state, source)
+        result = getattr(self.algorithm, verb)(state, rng)
         if not isinstance(result, Estimate):
             return state, ()
         return state, (("release", result.released, float(result.value), float(result.standard_error)),)

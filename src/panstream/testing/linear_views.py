@@ -101,23 +101,23 @@ def linear_views(
 
 
 def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], published: Published) -> _Run:
-    source = ScriptedSource(script)
-    state = algorithm.initial_state(source)
+    rng = ScriptedSource(script)
+    state = algorithm.initial_state(rng)
     shown: list[Numbers] = []
     states = [private_numbers(state)]
     for step in world:
         if step.verb == "update":
-            algorithm.update(state, step.call(algorithm.batch), source)
+            algorithm.update(state, step.call(algorithm.batch), rng)
         elif step.verb in ("refresh", "copied", "late_refresh"):
             if step.verb != "late_refresh":
                 shown.append(private_numbers(state))
             if step.verb != "copied":
-                algorithm.refresh(state, source)
+                algorithm.refresh(state, rng)
         else:
-            result = getattr(algorithm, step.verb)(state, *step.describe().values(), source)
+            result = getattr(algorithm, step.verb)(state, *step.describe().values(), rng)
             shown.append(published(state, result))
         states.append(private_numbers(state))
-    return _Run(np.concatenate(shown) if shown else np.zeros(0), states, source.kappas)
+    return _Run(np.concatenate(shown) if shown else np.zeros(0), states, rng.kappas)
 
 
 def private_numbers(state: Any) -> Numbers:

@@ -38,8 +38,8 @@ _NAME = "x"
 class RecordedKeystream:
     """What one seed expands to: drawn when it is read first, the same for everybody who reads it."""
 
-    def __init__(self, source: NoiseSource, width: int) -> None:
-        self._source, self._width = source, width
+    def __init__(self, rng: NoiseSource, width: int) -> None:
+        self._rng, self._width = rng, width
         self.read: list[NDArray[Any]] = []
 
     def reader(self) -> _TapeReader:
@@ -48,12 +48,12 @@ class RecordedKeystream:
 
     def bits(self, size: int) -> NDArray[np.uint8]:
         """Draw bytes that use ``width`` bits."""
-        return self._source.uniform_below(1 << self._width, size).astype(np.uint8)
+        return self._rng.uniform_below(1 << self._width, size).astype(np.uint8)
 
     def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
         """Draw numbers of a ring."""
         drawn = ring.zeros(size)
-        (drawn[:, 0] if ring.wide else drawn)[:] = self._source.uniform_below(ring.modulus, size)
+        (drawn[:, 0] if ring.wide else drawn)[:] = self._rng.uniform_below(ring.modulus, size)
         return drawn
 
 
@@ -77,13 +77,13 @@ class _TapeReader:
 class RecordingNoise:
     """A machine's own draws of noise, noted."""
 
-    def __init__(self, source: NoiseSource) -> None:
-        self._source, self.scratch = source, Scratch()
+    def __init__(self, rng: NoiseSource) -> None:
+        self._rng, self.scratch = rng, Scratch()
         self.drawn: list[int] = []
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Draw as the script says."""
-        self._source.add_discrete_laplace(values, law)
+        self._rng.add_discrete_laplace(values, law)
         self.drawn += values.tolist()
 
 
@@ -195,7 +195,7 @@ class SharedViews:
             self._moves[key] = [
                 _Move(chance, *outcome)
                 for chance, outcome in outcomes(
-                    lambda source: self.step(state, kind, change, source, start=number == 0), modulus=self.noise_modulus
+                    lambda rng: self.step(state, kind, change, rng, start=number == 0), modulus=self.noise_modulus
                 )
             ]
         return self._moves[key]
@@ -206,7 +206,7 @@ class SharedViews:
         return self.rule.ring.modulus
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Do one step with all three parties; return the state after it, what was opened, and what each handled."""
         parties, released, memory = self._parties(state, start), state[2], state[3]
@@ -215,16 +215,16 @@ class SharedViews:
             started={_NAME: self.rule} if start else {},
             answered=[_NAME] if kind == "answers" else [],
         )
-        seeds = [self.seed(source, first=first) for first in (True, False)]
-        noises = [self.drawing(source, first=first) for first in (True, False)]
-        changes = {} if change is None else {_NAME: self.drawn(change, source, released, memory)}
+        seeds = [self.seed(rng, first=first) for first in (True, False)]
+        noises = [self.drawing(rng, first=first) for first in (True, False)]
+        changes = {} if change is None else {_NAME: self.drawn(change, rng, released, memory)}
         dealt = deal(task, {_NAME: self.rule}, changes, *(seed.reader() for seed in seeds))
         sent = []
         for party, seed, noise in zip(parties, seeds, noises, strict=True):
             party_input = None if party.first else {name: tuple(a.copy() for a in part) for name, part in dealt.items()}
             out = party.open(task, seed.reader(), party_input, noise)
             sent.append(np.concatenate([np.empty(0, np.uint8), *(array.copy() for array in out)]))
-        common, memory = self.common(source, kind, memory)
+        common, memory = self.common(rng, kind, memory)
         closed = [party.close(other, common.reader()) for party, other in zip(parties, reversed(sent), strict=True)]
         opened = open_answers({_NAME: self.rule}, [outcome.answers for outcome in closed])
         parts = [tuple(array.tobytes() for array in outcome.answers.values()) for outcome in closed]
@@ -250,21 +250,21 @@ class SharedViews:
                 party.shares[_NAME] = StateShare(self.rule, np.frombuffer(cells, np.uint8).copy(), state[2])
         return parties
 
-    def drawn(self, change: Dealt, source: NoiseSource, released: int, memory: Any) -> Dealt:
+    def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
         """Return what the front end makes of a change: itself, where cells are exact."""
         return change
 
-    def seed(self, source: NoiseSource, *, first: bool) -> RecordedKeystream:
+    def seed(self, rng: NoiseSource, *, first: bool) -> RecordedKeystream:
         """Return the seed that the front end deals a machine."""
-        return RecordedKeystream(source, self.width)
+        return RecordedKeystream(rng, self.width)
 
-    def drawing(self, source: NoiseSource, *, first: bool) -> Any:
+    def drawing(self, rng: NoiseSource, *, first: bool) -> Any:
         """Return where a machine's noise comes from."""
-        return RecordingNoise(source)
+        return RecordingNoise(rng)
 
-    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
+    def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Return the seed that the machines agree on, and what a mistaken form remembers of it."""
-        return RecordedKeystream(source, self.width), memory
+        return RecordedKeystream(rng, self.width), memory
 
 
 def _plain(value: Any) -> Any:

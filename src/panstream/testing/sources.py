@@ -18,10 +18,10 @@ from panstream.primitives.packed_bits import unpack_bits
 ResultT = TypeVar("ResultT")
 
 
-def redraw_one_by_one(source: NoiseSource, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+def redraw_one_by_one(rng: NoiseSource, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
     """Do what `redraw` does by the source's own coins, bit by bit."""
     marked = np.flatnonzero(unpack_bits(marks.view(np.uint8), 64 * marks.size))
-    for cell, side in zip(marked.tolist(), source.bernoulli(coin, marked.size).tolist(), strict=True):
+    for cell, side in zip(marked.tolist(), rng.bernoulli(coin, marked.size).tolist(), strict=True):
         word, bit = divmod(cell, 64)
         bits[word] = np.uint64((int(bits[word]) & ~(1 << bit)) | side << bit)
 
@@ -109,10 +109,10 @@ def outcomes(
     """Run ``step`` once for every possible sequence of draws; yield (exact probability, what it returned)."""
     path: list[int] = []
     while True:
-        source = _BranchingSource(path, window, modulus)
-        result = step(source)
-        yield source.probability, result
-        while path and path[-1] + 1 == source.options[len(path) - 1]:
+        rng = _BranchingSource(path, window, modulus)
+        result = step(rng)
+        yield rng.probability, result
+        while path and path[-1] + 1 == rng.options[len(path) - 1]:
             path.pop()
         if not path:
             return

@@ -39,9 +39,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_answers_and_intervals_are_possible_and_cover(case: str) -> None:
     algorithm, slots, value, truth, least, largest = CASES[case]
-    source, covered, columns, unclipped = SeededSource(31), 0, 0, []
+    rng, covered, columns, unclipped = SeededSource(31), 0, 0, []
     for _ in range(RUNS):
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         answers = monitor.tick_many([value] * slots)
         last = monitor.release()
         for low, high in (last.interval(), last.interval(0.5), [float(end[-1]) for end in answers.interval()]):
@@ -72,9 +72,9 @@ def test_totals_have_the_sign_that_values_have() -> None:
 
 
 def test_a_consistent_count_lies_in_its_own_interval() -> None:
-    source, outside = SeededSource(32), 0
+    rng, outside = SeededSource(32), 0
     for _ in range(40):
-        monitor = Monitor(BinaryMechanism(epsilon=1.0, horizon=64), source=source)
+        monitor = Monitor(BinaryMechanism(epsilon=1.0, horizon=64), rng=rng)
         counts = ConsistentCount(most=1)
         for _ in range(64):
             noisy = monitor.tick()

@@ -92,19 +92,19 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
 def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_ticks):
     """Same mean and variance of the answers, and the standard error says so."""
     algorithm = build(name, epsilon=2.0, one_step_ticks=one_step_ticks)
-    source, runs = SeededSource(8), 1000
+    rng, runs = SeededSource(8), 1000
     whole = np.empty((runs, 6))
     single = np.empty(runs)
     for i in range(runs):
-        whole[i] = algorithm.tick_many(algorithm.initial_state(source), [1, 0, 1, 1, 0, 1], source).unclipped
+        whole[i] = algorithm.tick_many(algorithm.initial_state(rng), [1, 0, 1, 1, 0, 1], rng).unclipped
     last = None
     for i in range(runs // 4):
-        state = algorithm.initial_state(source)
+        state = algorithm.initial_state(rng)
         for value in (1, 0, 1, 1, 0, 1):
-            last = algorithm.tick_many(state, [value], source)
+            last = algorithm.tick_many(state, [value], rng)
         single[i] = last.unclipped[-1]
     truth = TRUTH[name][2](np.array([1, 0, 1, 1, 0, 1]))
-    errors = algorithm.tick_many(algorithm.initial_state(source), [1, 0, 1, 1, 0, 1], source).standard_error
+    errors = algorithm.tick_many(algorithm.initial_state(rng), [1, 0, 1, 1, 0, 1], rng).standard_error
     assert last.standard_error[-1] == pytest.approx(errors[-1])
     for at in range(6):
         assert_mean(whole[:, at], truth[at], f"{name} after {at + 1} slots")
@@ -118,13 +118,13 @@ def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_tic
 @pytest.mark.parametrize("name", NAMES)
 def test_the_promised_error_and_the_interval_hold(name):
     algorithm = build(name, epsilon=1.0, horizon=24)
-    source, runs, beta = SeededSource(13), 300, 0.1
+    rng, runs, beta = SeededSource(13), 300, 0.1
     truth = TRUTH[name][2](np.ones(23))[-1]
     bound, late, covered = algorithm.error_bound(beta=beta), 0, 0
     at_time = algorithm.error_bound(beta=beta, ticks=23)
     assert at_time <= bound * (1 + 1e-9)
     for _ in range(runs):
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         monitor.tick_many(np.ones(22, np.int64))
         monitor.update([1])
         estimate = monitor.tick()
@@ -228,13 +228,13 @@ def test_fixed_point_numbers():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_continue_in_the_middle_of_a_slot(name):
-    source = SeededSource(2)
-    monitor = Monitor(build(name), source=source)
+    rng = SeededSource(2)
+    monitor = Monitor(build(name), rng=rng)
     monitor.tick_many([1] * 11)
     monitor.update([1])
     data = monitor.to_bytes()
-    again = Monitor.from_bytes(data, source=SeededSource(3))
-    twin = Monitor.from_bytes(data, source=SeededSource(3))
+    again = Monitor.from_bytes(data, rng=SeededSource(3))
+    twin = Monitor.from_bytes(data, rng=SeededSource(3))
     assert again.tick() == twin.tick()
     assert again.state.time == 12
     assert again.release().released == again.last_release.released
@@ -242,7 +242,7 @@ def test_bytes_continue_in_the_middle_of_a_slot(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_refresh_leaves_the_answer_and_widens_later_ones(name):
-    quiet, seen = (Monitor(build(name, epsilon=3.0), source=SeededSource(6)) for _ in range(2))
+    quiet, seen = (Monitor(build(name, epsilon=3.0), rng=SeededSource(6)) for _ in range(2))
     for monitor in (quiet, seen):
         monitor.tick_many([1, 1, 1, 1, 1])
     before = seen.release()

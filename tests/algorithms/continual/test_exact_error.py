@@ -60,21 +60,21 @@ def exact_variances(counter, single):
 @pytest.mark.parametrize("name", COUNTERS)
 def test_standard_errors_are_exact_at_every_slot(name, single):
     counter = COUNTERS[name](one_step_ticks=single)
-    source = ScriptedSource({})
-    state, errors = counter.initial_state(source), []
+    rng = ScriptedSource({})
+    state, errors = counter.initial_state(rng), []
     for _ in range(SLOTS):
         if single:
-            errors.append(counter.tick_many(state, [0], source).standard_error[0])
+            errors.append(counter.tick_many(state, [0], rng).standard_error[0])
         else:
-            errors.append(counter.tick(state, source).standard_error)
+            errors.append(counter.tick(state, rng).standard_error)
     assert np.square(errors) == pytest.approx(exact_variances(counter, single), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", COUNTERS)
 def test_columns_of_slots_say_the_same_errors_as_single_slots(name):
     counter = COUNTERS[name](one_step_ticks=True)
-    source = ScriptedSource({})
-    whole = counter.tick_many(counter.initial_state(source), [0] * SLOTS, source)
+    rng = ScriptedSource({})
+    whole = counter.tick_many(counter.initial_state(rng), [0] * SLOTS, rng)
     assert np.square(whole.standard_error) == pytest.approx(exact_variances(counter, True), rel=1e-5)
 
 
@@ -128,8 +128,8 @@ def test_the_least_squares_tree_knows_its_mean_and_worst_variance(horizon):
     exact = (view.matrix**2).sum(axis=1)
     mean, worst = counter.noise(horizon)
     assert (mean, worst) == pytest.approx((exact.mean(), exact.max()), rel=1e-5)
-    source = ScriptedSource({})
-    said = counter.tick_many(counter.initial_state(source), [0] * horizon, source)
+    rng = ScriptedSource({})
+    said = counter.tick_many(counter.initial_state(rng), [0] * horizon, rng)
     assert np.square(said.standard_error) == pytest.approx(exact * counter.law.variance, rel=1e-5)
     largest = view.matrix[np.argmax(exact)]
     assert counter.error_bound(beta=0.05) == pytest.approx(1 + chernoff(largest, view.kappas, 0.05), rel=1e-4)

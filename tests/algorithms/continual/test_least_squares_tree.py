@@ -95,8 +95,8 @@ def test_mean_squared_error_is_near_the_best_known(log_horizon: int, target: flo
 
 
 def test_measured_error_is_the_formula() -> None:
-    runs, tree, source = 500, LeastSquaresTree(epsilon=1.0, horizon=1024), SeededSource(7)
-    errors = np.array([Monitor(tree, source=source).tick_many(np.zeros(1024, np.int64)).unclipped for _ in range(runs)])
+    runs, tree, rng = 500, LeastSquaresTree(epsilon=1.0, horizon=1024), SeededSource(7)
+    errors = np.array([Monitor(tree, rng=rng).tick_many(np.zeros(1024, np.int64)).unclipped for _ in range(runs)])
     squares = (errors**2).mean(axis=1)
     expected = tree.noise(1024)[0] * tree.law.variance + 1 / 12
     z = (squares.mean() - expected) / (squares.std(ddof=1) / math.sqrt(runs))
@@ -116,7 +116,7 @@ def test_answers_are_exact_without_noise() -> None:
 
 def test_slots_of_several_steps_and_arrays_agree() -> None:
     tree = LeastSquaresTree(epsilon=1.0, horizon=30, radices=(4, 4, 2))
-    singly, at_once = (Monitor(tree, source=SeededSource(3)) for _ in range(2))
+    singly, at_once = (Monitor(tree, rng=SeededSource(3)) for _ in range(2))
     first = at_once.tick_many([1] * 3)
     for _ in range(3):
         singly.update([1])
@@ -156,9 +156,9 @@ def test_memory_is_a_radix_per_level() -> None:
 
 def test_bytes_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "LeastSquaresTree", "panstream.algorithms.continual.least_squares_tree")
-    monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=100), source=SeededSource(3))
+    monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=100), rng=SeededSource(3))
     monitor.tick_many([1] * 20)
-    again = Monitor[_LeastSquaresState].from_bytes(monitor.to_bytes(), source=SeededSource(4))
+    again = Monitor[_LeastSquaresState].from_bytes(monitor.to_bytes(), rng=SeededSource(4))
     monitor._given = SeededSource(4)
     assert [again.tick().value for _ in range(30)] == [monitor.tick().value for _ in range(30)]
 
@@ -241,14 +241,14 @@ class Watching(SeededSource):
 
 def test_noise_is_wiped_as_soon_as_it_is_used() -> None:
     """However many slots are closed at once, the noise of a few thousand is in memory at a time."""
-    tree, source = LeastSquaresTree(epsilon=1.0, horizon=1 << 16), Watching()
-    with source:
-        state = tree.initial_state(source)
-    source.held.clear()
-    with source:
-        tree.tick_many(state, np.zeros(1 << 16, np.int64), source)
-    assert len(source.held) >= 4
-    assert max(source.held) < 2 * source.held[0]
+    tree, rng = LeastSquaresTree(epsilon=1.0, horizon=1 << 16), Watching()
+    with rng:
+        state = tree.initial_state(rng)
+    rng.held.clear()
+    with rng:
+        tree.tick_many(state, np.zeros(1 << 16, np.int64), rng)
+    assert len(rng.held) >= 4
+    assert max(rng.held) < 2 * rng.held[0]
 
 
 def test_no_loss_at_all_is_refused_by_name() -> None:

@@ -51,7 +51,7 @@ def test_answers_are_exact_without_noise(kind: type[Any], adjacency: str, horizo
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_no_data_is_said_in_words(kind: type[Any], adjacency: str) -> None:
     noiseless = Monitor(kind(epsilon=math.inf, horizon=9, lower=-1.0, upper=1.0, adjacency=adjacency))
-    noisy = Monitor(kind(epsilon=1.0, horizon=9, lower=-1.0, upper=1.0, adjacency="add-remove"), source=SeededSource(2))
+    noisy = Monitor(kind(epsilon=1.0, horizon=9, lower=-1.0, upper=1.0, adjacency="add-remove"), rng=SeededSource(2))
     for estimate in (noiseless.tick(), noisy.tick()):
         assert math.isnan(estimate.value)
         assert estimate.standard_error == math.inf
@@ -155,9 +155,9 @@ def test_errors_are_calibrated(kind: type[Any], adjacency: str) -> None:
     runs, values = 600, np.clip(np.random.default_rng(5).normal(3, 2, 4000), 0, 10)
     algorithm = kind(epsilon=1.0, horizon=16, lower=0.0, upper=10.0, adjacency=adjacency)
     exact = truth(kind, values)[-1]
-    source, errors, claimed, covered = SeededSource(6), [], [], 0
+    rng, errors, claimed, covered = SeededSource(6), [], [], 0
     for _ in range(runs):
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         monitor.update(values)
         estimate = monitor.tick()
         errors.append(estimate.value - exact)
@@ -187,9 +187,9 @@ def test_error_bounds_without_enough_events_are_the_whole_range(kind: type[Any])
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_negative_variances_and_means_outside_do_not_leave(kind: type[Any]) -> None:
-    source = SeededSource(9)
+    rng = SeededSource(9)
     for _ in range(100):
-        monitor = Monitor(kind(epsilon=0.5, horizon=4, lower=0.0, upper=1.0), source=source)
+        monitor = Monitor(kind(epsilon=0.5, horizon=4, lower=0.0, upper=1.0), rng=rng)
         monitor.update([1.0] * 60)
         value = monitor.tick().value
         assert math.isnan(value) or 0.0 <= value <= 1.0

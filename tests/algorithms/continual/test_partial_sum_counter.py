@@ -16,7 +16,7 @@ def test_standard_errors_are_in_the_units_of_the_data(fraction_bits: int) -> Non
     counter = SimpleCounterII(
         epsilon=0.7, upper=1.0, resolution=2.0**-fraction_bits if fraction_bits else None, one_step_ticks=True
     )
-    monitor = Monitor(counter, source=SeededSource(1))
+    monitor = Monitor(counter, rng=SeededSource(1))
     said = monitor.tick_many([1.0, 0.0, 1.0] if fraction_bits else [1, 0, 1]).standard_error[-1]
     values, chances = laplace_sum(3, 0.7 / 2**fraction_bits)
     expected = math.sqrt(float(chances @ values**2)) / 2**fraction_bits

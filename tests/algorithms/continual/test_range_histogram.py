@@ -153,10 +153,10 @@ def test_errors_are_honest() -> None:
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0)
     exact = float(np.quantile(values, 0.3))
     ranks = np.sort(values)
-    source, inside, bound_broken = SeededSource(4), 0, 0
+    rng, inside, bound_broken = SeededSource(4), 0, 0
     bound = histogram.error_bound(beta=0.1)
     for _ in range(RUNS):
-        monitor = Monitor(histogram, source=source)
+        monitor = Monitor(histogram, rng=rng)
         monitor.update(values)
         monitor.tick()
         found = histogram.at(monitor.state, 0.3)
@@ -180,11 +180,11 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_said_of_minimum_and_maximum_is_true(shape: str) -> None:
     """All four statements hold in 95% of runs: of 100 at least 87, which fails once in 1,000 at exactly 95%."""
-    values, source, true = SHAPES[shape], SeededSource(5), 0
+    values, rng, true = SHAPES[shape], SeededSource(5), 0
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0)
     step = 100 / 256
     for _ in range(100):
-        monitor = Monitor(histogram, source=source)
+        monitor = Monitor(histogram, rng=rng)
         monitor.update(values)
         monitor.tick()
         least, most = (histogram.at(monitor.state, quantile) for quantile in (0.0, 1.0))
@@ -200,11 +200,11 @@ def test_what_is_said_of_minimum_and_maximum_is_true(shape: str) -> None:
 
 def test_a_lone_extreme_does_not_show_and_a_crowd_does() -> None:
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0, quantile=1.0)
-    source, found = SeededSource(5), {}
+    rng, found = SeededSource(5), {}
     for far in (1, 3000):
         answers = []
         for _ in range(40):
-            monitor = Monitor(histogram, source=source)
+            monitor = Monitor(histogram, rng=rng)
             monitor.update([40.0] * 5000 + [95.0] * far)
             answers.append(monitor.tick().value)
         found[far] = answers
@@ -249,9 +249,7 @@ def test_edges_are_rounded_to_the_safe_side(number: float, up: bool, text: str) 
 
 def test_no_data_is_said_in_words() -> None:
     for epsilon in (1.0, math.inf):
-        estimate = Monitor(
-            RangeHistogram(epsilon=epsilon, horizon=4, lower=0.0, upper=1.0), source=SeededSource(1)
-        ).tick()
+        estimate = Monitor(RangeHistogram(epsilon=epsilon, horizon=4, lower=0.0, upper=1.0), rng=SeededSource(1)).tick()
         assert estimate.name == "median (no data)"
         assert math.isnan(estimate.value)
         assert estimate.interval() == (0.0, 1.0)

@@ -33,13 +33,13 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
     tree = KaryTree(epsilon=0.5, horizon=horizon, one_step_ticks=one_step_ticks, **shape)
     twin = TwinTree(tree)
     values = [(slot * 31) % 11 for slot in range(400)]
-    source, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.initial_state(source), twin.initial_state(twin_source)
+    rng, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
+    state, twin_state = tree.initial_state(rng), twin.initial_state(twin_source)
     got: list[float] = []
     for start, stop in ((0, 1), (1, 2), (2, 60), (60, 400)):
-        got += tree.tick_many(state, values[start:stop], source).unclipped.tolist()
+        got += tree.tick_many(state, values[start:stop], rng).unclipped.tolist()
         twin.tick_many(twin_state, values[start:stop], twin_source)
-        assert len(source.kappas) == len(twin_source.kappas)
+        assert len(rng.kappas) == len(twin_source.kappas)
     assert got == pytest.approx(twin.answers, abs=1e-6)
     assert state.open[: len(twin_state.open), 0].tolist() == twin_state.open
 
@@ -48,31 +48,31 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
 def test_slots_of_several_steps_agree_with_the_twin(horizon: int | None) -> None:
     tree = KaryTree(epsilon=0.5, horizon=horizon, lower=-9, upper=9, **({} if horizon is None else {"levels": 3}))
     twin = TwinTree(tree)
-    source, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.initial_state(source), twin.initial_state(twin_source)
+    rng, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
+    state, twin_state = tree.initial_state(rng), twin.initial_state(twin_source)
     for slot in range(100):
         for values in ([slot % 9, -3], [], [slot % 4]):
-            tree.update(state, tree.batch(values), source)
+            tree.update(state, tree.batch(values), rng)
             twin.update(twin_state, sum(values), twin_source)
         if slot % 17 == 5:
-            tree.refresh(state, source)
+            tree.refresh(state, rng)
             twin.refresh(twin_state, twin_source)
-        estimate, expected = tree.tick(state, source), twin.tick(twin_state, twin_source)
+        estimate, expected = tree.tick(state, rng), twin.tick(twin_state, twin_source)
         assert estimate.released == expected.released
         assert estimate.unclipped == pytest.approx(expected.value, abs=1e-6)
         assert estimate.standard_error == pytest.approx(expected.standard_error)
-        assert tree.release(state, source).unclipped == estimate.unclipped
+        assert tree.release(state, rng).unclipped == estimate.unclipped
 
 
 def test_public_state_is_made_of_releases() -> None:
     """Whoever read the outputs can rebuild everything that the state calls public."""
     tree = KaryTree(epsilon=0.5, horizon=60, levels=3, lower=0, upper=9)
-    source = ScriptedSource(SCRIPT)
-    state = tree.initial_state(source)
+    rng = ScriptedSource(SCRIPT)
+    state = tree.initial_state(rng)
     rebuilt = np.zeros((3, 2))
     for slot in range(60):
-        tree.update(state, tree.batch([slot % 10]), source)
-        for level, own in enumerate(tree.tick(state, source).released):
+        tree.update(state, tree.batch([slot % 10]), rng)
+        for level, own in enumerate(tree.tick(state, rng).released):
             below = rebuilt[level - 1].copy() if level else np.array([own, math.inf])
             trust = 1.0 if level == 0 else below[1] / (below[1] + 2.0)
             rebuilt[level] += (below[0] + trust * (own - below[0]), 2.0 * trust)
@@ -89,9 +89,9 @@ def test_public_state_is_made_of_releases() -> None:
 def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, runs: int) -> None:
     """Runs are independent, so the mean over slots of one run is one sample."""
     tree = KaryTree(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
-    source, squares = SeededSource(5), []
+    rng, squares = SeededSource(5), []
     for _ in range(runs):
-        monitor = Monitor(tree, source=source)
+        monitor = Monitor(tree, rng=rng)
         if one_step_ticks:
             error = monitor.tick_many(np.zeros(horizon, np.int64)).unclipped
         else:
@@ -105,15 +105,15 @@ def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, r
 @pytest.mark.slow
 def test_standard_errors_and_intervals_are_calibrated() -> None:
     tree = KaryTree(epsilon=1.0, horizon=300, one_step_ticks=True)
-    source = SeededSource(8)
-    errors = np.array([Monitor(tree, source=source).tick_many(np.zeros(300, np.int64)).unclipped for _ in range(1000)])
-    claimed = Monitor(tree, source=source).tick_many(np.zeros(300, np.int64)).standard_error
+    rng = SeededSource(8)
+    errors = np.array([Monitor(tree, rng=rng).tick_many(np.zeros(300, np.int64)).unclipped for _ in range(1000)])
+    claimed = Monitor(tree, rng=rng).tick_many(np.zeros(300, np.int64)).standard_error
     ratio = (errors**2).mean(axis=0) / claimed**2
     assert ratio == pytest.approx(1.0, abs=0.4)
     assert abs(errors.mean(axis=0) / (claimed / math.sqrt(1000))).max() < stats.norm.isf(ALPHA / 600)
     within = 0
     for _ in range(400):
-        monitor = Monitor(tree, source=source)
+        monitor = Monitor(tree, rng=rng)
         monitor.tick_many(np.zeros(2, np.int64))
         low, high = monitor.release().interval(0.95)
         within += low <= 0 <= high
@@ -121,7 +121,7 @@ def test_standard_errors_and_intervals_are_calibrated() -> None:
 
 
 def test_refresh_widens_the_standard_error() -> None:
-    monitor = Monitor(KaryTree(epsilon=1.0, horizon=10, levels=1), source=SeededSource(1))
+    monitor = Monitor(KaryTree(epsilon=1.0, horizon=10, levels=1), rng=SeededSource(1))
     unit = monitor.algorithm.engine.law().variance  # type: ignore[attr-defined]
     monitor.refresh()
     monitor.refresh()
@@ -191,11 +191,11 @@ class StopsEarly(NoiseSource):
 
 def test_an_interrupted_call_leaves_the_state_as_it_was() -> None:
     tree = KaryTree(epsilon=1.0)
-    with NoiseSource() as source:
-        state = tree.initial_state(source)
+    with NoiseSource() as rng:
+        state = tree.initial_state(rng)
     before = snapshot(state)
-    with pytest.raises(KeyboardInterrupt), StopsEarly(3) as source:
-        tree.tick_many(state, np.ones(100_000, np.int64), source)
+    with pytest.raises(KeyboardInterrupt), StopsEarly(3) as rng:
+        tree.tick_many(state, np.ones(100_000, np.int64), rng)
     assert snapshot(state) == before
 
 
@@ -261,11 +261,11 @@ def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("horizon", [50, None])
 def test_bytes_round_trip(horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "KaryTree", "panstream.algorithms.continual.sums")
-    monitor = Monitor(KaryTree(epsilon=1.0, horizon=horizon), source=SeededSource(3))
+    monitor = Monitor(KaryTree(epsilon=1.0, horizon=horizon), rng=SeededSource(3))
     monitor.tick_many([1] * 20)
     monitor.update([1, 0])
     data = monitor.to_bytes()
-    again = Monitor[TreeState].from_bytes(data, source=SeededSource(4))
+    again = Monitor[TreeState].from_bytes(data, rng=SeededSource(4))
     monitor._given = SeededSource(4)
     assert again.to_bytes() == data
     assert [again.tick().value for _ in range(20)] == [monitor.tick().value for _ in range(20)]

@@ -61,7 +61,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say_in_units_of_the_data(reso
 
 
 def test_without_noise_an_interval_is_its_value() -> None:
-    monitor = Monitor(ContinualSum(epsilon=math.inf, horizon=4, lower=0.0, upper=1.0), source=SeededSource(1))
+    monitor = Monitor(ContinualSum(epsilon=math.inf, horizon=4, lower=0.0, upper=1.0), rng=SeededSource(1))
     monitor.update([0.5])
     assert monitor.tick().interval(0.99) == (0.5, 0.5)
 

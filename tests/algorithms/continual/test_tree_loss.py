@@ -28,11 +28,11 @@ from tests.algorithms.continual.tree_twin import TwinTree
 class RawTicks(KaryTree):
     """Shows the noisy sums of every node that a one-step tick releases, as ``tick`` does."""
 
-    def tick_many(self, state: TreeState, values: Any, source: NoiseSource) -> Estimate:  # type: ignore[override]
+    def tick_many(self, state: TreeState, values: Any, rng: NoiseSource) -> Estimate:  # type: ignore[override]
         def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
             out[:, 0] = values[start:stop]
 
-        released = self.engine.close(state, len(values), leaves, source)[2]
+        released = self.engine.close(state, len(values), leaves, rng)[2]
         return self._answer(state, tuple(int(number) for number in released))
 
 

@@ -44,21 +44,21 @@ class TwinTree:
             return self.tree.engine.law(epoch)
         return DiscreteLaplace.at_most(self.tree.epsilon / self.charged_levels)
 
-    def _noise(self, epoch: int, source: NoiseSource, wanted: bool) -> int:
+    def _noise(self, epoch: int, rng: NoiseSource, wanted: bool) -> int:
         drawn = np.zeros(1, np.int64)
         if wanted:
-            source.add_discrete_laplace(drawn, self.law(epoch))
+            rng.add_discrete_laplace(drawn, self.law(epoch))
         return int(drawn[0])
 
-    def initial_state(self, source: NoiseSource) -> TwinState:
+    def initial_state(self, rng: NoiseSource) -> TwinState:
         state = TwinState()
-        self._open_all(state, source)
+        self._open_all(state, rng)
         return state
 
-    def _open_all(self, state: TwinState, source: NoiseSource) -> None:
+    def _open_all(self, state: TwinState, rng: NoiseSource) -> None:
         rows = self.tree.engine.shape(state.epoch).rows
         wanted = [self._starts(level) for level in range(rows)]
-        state.open = [self._noise(state.epoch, source, start) for start in wanted]
+        state.open = [self._noise(state.epoch, rng, start) for start in wanted]
         state.draws = [int(start) for start in wanted]
         state.closed = [[] for _ in range(rows)]
 
@@ -68,29 +68,29 @@ class TwinTree:
     def batch(self, values: Any) -> int:
         return sum(values)
 
-    def update(self, state: TwinState, batch: int, source: NoiseSource) -> None:
+    def update(self, state: TwinState, batch: int, rng: NoiseSource) -> None:
         state.open = [value + batch for value in state.open]
 
-    def refresh(self, state: TwinState, source: NoiseSource) -> None:
+    def refresh(self, state: TwinState, rng: NoiseSource) -> None:
         for level in range(1 if self.one_step else 0, len(state.open)):
-            state.open[level] += self._noise(state.epoch, source, True)
+            state.open[level] += self._noise(state.epoch, rng, True)
             state.draws[level] += 1
 
-    def tick(self, state: TwinState, source: NoiseSource) -> Estimate:
-        return self._close(state, source, True)
+    def tick(self, state: TwinState, rng: NoiseSource) -> Estimate:
+        return self._close(state, rng, True)
 
-    def tick_many(self, state: TwinState, values: Any, source: NoiseSource) -> Estimate:
+    def tick_many(self, state: TwinState, values: Any, rng: NoiseSource) -> Estimate:
         estimates = []
         for position, value in enumerate(values):
-            self.update(state, value, source)
-            estimates.append(self._close(state, source, position == len(values) - 1))
+            self.update(state, value, rng)
+            estimates.append(self._close(state, rng, position == len(values) - 1))
         return estimates[-1]
 
-    def _close(self, state: TwinState, source: NoiseSource, last_of_call: bool) -> Estimate:
+    def _close(self, state: TwinState, rng: NoiseSource, last_of_call: bool) -> Estimate:
         shape, epoch = self.tree.engine.shape(state.epoch), state.epoch
         weights, released, level = list(shape.weights), [], 0
         while True:
-            own = state.open[level] + self._noise(epoch, source, self.release_noise)
+            own = state.open[level] + self._noise(epoch, rng, self.release_noise)
             own_draws = state.draws[level] + int(self.release_noise)
             released.append(own)
             if level == 0:
@@ -110,11 +110,11 @@ class TwinTree:
             (node,) = state.closed[level]
             state.past.append((node[0], node[1] * self.law(epoch).variance))
             state.epoch += 1
-            self._open_all(state, source)
+            self._open_all(state, rng)
         else:
             for opened in range(level + 1):
                 starts = self._starts(opened) and (opened > 0 or last_of_call)
-                state.open[opened] = self._noise(epoch, source, starts)
+                state.open[opened] = self._noise(epoch, rng, starts)
                 state.draws[opened] = int(starts)
         unit = self.law(state.epoch).variance
         nodes = [(value, draws * unit) for row in state.closed for value, draws in row] + state.past

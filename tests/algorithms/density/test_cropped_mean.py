@@ -37,8 +37,8 @@ def test_heavy_fraction_loses_what_it_claims() -> None:
 class CountersFromZero(CroppedMean):
     """Sabotage: counters that start at 0 show how often a user came."""
 
-    def initial_state(self, source: NoiseSource) -> Any:
-        state = CroppedMean.initial_state(self, source)
+    def initial_state(self, rng: NoiseSource) -> Any:
+        state = CroppedMean.initial_state(self, rng)
         state.counters[:] = 0
         return state
 
@@ -66,12 +66,12 @@ def test_the_chance_of_a_wrap_is_min_a_t_over_t_whatever_the_counter_shows() -> 
 
 @pytest.mark.parametrize("sample", [None, 150])
 def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
-    source, values, errors, covered = SeededSource(5), [], [], 0
+    rng, values, errors, covered = SeededSource(5), [], [], 0
     ids = [i for i in range(300) for _ in range(i % 7)]
     truth = sum(min(i % 7, 3) for i in range(300)) / 300
     for key in range(400):
         algorithm = CroppedMean(universe=300, epsilon=3.0, crop=3, sample=sample, key=key)
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         monitor.update(ids)
         estimate = monitor.release()
         values.append(estimate.unbiased)
@@ -94,10 +94,10 @@ def test_a_refusal_to_refresh_says_what_it_would_cost() -> None:
 
 def test_a_bracket_reaches_from_the_share_beyond_the_threshold_to_the_share_below_it() -> None:
     """Without noise only the counters' starts are random: the ends are the two mean shares."""
-    source, ends = SeededSource(6), []
+    rng, ends = SeededSource(6), []
     ids = [i for i in range(200) for _ in range((0, 2, 3, 6)[i % 4])]
     for _ in range(300):
-        monitor = Monitor(HeavyFraction(universe=200, epsilon=math.inf, threshold=4, slack=1.0), source=source)
+        monitor = Monitor(HeavyFraction(universe=200, epsilon=math.inf, threshold=4, slack=1.0), rng=rng)
         monitor.update(ids)
         estimate = monitor.release()
         reaches = [high - low for low, high in (estimate.interval(0.5), estimate.interval(0.6))]
@@ -122,12 +122,12 @@ def test_intervals_cover_the_fraction_at_the_threshold(load: str) -> None:
     """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; the old intervals covered in 0 to
     30%.
     """
-    times, source, covered = LOADS[load], SeededSource(12), 0
+    times, rng, covered = LOADS[load], SeededSource(12), 0
     algorithm = HeavyFraction(universe=300, epsilon=8.0, threshold=4)
     truth = float((times >= 4).mean())
     batch = np.repeat(np.arange(300), times)
     for _ in range(150):
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         monitor.update(batch)
         low, high = monitor.release().interval()
         covered += low <= truth <= high
@@ -149,12 +149,12 @@ def test_brackets_cover_the_fraction_above_sixteen(load: str) -> None:
     """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; a point with its interval covered the
     first load in 0 of 40 runs.
     """
-    times, source, covered = BRACKETED[load], SeededSource(13), 0
+    times, rng, covered = BRACKETED[load], SeededSource(13), 0
     algorithm = HeavyFraction(universe=300, epsilon=8.0, threshold=20)
     truth = float((times >= 20).mean())
     batch = np.repeat(np.arange(300), times)
     for _ in range(150):
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         monitor.update(batch)
         estimate = monitor.release()
         low, high = estimate.interval()

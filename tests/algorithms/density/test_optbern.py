@@ -171,9 +171,9 @@ def test_intervals_cover(universe: int, sample: int | None, density: float) -> N
     law of the answers for all densities.
     """
     runs, present = 1500, round(universe * density)
-    source, covered = SeededSource(universe), 0
+    rng, covered = SeededSource(universe), 0
     for run in range(runs):
-        monitor = Monitor(OptBern(universe=universe, epsilon=1.0, sample=sample, key=run), source=source)
+        monitor = Monitor(OptBern(universe=universe, epsilon=1.0, sample=sample, key=run), rng=rng)
         monitor.update(np.arange(present))
         low, high = monitor.release().interval()
         covered += low <= present / universe <= high
@@ -184,10 +184,10 @@ def test_intervals_cover(universe: int, sample: int | None, density: float) -> N
 @pytest.mark.parametrize("announced", [1, 2])
 def test_decoding_after_announced_intrusions_is_unbiased(announced: int) -> None:
     algorithm = OptBern(universe=400, epsilon=6.0, announced=announced)
-    source = SeededSource(announced)
+    rng = SeededSource(announced)
     values, errors = [], []
     for _ in range(400):
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         for phase in range(announced):
             monitor.update(range(100 * phase, 100 * phase + 100))
             monitor.refresh(rows_since_copy=False)
@@ -333,9 +333,9 @@ def test_the_claim_covers_one_look_and_those_that_are_paid_for() -> None:
 
 def test_no_state_is_refreshed_more_often_than_it_can_hold() -> None:
     algorithm = OptBern(universe=8, epsilon=1.0, announced=MAX_PHASES)
-    with SeededSource(1) as source:
-        state = algorithm.start(source)
+    with SeededSource(1) as rng:
+        state = algorithm.start(rng)
         for _ in range(MAX_PHASES):
-            algorithm.refresh_shard(state, algorithm.cells, source)
+            algorithm.refresh_shard(state, algorithm.cells, rng)
         with pytest.raises(NotSupported, match=f"at most {MAX_PHASES} times"):
-            algorithm.refresh_shard(state, algorithm.cells, source)
+            algorithm.refresh_shard(state, algorithm.cells, rng)

@@ -62,9 +62,9 @@ def test_other_orders_lose_no_more() -> None:
 class _KeepsCounters(RefreshableCroppedMean):
     """Sabotage: counters go on after they were seen."""
 
-    def refresh_shard(self, state: Any, count: int, source: NoiseSource) -> None:
+    def refresh_shard(self, state: Any, count: int, rng: NoiseSource) -> None:
         state.seen_counters, state.seen_bits = state.counters[np.newaxis].copy(), state.bits[np.newaxis].copy()
-        draw_packed_bits(self.law.absent, count, source, state.bits)
+        draw_packed_bits(self.law.absent, count, rng, state.bits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +140,13 @@ def test_the_planned_error_is_a_quantile_of_normal_bits_and_the_larger_noise(sam
 
 @pytest.mark.parametrize("sample", [None, 300])
 def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
-    source, values, errors, covered, runs = SeededSource(5), [], [], 0, 300
+    rng, values, errors, covered, runs = SeededSource(5), [], [], 0, 300
     first = [i for i in range(400) for _ in range(i % 3)]
     second = [i for i in range(400) for _ in range(i % 5)]
     truth = sum(min(i % 3 + i % 5, 3) for i in range(400)) / 400
     for key in range(runs):
         algorithm = RefreshableCroppedMean(universe=400, epsilon=8.0, crop=3, sample=sample, key=key)
-        monitor = Monitor(algorithm, source=source)
+        monitor = Monitor(algorithm, rng=rng)
         monitor.update(first)
         monitor.refresh(rows_since_copy=False)
         monitor.update(second)
@@ -161,11 +161,11 @@ def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
 
 def test_before_a_refresh_it_is_a_cropped_mean_and_a_second_refresh_is_refused() -> None:
     algorithm = RefreshableCroppedMean(universe=2_000, epsilon=8.0, crop=2)
-    monitor = Monitor(algorithm, source=SeededSource(1))
+    monitor = Monitor(algorithm, rng=SeededSource(1))
     monitor.update([*range(1_000), *range(1_000)])
-    again = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(2))
+    again = Monitor[Any].from_bytes(monitor.to_bytes(), rng=SeededSource(2))
     again.refresh(rows_since_copy=False)
-    again = Monitor[Any].from_bytes(again.to_bytes(), source=SeededSource(3))
+    again = Monitor[Any].from_bytes(again.to_bytes(), rng=SeededSource(3))
     with pytest.raises(NotSupported, match="covers one announced intrusion"):
         again.refresh(rows_since_copy=False)
     for each in (monitor, again):

@@ -145,7 +145,7 @@ def test_the_split_can_be_given() -> None:
 
 
 def feed(algorithm: Bitmap, batches: list[Any], seed: int = 1) -> Monitor[Any]:
-    monitor = Monitor[Any](algorithm, source=SeededSource(seed))
+    monitor = Monitor[Any](algorithm, rng=SeededSource(seed))
     for batch in batches:
         monitor.update(batch)
     return monitor
@@ -203,9 +203,9 @@ def test_every_way_to_update_has_the_same_exact_law(way: str, request: pytest.Fi
     before[first // 8] |= 1 << first % 8
     assert first != second
 
-    def step(source: NoiseSource) -> bytes:
+    def step(rng: NoiseSource) -> bytes:
         state = BitState(bits=before.copy(), frozen=np.empty((0, 8), np.uint8), released=0)
-        algorithm.update(state, algorithm.batch([1, 2, 1]), source)
+        algorithm.update(state, algorithm.batch([1, 2, 1]), rng)
         return state.bits.tobytes()
 
     found: dict[bytes, Fraction] = {}
@@ -268,9 +268,9 @@ def test_bytes_are_bits_and_small() -> None:
 def test_announced_intrusions_are_decoded() -> None:
     """Users of both phases, some of them in both, are counted once."""
     algorithm = Bitmap(epsilon=8.0, announced=1, buckets=1024, levels=12)
-    source, values, errors = SeededSource(8), [], []
+    rng, values, errors = SeededSource(8), [], []
     for key in range(60):  # the hash is random too
-        monitor = Monitor[Any](replace(algorithm, key=key), source=source)
+        monitor = Monitor[Any](replace(algorithm, key=key), rng=rng)
         monitor.update(range(3000))
         monitor.refresh(rows_since_copy=False)
         monitor.update(range(2000, 5000))

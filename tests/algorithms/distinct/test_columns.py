@@ -57,6 +57,6 @@ def test_every_column_touches_the_cells_of_its_strings(
     touched = np.zeros(algorithm.cells, np.uint8)
     touched[[cell for text in set(texts) for cell in cells_of(algorithm, [text])]] = 1
     for name, column in columns(texts).items():
-        monitor = Monitor[Any](algorithm, source=SeededSource(1))
+        monitor = Monitor[Any](algorithm, rng=SeededSource(1))
         monitor.update(column)
         assert np.array_equal(monitor.state.bits, pack_bits(touched)), name

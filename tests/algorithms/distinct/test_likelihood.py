@@ -133,10 +133,10 @@ def test_plateaus_of_the_design() -> None:
 
 def test_end_to_end_with_real_hashes() -> None:
     """The same through Monitor, hashing and coins: below 10,000 users there is nothing to extrapolate."""
-    source, errors = SeededSource(12), []
+    rng, errors = SeededSource(12), []
     covered = 0
     for key in range(RUNS // 2):
-        monitor = Monitor[Any](Bitmap(epsilon=1.0, key=key), source=source)
+        monitor = Monitor[Any](Bitmap(epsilon=1.0, key=key), rng=rng)
         monitor.update(np.arange(3000) * 7919 + key)
         estimate = monitor.release()
         errors.append(estimate.unbiased - 3000)

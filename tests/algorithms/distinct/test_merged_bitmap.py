@@ -43,8 +43,8 @@ class Sites:
         self.sites = sites
         self.chain: list[Any] = [sites[0]]
         for site in sites[1:]:
-            with NoiseSource() as source:
-                self.chain.append(self.chain[-1].merge(holding(0), site, holding(0), source)[0])
+            with NoiseSource() as rng:
+                self.chain.append(self.chain[-1].merge(holding(0), site, holding(0), rng)[0])
         self.merged: MergedBitmap = self.chain[-1]
         self.join = cache(self._join)
         self.drawn = cache(self._drawn)
@@ -53,10 +53,10 @@ class Sites:
     def _drawn(self, algorithm: Any, come: bool) -> Bit:
         """Return the law of a fresh cell, or of one that the user has come to."""
 
-        def run(source: NoiseSource) -> int:
-            state = algorithm.initial_state(source)
+        def run(rng: NoiseSource) -> int:
+            state = algorithm.initial_state(rng)
             if come:
-                algorithm.update(state, algorithm.batch(USER), source)
+                algorithm.update(state, algorithm.batch(USER), rng)
             return int(state.bits[0])
 
         return law(outcomes(run, WINDOW))
@@ -64,14 +64,14 @@ class Sites:
     def _join(self, step: int, mine: int, theirs: int) -> Bit:
         first, second = self.chain[step], self.sites[step + 1]
 
-        def run(source: NoiseSource) -> int:
-            return int(first.merge(holding(mine), second, holding(theirs), source)[1].bits[0])
+        def run(rng: NoiseSource) -> int:
+            return int(first.merge(holding(mine), second, holding(theirs), rng)[1].bits[0])
 
         return law(outcomes(run, WINDOW))
 
     def _released(self, bit: int) -> Bit:
-        def run(source: NoiseSource) -> int:
-            return self.merged.release(holding(bit), source).released[0]
+        def run(rng: NoiseSource) -> int:
+            return self.merged.release(holding(bit), rng).released[0]
 
         return law(outcomes(run, WINDOW))
 
@@ -253,11 +253,11 @@ RUNS = 60
 @pytest.mark.parametrize("sites", [2, 4, 8])
 def test_merged_counts_are_unbiased(sites: int) -> None:
     """Sites whose users overlap; merged one after the other and in pairs. Bias under 4 standard errors at N = RUNS."""
-    source, values, errors = SeededSource(sites), [], []
+    rng, values, errors = SeededSource(sites), [], []
     covered = 0
     for run in range(RUNS):
         algorithm = Bitmap(epsilon=3.0, buckets=1024, levels=16, key=run)
-        monitors = [Monitor[Any](algorithm, source=source) for _ in range(sites)]
+        monitors = [Monitor[Any](algorithm, rng=rng) for _ in range(sites)]
         for i, monitor in enumerate(monitors):
             monitor.update(range(4000 * i, 4000 * i + 8000))
         if run % 2:
@@ -280,7 +280,7 @@ def test_merged_counts_are_unbiased(sites: int) -> None:
 
 
 def test_sites_of_different_epsilon_and_updates_after_the_merge() -> None:
-    first, second = (Monitor[Any](Bitmap(epsilon=e), source=SeededSource(int(e))) for e in (2.0, 4.0))
+    first, second = (Monitor[Any](Bitmap(epsilon=e), rng=SeededSource(int(e))) for e in (2.0, 4.0))
     first.update(range(10_000))
     second.update(range(10_000, 20_000))
     kappas = [monitor.algorithm.law.noise.kappa for monitor in (first, second)]
@@ -351,8 +351,8 @@ def test_refusals() -> None:
     with pytest.raises(MergeError, match="same hash"):
         merged.merge(site(hash="siphash"))
     state = merged.state
-    with NoiseSource() as source, pytest.raises(MergeError, match="itself"):
-        merged.algorithm.merge(state, merged.algorithm, state, source)
+    with NoiseSource() as rng, pytest.raises(MergeError, match="itself"):
+        merged.algorithm.merge(state, merged.algorithm, state, rng)
 
 
 def test_bad_parameters() -> None:

@@ -27,7 +27,7 @@ def listed(answer: ItemEstimates) -> dict[str, float]:
 
 
 def released(algorithm: FrequentItems, *batches: object) -> ItemEstimates:
-    monitor = Monitor(algorithm, source=SeededSource(1))
+    monitor = Monitor(algorithm, rng=SeededSource(1))
     for batch in batches:
         monitor.update(batch)
     answer = monitor.release()
@@ -54,30 +54,30 @@ def test_every_form_of_a_column_moves_the_same_cells(step: int) -> None:
     column = pa.array(names)
     forms = [names, column, column.dictionary_encode(), pa.chunked_array([column[:5], column[5:]])]
     forms += [[name.encode() for name in names]]
-    with SeededSource(1) as source:
+    with SeededSource(1) as rng:
         tables = []
         for form in forms:
-            state = algorithm.initial_state(source)
-            algorithm.update(state, algorithm.batch(form), source)
+            state = algorithm.initial_state(rng)
+            algorithm.update(state, algorithm.batch(form), rng)
             tables.append((state.levels.tobytes(), state.rows.tobytes()))
     assert len(set(tables)) == 1
 
 
 def test_one_by_one_is_the_same_as_together() -> None:
     names = [f"n{i % 37}" for i in range(300)]
-    with SeededSource(1) as source:
-        whole, single = EXACT.initial_state(source), EXACT.initial_state(source)
-        EXACT.update(whole, EXACT.batch(names), source)
+    with SeededSource(1) as rng:
+        whole, single = EXACT.initial_state(rng), EXACT.initial_state(rng)
+        EXACT.update(whole, EXACT.batch(names), rng)
         for name in names:
-            EXACT.update(single, EXACT.batch([name]), source)
+            EXACT.update(single, EXACT.batch([name]), rng)
     assert np.array_equal(whole.levels, single.levels) and np.array_equal(whole.rows, single.rows)
 
 
 def test_an_event_moves_one_cell_on_every_level_and_row_by_one() -> None:
-    with SeededSource(1) as source:
+    with SeededSource(1) as rng:
         for name in ("a", "sixteen bytes ..", "longer than sixteen bytes", "ÿþ", ""):
-            state = EXACT.initial_state(source)
-            EXACT.update(state, EXACT.batch([name]), source)
+            state = EXACT.initial_state(rng)
+            EXACT.update(state, EXACT.batch([name]), rng)
             moved = np.abs(state.levels).sum(1)
             assert set(moved[: 2 * min(len(name.encode()), 13)]) <= {1} and moved.max(initial=0) <= 1
             assert np.abs(state.rows).sum(1).tolist() == [1] * EXACT.rows
@@ -113,7 +113,7 @@ def test_names_are_found_under_noise_and_intervals_hold_together() -> None:
     rows = [name for name, count in counts.items() for _ in range(count)]
     runs, joint, wrong, missed = 40, 0, 0, 0
     for run in range(runs):
-        monitor = Monitor(replace(NOISY, key=run), source=SeededSource(run))
+        monitor = Monitor(replace(NOISY, key=run), rng=SeededSource(run))
         monitor.update(rows)
         answer = monitor.release()
         assert isinstance(answer, ItemEstimates)
@@ -151,7 +151,7 @@ def test_top_at_least_and_sure_ranks() -> None:
 
 
 def test_a_release_starts_again() -> None:
-    monitor = Monitor(replace(EXACT, releases=2), source=SeededSource(1))
+    monitor = Monitor(replace(EXACT, releases=2), rng=SeededSource(1))
     monitor.update(["a"] * 5)
     assert listed(monitor.release()) == {"a": 5}  # type: ignore[arg-type]
     monitor.update(["b"] * 3)
@@ -161,7 +161,7 @@ def test_a_release_starts_again() -> None:
 
 
 def test_sites_merge_and_refreshes_are_known() -> None:
-    sites = [Monitor(NOISY, source=SeededSource(i)) for i in range(2)]
+    sites = [Monitor(NOISY, rng=SeededSource(i)) for i in range(2)]
     for site in sites:
         site.update(["both"] * 2000)
     sites[0].refresh()
@@ -193,7 +193,7 @@ def test_the_front_door_sizes_and_explains() -> None:
     assert TopItems(1.0).algorithm.step == 8
     small = TopItems(1.0, delta=1e-6, memory=4 << 20)
     assert small.listing_threshold > question.listing_threshold and "With more memory" in small.explain()
-    busy = Monitor(small.algorithm, source=SeededSource(1))
+    busy = Monitor(small.algorithm, rng=SeededSource(1))
     busy.update([f"{i % 5000}" for i in range(1_000_000)])
     assert busy.release().listing_threshold == small.listing_threshold  # type: ignore[attr-defined]
     with pytest.raises(InvalidParameter, match="memory must be at least"):
@@ -214,13 +214,13 @@ def test_any_bytes_move_the_cells_of_their_prefixes(
 ) -> None:
     """The sum over single names, each of which moves a cell by one on every level that it reaches, and in every row."""
     algorithm = FrequentItems(epsilon=math.inf, max_item_bytes=max_item_bytes, step=step, width=width, row_width=64)
-    with SeededSource(1) as source:
-        whole = algorithm.initial_state(source)
-        algorithm.update(whole, algorithm.batch(names + names[:3]), source)
+    with SeededSource(1) as rng:
+        whole = algorithm.initial_state(rng)
+        algorithm.update(whole, algorithm.batch(names + names[:3]), rng)
         levels, rows = np.zeros_like(whole.levels), np.zeros_like(whole.rows)
         for name in names + names[:3]:
-            one = algorithm.initial_state(source)
-            algorithm.update(one, algorithm.batch([name]), source)
+            one = algorithm.initial_state(rng)
+            algorithm.update(one, algorithm.batch([name]), rng)
             kept = len(name) if len(name) <= max_item_bytes else int((np.abs(one.levels).sum(1) > 0).sum()) * step // 8
             assert max_item_bytes - 3 <= kept or kept == len(name)
             assert np.abs(one.levels).sum(1).tolist() == [1] * (kept * 8 // step) + [0] * (

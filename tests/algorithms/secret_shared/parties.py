@@ -40,11 +40,11 @@ class Three:
         self.rules = {name: rule for name, rule in self.rules.items() if name not in task.dropped}
         self.rules |= task.started
         keys, common = (fresh(), fresh()), fresh()
-        with Scratch() as scratch, NoiseSource() as source:
+        with Scratch() as scratch, NoiseSource() as rng:
             dealt = deal(task, self.rules, change or {}, *(Keystream(key, scratch) for key in keys))
             given = (None, {name: tuple(each.copy() for each in part) for name, part in dealt.items()})
             sent = [
-                joined(party.open(task, Keystream(key, scratch), own, source))
+                joined(party.open(task, Keystream(key, scratch), own, rng))
                 for party, key, own in zip(self.parties, keys, given, strict=True)
             ]
             after = [

@@ -35,9 +35,9 @@ class Running:
     def update(self, *arguments: Any, **options: Any) -> None:
         change = self.statistic.empty_buffer()
         batch = self.statistic.batch(*arguments, **options)
-        with NoiseSource() as source:
-            self.statistic.accumulate(change, batch, source.scratch)
-            dense = self.statistic.to_dense_update(change, source, fresh=not self.begun)
+        with NoiseSource() as rng:
+            self.statistic.accumulate(change, batch, rng.scratch)
+            dense = self.statistic.to_dense_update(change, rng, fresh=not self.begun)
             self.three.step(StepTask(kind="rows"), {"s": dense})
         self.begun = True
         batch.wipe()
@@ -154,9 +154,9 @@ def test_noise_is_that_of_both_machines_and_intervals_cover() -> None:
     for statistic, given, truth in kinds:
         names, three, change = [f"{at:03}" for at in range(300)], Three(), statistic.empty_buffer()
         three.step(StepTask(kind="idle", started=dict.fromkeys(names, statistic.rule)))
-        with NoiseSource() as source:
-            statistic.accumulate(change, statistic.batch(given), source.scratch)
-            dense = {name: statistic.to_dense_update(change, source, fresh=True) for name in names}
+        with NoiseSource() as rng:
+            statistic.accumulate(change, statistic.batch(given), rng.scratch)
+            dense = {name: statistic.to_dense_update(change, rng, fresh=True) for name in names}
         three.step(StepTask(kind="rows"), dense)
         for _ in range(2):
             opened = three.step(StepTask(kind="answers", answered=names))

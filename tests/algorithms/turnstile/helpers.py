@@ -22,8 +22,8 @@ def exact_counts(counter: ModularCounter, weight: int) -> list[Fraction]:
     means = [Fraction(0)] * counter._outputs
     batch = counter.batch([0], weight=weight)
     for chance, state in outcomes(counter.initial_state):
-        with NoiseSource() as source:
-            counter.update(state, batch, source)
+        with NoiseSource() as rng:
+            counter.update(state, batch, rng)
         counts = np.empty(counter._outputs, np.int64)
         counter._count(state.counters, counts)
         means = [mean + chance * int(count) for mean, count in zip(means, counts, strict=True)]
@@ -44,14 +44,14 @@ def runs(
     counter: ModularCounter, ids: Any, weights: NDArray[np.int64], repeat: int, seed: int = SEED
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
     """Return unbiased values, standard errors and estimates of repeated runs, each with a fresh start."""
-    source = SeededSource(seed)
+    rng = SeededSource(seed)
     batch = counter.batch(ids, weight=weights)
     estimates = []
     for _ in range(repeat):
-        with source:
-            state = counter.initial_state(source)
-            counter.update(state, batch, source)
-            estimates.append(counter.release(state, source))
+        with rng:
+            state = counter.initial_state(rng)
+            counter.update(state, batch, rng)
+            estimates.append(counter.release(state, rng))
     return (
         np.array([e.unbiased for e in estimates]),
         np.array([e.standard_error for e in estimates]),

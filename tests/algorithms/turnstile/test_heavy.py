@@ -291,7 +291,7 @@ def test_no_more_can_be_heavy_than_share_the_public_total() -> None:
         covered = 0
         for key in range(100):
             counter = HeavyHitterCount.for_total_share(k=20, total_weight=2000, epsilon=1.0, buckets=1024, key=key)
-            monitor = Monitor(counter, source=SeededSource(key))
+            monitor = Monitor(counter, rng=SeededSource(key))
             monitor.update(range(heavy), weight=100)
             estimate = monitor.release()
             low, high = estimate.interval()

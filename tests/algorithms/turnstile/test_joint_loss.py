@@ -182,8 +182,8 @@ def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
 class Readded(LegendreCounter):
     """What ``refresh`` could do: add a second start value to every counter."""
 
-    def refresh(self, state: _CounterState, source: NoiseSource) -> None:
-        state.counters += self.initial_state(source).counters
+    def refresh(self, state: _CounterState, rng: NoiseSource) -> None:
+        state.counters += self.initial_state(rng).counters
         state.counters %= self.prime
 
 
@@ -232,7 +232,7 @@ def test_two_unannounced_looks_have_no_finite_loss() -> None:
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Twice(LegendreCounter):
-        def refresh(self, state: _CounterState, source: NoiseSource) -> None:
+        def refresh(self, state: _CounterState, rng: NoiseSource) -> None:
             """Nothing: a look that nobody notices."""
 
     seen = Twice(universe=1, epsilon=1.0, prime=7)

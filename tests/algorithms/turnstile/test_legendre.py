@@ -190,7 +190,7 @@ def test_releases_are_counted_and_bytes_remember() -> None:
     monitor = counter.start()
     monitor.update(range(100), weight=2)
     monitor.release()
-    again = Monitor(counter, state=monitor.state, source=SeededSource(1))
+    again = Monitor(counter, state=monitor.state, rng=SeededSource(1))
     again.release()
     with pytest.raises(BudgetExhausted):
         again.release()

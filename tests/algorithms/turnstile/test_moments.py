@@ -84,7 +84,7 @@ def test_intervals_cover_the_second_moment(load: str, releases: int) -> None:
     for key in range(RUNS):
         expected = max(math.sqrt(truth), 300.0)
         sketch = SecondMoment(epsilon=1.0, expected=expected, buckets=2048, releases=releases, key=key)
-        monitor = Monitor(sketch, source=SeededSource(key))
+        monitor = Monitor(sketch, rng=SeededSource(key))
         for half in halves:
             monitor.update(ids[half], weights[half])
             estimate = monitor.release()
@@ -108,7 +108,7 @@ def test_intervals_cover_the_inner_product(load: str) -> None:
     missed, errors, widths = 0, [], []
     for key in range(RUNS):
         sketch = InnerProduct(epsilon=1.0, expected=max(math.sqrt(left @ left), 300.0), buckets=2048, key=key)
-        monitor = Monitor(sketch, source=SeededSource(key))
+        monitor = Monitor(sketch, rng=SeededSource(key))
         for stream, net in (("left", left), ("right", right)):
             monitor.update(*rows_of(net), stream=stream)
         estimate = monitor.release()
@@ -172,7 +172,7 @@ def test_an_end_of_the_interval_is_a_truth_at_the_edge() -> None:
 def test_rows_that_take_away_undo_those_that_add(kind: str) -> None:
     ids: list[object] = list(range(50)) if kind == "integers" else [f"u{i}" for i in range(50)]
     sketch = SecondMoment(epsilon=1.0, expected=1000.0, max_weight=9)
-    monitor = Monitor(sketch, source=ZeroNoiseSource())
+    monitor = Monitor(sketch, rng=ZeroNoiseSource())
     monitor.update(ids, weight=[7] * 50)
     assert np.abs(monitor.state.counters).sum() > 0
     monitor.update(ids[::-1], weight=-7)
@@ -180,7 +180,7 @@ def test_rows_that_take_away_undo_those_that_add(kind: str) -> None:
 
 
 def test_one_id_is_one_counter_and_sums_go_on_over_releases() -> None:
-    monitor = Monitor(SecondMoment(epsilon=1.0, expected=1000.0, releases=3), source=ZeroNoiseSource())
+    monitor = Monitor(SecondMoment(epsilon=1.0, expected=1000.0, releases=3), rng=ZeroNoiseSource())
     for round_ in range(1, 4):
         monitor.update(["ann"] * 10)
         estimate = monitor.release()

@@ -133,7 +133,7 @@ def test_intervals_on_runs_of_ids_cover(make: Any, step: int) -> None:
     """40 keys: true coverage of 95% falls below 33 once in 13,000 tests. With independence=2 none of 12 covered."""
     covered = 0
     for key in range(40):
-        monitor = Monitor(make(buckets=16_384, epsilon=2.0, independence=4, key=key), source=SeededSource(key))
+        monitor = Monitor(make(buckets=16_384, epsilon=2.0, independence=4, key=key), rng=SeededSource(key))
         monitor.update(np.arange(6000) * step)
         low, high = monitor.release().interval()
         covered += low <= 6000 <= high

@@ -81,23 +81,23 @@ def test_unbiased_on_a_stream_with_deletes() -> None:
         assert values.std() == pytest.approx(estimates[0].standard_error, rel=0.2)
 
 
-def seen_once(sketch: ProfileSketch, net: Any, source: SeededSource) -> Any:
+def seen_once(sketch: ProfileSketch, net: Any, rng: SeededSource) -> Any:
     """Return a release after an announced intrusion with half of every weight on either side of it."""
     ids, early = np.arange(len(net)), net // 2
-    with source:
-        state = sketch.initial_state(source)
-        sketch.update(state, sketch.batch(ids, weight=early), source)
-        sketch.refresh(state, source)
-        sketch.update(state, sketch.batch(ids, weight=net - early), source)
-        return sketch.release(state, source)
+    with rng:
+        state = sketch.initial_state(rng)
+        sketch.update(state, sketch.batch(ids, weight=early), rng)
+        sketch.refresh(state, rng)
+        sketch.update(state, sketch.batch(ids, weight=net - early), rng)
+        return sketch.release(state, rng)
 
 
 def test_after_an_announced_intrusion_answers_are_unbiased_at_the_stated_error() -> None:
     net = np.repeat([0, 1, 2, 3], 1500)
     sketch = ProfileSketch(universe=6000, epsilon=4.0, largest=3, signed=False, announced=1)
     assert sketch.prime == 7
-    source = SeededSource(SEED)
-    releases = [seen_once(sketch, net, source) for _ in range(150)]
+    rng = SeededSource(SEED)
+    releases = [seen_once(sketch, net, rng) for _ in range(150)]
     for question in (DISTINCT, Statistic.cropped_moment(1, 2), Statistic.heavy_hitters(3)):
         estimates = [sketch.read(release, question) for release in releases]
         values, truth = np.array([estimate.unbiased for estimate in estimates]), float(question.at(net).sum())

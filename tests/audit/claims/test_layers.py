@@ -69,8 +69,8 @@ def test_lower_bounds_hold_as_often_as_they_say() -> None:
     """Randomised response of loss ln 3, failure 10%: among 400 bounds at most 10% (+ 5 sd) are too high, and none
     is far off.
     """
-    source, coin = SeededSource(3), Coin(3 << 62)
-    trial = Trial("heads", lambda side: bool(source.bernoulli(coin if side else coin.complement, 1)[0]))
+    rng, coin = SeededSource(3), Coin(3 << 62)
+    trial = Trial("heads", lambda side: bool(rng.bernoulli(coin if side else coin.complement, 1)[0]))
     losses = [lower_bound(trial, runs=200, failure=0.1).loss for _ in range(400)]
     assert sum(loss > math.log(3) for loss in losses) <= 40 + 5 * math.sqrt(36)
     assert np.median(losses) > 0.6
@@ -78,10 +78,10 @@ def test_lower_bounds_hold_as_often_as_they_say() -> None:
 
 def test_an_event_can_be_learned() -> None:
     """Two dice, one of them loaded: six has probability 3/8 instead of 1/6."""
-    source = SeededSource(4)
+    rng = SeededSource(4)
 
     def throw(loaded: bool) -> int:
-        return min(int(source.uniform_below(8 if loaded else 6, 1)[0]) + 1, 6)
+        return min(int(rng.uniform_below(8 if loaded else 6, 1)[0]) + 1, 6)
 
     trial = learn_event(throw, runs=2000, failure=0.01)
     bound = lower_bound(trial, runs=4000, failure=0.01)

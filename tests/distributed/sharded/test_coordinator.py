@@ -373,7 +373,7 @@ def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> No
     assert [plan.claim for plan in one.plans] == [plan.claim for plan in many.plans]
     quiet = ClusterEngine(settings("bits"), InProcessShardTransport(2), zero_noise=True)
     assert math.isinf(quiet.plans[0].claim.epsilon)
-    seeded = ClusterEngine(settings("bits"), InProcessShardTransport(2), source=ZeroNoiseSource())
+    seeded = ClusterEngine(settings("bits"), InProcessShardTransport(2), rng=ZeroNoiseSource())
     assert "test source" in seeded.plans[0].claim.note
     for engine in (one, many, quiet, seeded):
         engine.close()

@@ -34,10 +34,10 @@ def batch_of(algorithm: Any, fields: Any) -> Any:
     return algorithm.batch(*first, **given)
 
 
-def one_machine(algorithm: Any, batches: Any, source: NoiseSource) -> Any:
-    state = algorithm.initial_state(source)
+def one_machine(algorithm: Any, batches: Any, rng: NoiseSource) -> Any:
+    state = algorithm.initial_state(rng)
     for each in batches:
-        algorithm.update(state, batch_of(algorithm, each), source)
+        algorithm.update(state, batch_of(algorithm, each), rng)
     return state
 
 
@@ -102,8 +102,8 @@ def test_with_noise_the_laws_cannot_be_told_apart(algorithm: Any) -> None:
         rows = []
         for _ in range(RUNS):
             if kind == "one":
-                with NoiseSource() as source:
-                    state = one_machine(algorithm, batches, source)
+                with NoiseSource() as rng:
+                    state = one_machine(algorithm, batches, rng)
             else:
                 state = many(algorithm, batches, 3)
             name = fields(state)[0].name
@@ -128,9 +128,9 @@ def test_too_little_noise_in_one_shard_would_be_seen() -> None:
     division = CellPartitioning(algorithm, 2)
     one, other = [], []
     for _ in range(RUNS):
-        with NoiseSource() as source:
-            one.append(popcount(algorithm.initial_state(source).bits))
-            parts = [algorithm.initial_cells(division.count(shard), source) for shard in range(2)]
+        with NoiseSource() as rng:
+            one.append(popcount(algorithm.initial_state(rng).bits))
+            parts = [algorithm.initial_cells(division.count(shard), rng) for shard in range(2)]
         parts[1].bits[:] = 0
         other.append(popcount(division.assemble(parts, 0).bits))
     assert stats.ks_2samp(one, other).pvalue < ALPHA
@@ -163,8 +163,8 @@ def test_a_stride_of_busy_cells_is_spread_over_all_shards() -> None:
 
 def test_rebalancing_moves_cells_and_changes_none() -> None:
     algorithm = LegendreCounter(universe=1000, epsilon=1.0)
-    with NoiseSource() as source:
-        state = algorithm.initial_state(source)
+    with NoiseSource() as rng:
+        state = algorithm.initial_state(rng)
     for shards in (2, 5, 3):
         division = partitioning_for(algorithm, shards)
         parts = [division.extract_shard(state, shard) for shard in range(shards)]

@@ -31,18 +31,18 @@ ODD = ["", "süd", "a name of more than nine bytes", "東西南北", "nine byte"
 
 
 def whole(algorithm: FrequentItems, batches: list[Any]) -> FrequentState:
-    with SeededSource(1) as source:
-        state = algorithm.initial_state(source)
+    with SeededSource(1) as rng:
+        state = algorithm.initial_state(rng)
         for batch in batches:
-            algorithm.update(state, algorithm.batch(batch), source)
+            algorithm.update(state, algorithm.batch(batch), rng)
     return state
 
 
 def divided(algorithm: FrequentItems, batches: list[Any], shards: int) -> tuple[FrequentState, list[TableMessage]]:
     """Return the tables that shards have together, and what they were sent, which is overwritten."""
     division, sent = TablePartitioning(algorithm, shards), []
-    with NoiseSource() as source:
-        parts = [division.initial_shard(shard, source) for shard in range(shards)]
+    with NoiseSource() as rng:
+        parts = [division.initial_shard(shard, rng) for shard in range(shards)]
     outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards)
     for given_rows in batches:
         batch = algorithm.batch(given_rows)
@@ -97,17 +97,17 @@ def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
 def test_a_shard_without_tables_takes_part_like_any_other(delta: float) -> None:
     algorithm = FrequentItems(epsilon=1.0, delta=delta, max_item_bytes=4, width=256, row_width=256, rows=2)
     division = TablePartitioning(algorithm, 7)
-    with NoiseSource() as source:
-        part = division.initial_shard(6, source)
-        division.refresh(part, 6, source)
-        shown = division.shown(part, source)
+    with NoiseSource() as rng:
+        part = division.initial_shard(6, rng)
+        division.refresh(part, 6, rng)
+        shown = division.shown(part, rng)
     assert (division.cells(6), part.draws, shown.draws) == (0, 2, 3)
     assert same(division.decode(division.encode(part, 6), 6), part)
 
 
 def test_moving_tables_changes_none() -> None:
-    with NoiseSource() as source:
-        state = replace(EXACT, epsilon=1.0).initial_state(source)
+    with NoiseSource() as rng:
+        state = replace(EXACT, epsilon=1.0).initial_state(rng)
     for shards in (2, 5, 3):
         division = TablePartitioning(EXACT, shards)
         parts = [division.decode(division.encode(division.extract_shard(state, n), n), n) for n in range(shards)]

@@ -46,9 +46,9 @@ def plan_of(sql: str, **settings: Any) -> QueryPlan:
 
 def printed(plan: QueryPlan, *args: Any, **kwargs: Any) -> list[Estimate]:
     """The last answers of as many runs."""
-    source, found = SeededSource(8), []
+    rng, found = SeededSource(8), []
     for _ in range(RUNS):
-        monitor = Monitor(plan.algorithm, source=source)
+        monitor = Monitor(plan.algorithm, rng=rng)
         monitor.update(*args, **kwargs)
         for _ in range(plan.releases if plan.continual else 1):
             estimate = monitor.tick() if plan.continual else monitor.release()
@@ -180,7 +180,7 @@ def test_check_explain_and_answers_say_so(tmp_path: Path) -> None:
     assert len(told["warnings"]) == 1
     assert "  warning     with 200 users" in explain(load_config(file)).text()
     (tmp_path / "rows.csv").write_text("user\n" + "\n".join(map(str, range(50))) + "\n")
-    with Engine(load_config(file), source=SeededSource(3)) as engine:
+    with Engine(load_config(file), rng=SeededSource(3)) as engine:
         ingest(engine, [str(tmp_path / "rows.csv")])
         engine.finish()
         (answer,) = answers(engine)

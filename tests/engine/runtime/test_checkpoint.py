@@ -131,7 +131,7 @@ def test_the_refusal_names_the_setting_and_the_way_out(
 
 
 def test_a_state_that_was_drawn_from_a_test_source_stays_without_privacy(tmp_path: Path) -> None:
-    Engine(config(COUNT, directory=tmp_path), source=SeededSource(1)).close()
+    Engine(config(COUNT, directory=tmp_path), rng=SeededSource(1)).close()
     with pytest.raises(ConfigError, match="no privacy"):
         Engine(config(COUNT, directory=tmp_path))
 

@@ -587,7 +587,7 @@ def test_claims_and_records(tmp_path: Path) -> None:
         assert "the number and the times of batches" in release.record["claim"]["public"]
         low, high = release.record["interval"]
         assert low < release.record["value"] < high
-    with Engine(config(COUNT), source=SeededSource(1)) as engine:
+    with Engine(config(COUNT), rng=SeededSource(1)) as engine:
         engine.finish()
         (release,) = engine.log.history()
         assert release.record["epsilon"] == "inf"

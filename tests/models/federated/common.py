@@ -86,11 +86,11 @@ def all_outcomes(step: Callable[[NoiseSource], ResultT], window: tuple[int, int]
     path: list[int] = []
     found: dict[ResultT, float] = {}
     while True:
-        source = EnumeratingSource(path, window)
-        result = step(source)
+        rng = EnumeratingSource(path, window)
+        result = step(rng)
         assert result not in found
-        found[result] = source.log_probability
-        while path and path[-1] + 1 == source.options[len(path) - 1]:
+        found[result] = rng.log_probability
+        while path and path[-1] + 1 == rng.options[len(path) - 1]:
             path.pop()
         if not path:
             return found

@@ -20,8 +20,8 @@ def network() -> BayesianNetwork:
 @pytest.mark.parametrize("size", [1, 7, 1000, 20_001])
 def test_every_group_has_its_expected_counts_up_to_one(size: int) -> None:
     model = network()
-    with NoiseSource() as source:
-        records = balanced_sample(model, size, source)
+    with NoiseSource() as rng:
+        records = balanced_sample(model, size, rng)
     for child, family in enumerate(model.parents):
         counts = contingency(records, (*family, child)).reshape(-1, model.domain.sizes[child])
         wanted = counts.sum(1, keepdims=True) * model.tables[child].reshape(counts.shape)
@@ -32,9 +32,9 @@ def test_every_group_has_its_expected_counts_up_to_one(size: int) -> None:
 @pytest.mark.slow
 def test_one_record_alone_has_the_law_of_the_network() -> None:
     model, hits, trials = network(), 0, 3000
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for _ in range(trials):
-            codes = balanced_sample(model, 3, source).codes[:, 1]
+            codes = balanced_sample(model, 3, rng).codes[:, 1]
             hits += bool(codes[0] == 1 and codes[1] == 2)
     assert_rate(hits, trials, 0.7 * 0.7, "one of three records")
 
@@ -42,16 +42,16 @@ def test_one_record_alone_has_the_law_of_the_network() -> None:
 def test_attributes_without_an_edge_are_not_tied_by_the_order_of_rows() -> None:
     domain = Domain({"a": ["x", "y"], "b": ["x", "y"]})
     model = BayesianNetwork(domain, ((), ()), (np.array([0.5, 0.5]), np.array([0.5, 0.5])))
-    with SeededSource(6) as source:
-        table = contingency(balanced_sample(model, 40_000, source), (0, 1))
+    with SeededSource(6) as rng:
+        table = contingency(balanced_sample(model, 40_000, rng), (0, 1))
     assert np.abs(table - 10_000).max() < 500
 
 
 def test_nothing_and_less_than_nothing() -> None:
-    with NoiseSource() as source:
-        assert len(balanced_sample(network(), 0, source)) == 0
+    with NoiseSource() as rng:
+        assert len(balanced_sample(network(), 0, rng)) == 0
         with pytest.raises(InvalidParameter, match="size must be nonnegative"):
-            balanced_sample(network(), -1, source)
+            balanced_sample(network(), -1, rng)
 
 
 def test_numbers_come_from_their_bins() -> None:
@@ -75,8 +75,8 @@ def test_numbers_come_from_their_bins() -> None:
 def test_numbers_are_spread_evenly_over_their_bin() -> None:
     """4,000 numbers from 0 to 8: all different, an eighth in each unit."""
     records = Records(Domain({"dose": Bins([0.0, 8.0])}), np.zeros((1, 4000), np.uint16))
-    with NoiseSource() as source:
-        dose = np.array(records.numeric_columns(source)["dose"], float)
+    with NoiseSource() as rng:
+        dose = np.array(records.numeric_columns(rng)["dose"], float)
     assert len(set(dose.tolist())) > 3990
     for count in np.bincount(dose.astype(int), minlength=8).tolist():
         assert_rate(count, 4000, 1 / 8, "numbers in an eighth of the bin")

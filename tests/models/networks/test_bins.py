@@ -159,8 +159,8 @@ def rows() -> tuple[Domain, dict[str, list[Any]]]:
 def test_drawn_rows_are_read_back_to_the_same_categories(ending: str, tmp_path: Path) -> None:
     domain, columns = rows()
     records = Records.read(columns, domain)
-    with SeededSource(1) as source:
-        drawn = records.numeric_columns(source, markers=ending == "csv")
+    with SeededSource(1) as rng:
+        drawn = records.numeric_columns(rng, markers=ending == "csv")
     path = tmp_path / f"drawn.{ending}"
     write_columns(path, drawn)
     again = Records.load(path, domain)

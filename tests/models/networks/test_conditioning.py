@@ -74,8 +74,8 @@ def test_the_model_is_what_brute_force_gives(kind: str, given: dict[str, Any], w
 @pytest.mark.parametrize("kind", ["mixture", "mixture of forests", "tree", "two parents"])
 def test_all_rows_agree_with_what_is_given(kind: str) -> None:
     found = condition(model(kind), {"age": "40..65", "visits": "2..", "sex": "m"})
-    with SeededSource(3) as source:
-        drawn = found.draw(500, source).numeric_columns(source, within=found.within)
+    with SeededSource(3) as rng:
+        drawn = found.draw(500, rng).numeric_columns(rng, within=found.within)
     assert set(drawn["sex"]) == {"m"}
     assert set(drawn["visits"]) <= {2, 3}
     ages = [int(age) for age in drawn["age"]]  # type: ignore[call-overload]
@@ -83,8 +83,8 @@ def test_all_rows_agree_with_what_is_given(kind: str) -> None:
     assert max(ages) <= 65
     assert len(set(ages)) > 15
     exactly = condition(model(kind), {"age": 25})
-    with SeededSource(3) as source:
-        drawn = exactly.draw(50, source, independent=True).numeric_columns(source, within=exactly.within)
+    with SeededSource(3) as rng:
+        drawn = exactly.draw(50, rng, independent=True).numeric_columns(rng, within=exactly.within)
     assert set(drawn["age"]) == {25}
 
 

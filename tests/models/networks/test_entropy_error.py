@@ -113,9 +113,9 @@ def test_simulation_agrees(records: int, holders: int, scale: float) -> None:
     runs = 40_000
     counts = np.random.default_rng(5).multinomial(records, p, runs)
     if scale:
-        with SeededSource(6) as source:
+        with SeededSource(6) as rng:
             for _ in range(holders):
-                source.add_discrete_laplace(counts.reshape(-1), DiscreteLaplace.at_most(1 / scale))
+                rng.add_discrete_laplace(counts.reshape(-1), DiscreteLaplace.at_most(1 / scale))
     shares = np.maximum(counts / records, 0)
     logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
     gaps = -(shares * logs).sum(axis=1) + float((p * np.log2(p)).sum())

@@ -35,10 +35,10 @@ def test_large_tables_stay_alone_and_groups_stay_small() -> None:
 @pytest.mark.parametrize("sizes", [(2, 3), (4, 9, 2)], ids=str)
 def test_the_spread_is_that_of_what_is_drawn(sizes: tuple[int, ...]) -> None:
     law, squares = DiscreteLaplace.at_most(0.01), []
-    with SeededSource(1) as source:
+    with SeededSource(1) as rng:
         for _ in range(400):
             tables = [np.zeros(size, np.int64) for size in sizes]
-            source.add_joint_laplace(tables, law)
+            rng.add_joint_laplace(tables, law)
             squares.append([float((table.astype(float) ** 2).mean()) for table in tables])
     error = np.std(squares, axis=0) / math.sqrt(len(squares))
     expected = law.variance * np.array(joint_spread(sizes))
@@ -65,10 +65,10 @@ class OneRecord(SeededSource):
 @pytest.mark.parametrize("sizes", [(2, 2), (42, 16, 15, 2, 2), (100, 3, 3)], ids=str)
 def test_all_tables_together_cost_their_share(sizes: tuple[int, ...]) -> None:
     budget, counts = PureBudget(0.3), [np.arange(size) for size in sizes]
-    with OneRecord(0) as source:
-        source.loss = 0.0
-        tables = budget.measure_all("marginals", counts, Fraction(1, 2), source)
-    assert 0.15 * (1 - 1e-9) < source.loss <= 0.15
+    with OneRecord(0) as rng:
+        rng.loss = 0.0
+        tables = budget.measure_all("marginals", counts, Fraction(1, 2), rng)
+    assert 0.15 * (1 - 1e-9) < rng.loss <= 0.15
     assert budget.spent["marginals"] <= Fraction(1, 2)
     for at, table in enumerate(tables):
         assert table.attributes == (at,)

@@ -110,8 +110,8 @@ def test_a_mixture_survives_its_file_to_the_last_bit(mixture: Mixture) -> None:
 def test_drawn_records_have_the_mixtures_distribution(draw: object, mixture: Mixture) -> None:
     # 24 cells, 200,000 rows: a cell is off by 5.5 standard deviations with probability below 1e-6 in all
     rows = 200_000
-    with SeededSource(3) as source:
-        drawn = draw(mixture, rows, source)  # type: ignore[operator]
+    with SeededSource(3) as rng:
+        drawn = draw(mixture, rows, rng)  # type: ignore[operator]
     assert drawn.domain == DOMAIN
     found = np.zeros(SIZES)
     np.add.at(found, tuple(drawn.codes.astype(np.int64)), 1.0 / rows)
@@ -194,8 +194,8 @@ def test_thinned_parts_are_independent() -> None:
     whole = true + sd * draws.normal(size=20_000)
     size = whole.size
     tables = MeasuredTables((size,), whole, np.full(size, sd**-2), np.zeros((1, 1)), np.zeros((1, 1)))
-    with SeededSource(5) as source:
-        part, _ = tables.thinned(source)
+    with SeededSource(5) as rng:
+        part, _ = tables.thinned(rng)
     other = other_half(whole, part)
     assert abs(np.corrcoef(part, other)[0, 1]) < 5 / math.sqrt(size)
     assert abs(other.mean() - true) < 5 * sd * math.sqrt(5 / size)
@@ -207,11 +207,11 @@ def test_exact_tables_are_fitted_closely_and_noisy_ones_closer_than_their_noise(
     distances = []
     for spread, draws in ((1e-4, None), (0.02, np.random.default_rng(2))):
         tables = measured(mixture, spread, draws)
-        with SeededSource(7) as source:
-            halves = [tables.thinned(source) for _ in range(4)]
-            trial = try_mixture(tables, halves, [product_mixture(tables, half[0]) for half in halves], source)
+        with SeededSource(7) as rng:
+            halves = [tables.thinned(rng) for _ in range(4)]
+            trial = try_mixture(tables, halves, [product_mixture(tables, half[0]) for half in halves], rng)
             shape = product_mixture(tables, tables.ones)
-            weights, tilts = fit_mixture(tables, shape, trial.steps, source)
+            weights, tilts = fit_mixture(tables, shape, trial.steps, rng)
         parts = [np.exp(logs) * tilt for logs, tilt in zip(shape.logs, tilts, strict=True)]
         fitted = Mixture(DOMAIN, weights, tuple(each / each.sum(axis=1, keepdims=True) for each in parts))
         found = [fitted.marginal(pair) for pair in itertools.combinations(range(3), 2)]

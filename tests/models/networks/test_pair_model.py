@@ -43,8 +43,8 @@ def dependent(rows: int, seed: int = 0) -> Records:
 def test_the_whole_budget_is_spent_and_never_more() -> None:
     """Each table's own loss, 1/sigma² for a record replaced, adds up to rho but for what choices cost."""
     budget = ZcdpBudget(1.0, 1e-9)
-    with SeededSource(4) as source:
-        tables, chosen = _measure(dependent(20_000), budget, source, lambda what, done: None)
+    with SeededSource(4) as rng:
+        tables, chosen = _measure(dependent(20_000), budget, rng, lambda what, done: None)
     assert 1 - Fraction(1, 10**9) <= sum(budget.spent.values()) <= 1
     assert [len(table.attributes) for table in tables] == [1] * 5 + [2] * 10
     assert len(chosen) == 4
@@ -57,11 +57,9 @@ def test_all_pairs_are_closer_than_a_tree() -> None:
     records = dependent(20_000)
     distances = []
     for learner in (PairModel(epsilon=1.0), TreeNetwork(epsilon=1.0)):
-        with SeededSource(2) as source:
-            learned = learner.fit(records, source)
-            distances.append(
-                compare(dependent(20_000, 9), balanced_sample(learned.network, 20_000, source)).mean_two_way
-            )
+        with SeededSource(2) as rng:
+            learned = learner.fit(records, rng)
+            distances.append(compare(dependent(20_000, 9), balanced_sample(learned.network, 20_000, rng)).mean_two_way)
     assert distances[0] < 0.9 * distances[1]
 
 
@@ -70,8 +68,8 @@ def test_near_copies_are_kept_by_the_forest_in_each_component() -> None:
     draws = np.random.default_rng(8)
     first = [draws.integers(0, 10, 20_000) for _ in range(2)]
     noisy = [np.where(draws.random(20_000) < 0.1, draws.integers(0, 10, 20_000), column) for column in first]
-    with SeededSource(5) as source:
-        network = PairModel(epsilon=1.0).fit(records_of([*first, *noisy], [10] * 4), source).network
+    with SeededSource(5) as rng:
+        network = PairModel(epsilon=1.0).fit(records_of([*first, *noisy], [10] * 4), rng).network
     forest = network.forest if isinstance(network, Mixture) else network
     assert forest is not None
     assert {frozenset(edge) for edge in forest.edges} >= {frozenset(pair) for pair in ((0, 2), (1, 3))}
@@ -81,8 +79,8 @@ def test_independent_columns_stay_nearly_independent() -> None:
     """The fit stops before it learns noise: pairs are far nearer to independence than their noisy tables."""
     draws = np.random.default_rng(3)
     records = records_of([draws.integers(0, size, 20_000) for size in (6, 8, 5, 7)], [6, 8, 5, 7])
-    with SeededSource(1) as source:
-        learned = PairModel(epsilon=0.3).fit(records, source)
+    with SeededSource(1) as rng:
+        learned = PairModel(epsilon=0.3).fit(records, rng)
     for table in learned.tables:
         if len(table.attributes) == 2:
             one, other = (learned.network.marginal((at,)) for at in table.attributes)
@@ -91,8 +89,8 @@ def test_independent_columns_stay_nearly_independent() -> None:
 
 
 def test_the_claim_is_kept_and_a_test_source_promises_nothing() -> None:
-    with SeededSource(1) as source:
-        learned = PairModel(epsilon=1.0, delta=1e-6).fit(dependent(500), source)
+    with SeededSource(1) as rng:
+        learned = PairModel(epsilon=1.0, delta=1e-6).fit(dependent(500), rng)
     assert learned.claim.epsilon == float("inf")
     learned = PairModel(epsilon=1.0, delta=1e-6).fit(dependent(5_000))
     assert (learned.claim.epsilon, learned.claim.delta) == (1.0, 1e-6)

@@ -81,9 +81,9 @@ def measured(
     rows: Sequence[tuple[int, ...]], choices: Sequence[int]
 ) -> list[tuple[NDArray[np.int64], DiscreteGaussian | SelectionRate]]:
     released = [np.array([2] + [0] * (size - 1)) for size in SIZES]  # the same for all, and utilities differ most
-    with Watching(released, choices) as source:
-        pairs._measure(records_of(rows), ZcdpBudget(EPSILON, DELTA), source, lambda what, done: None)
-        return source.seen
+    with Watching(released, choices) as rng:
+        pairs._measure(records_of(rows), ZcdpBudget(EPSILON, DELTA), rng, lambda what, done: None)
+        return rng.seen
 
 
 @functools.cache
@@ -182,9 +182,9 @@ def test_the_same_released_tables_give_the_same_model_whatever_the_records() -> 
     """All that is learned is post-processing: the first look and the fit read nothing but what was released."""
     models = []
     for rows in ([CELLS[at % 12] for at in range(600)] + [CELLS[0]] * 600, [CELLS[-1]] * 1200):
-        with Prescribed(choices=[0, 0]) as source:
-            learned = PairModel(epsilon=EPSILON, delta=DELTA).fit(records_of(rows), source)
-            assert not source.choices  # two edges were asked for
+        with Prescribed(choices=[0, 0]) as rng:
+            learned = PairModel(epsilon=EPSILON, delta=DELTA).fit(records_of(rows), rng)
+            assert not rng.choices  # two edges were asked for
         models.append(to_json(learned.network))
     assert models[0] == models[1]
 
@@ -194,9 +194,9 @@ def test_each_table_has_the_noise_it_declares(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[3])
     records = records_of([CELLS[0], CELLS[5]] * 10)
     noise: dict[tuple[int, ...], list[NDArray[np.float64]]] = {(0, 1): [], (0, 2): [], (2,): []}
-    with SeededSource(12) as source:
+    with SeededSource(12) as rng:
         for _ in range(800):
-            for table in pairs._measure(records, ZcdpBudget(0.1, DELTA), source, lambda what, done: None)[0]:
+            for table in pairs._measure(records, ZcdpBudget(0.1, DELTA), rng, lambda what, done: None)[0]:
                 if table.attributes in noise:
                     gap = table.counts - contingency(records, table.attributes)
                     noise[table.attributes].append(gap.ravel() / table.sigma)

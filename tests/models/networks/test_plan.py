@@ -40,9 +40,9 @@ def test_blurring_is_how_far_noise_moves_one_way_tables(kind: str) -> None:
     sizes, records, runs = (2, 3, 7, 20), 2_000, 100
     flat = [np.full(size, 10**6) for size in sizes]  # far from 0, so that nothing but the noise moves them
     moved = []
-    with SeededSource(1) as source:
+    with SeededSource(1) as rng:
         for _ in range(runs):
-            tables = BUDGETS[kind](1.0).measure_all("x", flat, Fraction(1), source)
+            tables = BUDGETS[kind](1.0).measure_all("x", flat, Fraction(1), rng)
             for table, counts in zip(tables, flat, strict=True):
                 gap = np.asarray(table.counts) - counts
                 moved.append(0.5 * np.abs(gap - gap.mean()).sum() / records)

@@ -261,8 +261,8 @@ def test_f_serves_two_valued_attributes() -> None:
 
 def test_hopeless_budgets_buy_marginals_only() -> None:
     records = chain(300)
-    with SeededSource(3) as source:
-        learned = PrivBayes(epsilon=0.05).fit(records, source)
+    with SeededSource(3) as rng:
+        learned = PrivBayes(epsilon=0.05).fit(records, rng)
     assert [table.attributes for table in learned.tables] == [(0,), (1,), (2,), (3,)]
     assert not learned.claim.is_private  # a test source promises nothing
 
@@ -295,13 +295,13 @@ def test_one_attribute_spends_all_on_its_table() -> None:
 def test_a_budget_cannot_be_overdrawn() -> None:
     from fractions import Fraction
 
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for budget in (PureBudget(1.0), ZcdpBudget(1.0, 1e-6)):
-            budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
+            budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), rng)
             with pytest.raises(BudgetExhausted):
-                budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
+                budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), rng)
             with pytest.raises(BudgetExhausted):
-                budget.choose("y", np.zeros(3, np.int64), 1, Fraction(2, 3), source)
+                budget.choose("y", np.zeros(3, np.int64), 1, Fraction(2, 3), rng)
             assert sum(budget.spent.values()) == Fraction(2, 3)
     shares = split_proportionally(Fraction(1), [1.0, math.sqrt(2), math.pi])
     assert sum(shares) <= 1 < sum(shares) + Fraction(1, 2**40)
@@ -329,9 +329,9 @@ def test_bad_parameters_are_named(make: Any, words: str) -> None:
 
 
 def test_edges_never_close_a_cycle() -> None:
-    with SeededSource(2) as source:
+    with SeededSource(2) as rng:
         budget = PureBudget(50.0)
-        tables = tree.grow_forest(chain(3000), budget, source)
+        tables = tree.grow_forest(chain(3000), budget, rng)
     edges = [table.attributes for table in tables if len(table.attributes) == 2]
     assert len(edges) <= 3
     assert set(edges) >= {(0, 1)}
@@ -349,6 +349,6 @@ def test_scores_are_told_whether_all_attributes_have_two_values(sizes: tuple[int
     domain = Domain({f"a{at}": [str(value) for value in range(size)] for at, size in enumerate(sizes)})
     records = Records(domain, np.zeros((3, 20), np.uint16))
     score = _Score(lambda table: 0, sensitivity)
-    with NoiseSource() as source:
-        _greedy_families(records, score, _ParentSets(degree=1), PureBudget(1.0), Fraction(1), source, lambda *_: None)
+    with NoiseSource() as rng:
+        _greedy_families(records, score, _ParentSets(degree=1), PureBudget(1.0), Fraction(1), rng, lambda *_: None)
     assert told == [(20, binary)]

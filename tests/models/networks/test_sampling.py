@@ -19,8 +19,8 @@ N = 200_000
 @pytest.mark.parametrize(("sizes", "degree"), [((2, 3, 2, 2), 2), ((3, 12, 2), 2), ((40,), 0), ((1, 2, 1), 1)], ids=str)
 def test_samples_follow_the_joint(sizes: tuple[int, ...], degree: int) -> None:
     network = random_network(11, sizes, degree)
-    with NoiseSource() as source:
-        records = sample(network, N, source)
+    with NoiseSource() as rng:
+        records = sample(network, N, rng)
     counts = contingency(records, range(len(sizes)))
     assert_fits(counts.ravel(), joint(network).ravel() * N, f"prior sampling of {sizes}")
 
@@ -34,8 +34,8 @@ def test_impossible_values_are_never_drawn() -> None:
         widths = np.diff(np.array(steps, object))
         assert widths[place] == 0
         assert min(width for at, width in enumerate(widths) if at != place) > 0
-        with NoiseSource() as source:
-            records = sample(BayesianNetwork(domain, ((),), (table,)), 5000, source)
+        with NoiseSource() as rng:
+            records = sample(BayesianNetwork(domain, ((),), (table,)), 5000, rng)
         assert contingency(records, (0,))[place] == 0
 
 
@@ -51,8 +51,8 @@ def test_thresholds_are_the_probabilities_to_the_last_bit() -> None:
 def test_blocks_are_independent_and_complete() -> None:
     """The records of the second block are not those of the first, and all of them were drawn."""
     fair = BayesianNetwork(Domain({"x": ["0", "1"]}), ((),), (np.array([0.5, 0.5]),))
-    with NoiseSource() as source:
-        codes = sample(fair, 3 * (1 << 15) + 5, source).codes[0]
+    with NoiseSource() as rng:
+        codes = sample(fair, 3 * (1 << 15) + 5, rng).codes[0]
     block = 1 << 15
     for first, second in ((0, block), (block, 2 * block)):
         same = int((codes[first : first + block] == codes[second : second + block]).sum())

@@ -167,8 +167,8 @@ def test_every_table_has_the_noise_that_it_announces(delta: float) -> None:
     squares = np.zeros(10)
     runs = 40
     for seed in range(runs):
-        with SeededSource(seed) as source:
-            monitor = Monitor(algorithm, source=source)
+        with SeededSource(seed) as rng:
+            monitor = Monitor(algorithm, rng=rng)
             for _ in range(3):
                 monitor.tick()
             monitor.update(columns(500))
@@ -189,8 +189,8 @@ def test_every_table_has_the_noise_that_it_announces(delta: float) -> None:
 def test_every_cell_of_every_row_gets_a_draw_of_its_own(rows: int, delta: float) -> None:
     algorithm = StreamingTables(domain=TWO, epsilon=0.01, delta=delta, horizon=4)
     noise = np.zeros((rows, algorithm.width), np.int64)
-    with SeededSource(3) as source:
-        algorithm.engine.add_noise(noise, 0, source)
+    with SeededSource(3) as rng:
+        algorithm.engine.add_noise(noise, 0, rng)
     assert np.unique(noise).size > 0.9 * noise.size and np.count_nonzero(noise) > 0.9 * noise.size
 
 
@@ -200,8 +200,8 @@ def test_the_interval_of_the_number_of_records_covers_it(delta: float) -> None:
     algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=delta, horizon=2)
     inside = 0
     for seed in range(300):
-        with SeededSource(seed) as source:
-            monitor = Monitor(algorithm, source=source)
+        with SeededSource(seed) as rng:
+            monitor = Monitor(algorithm, rng=rng)
             monitor.update({"rain": ["no"] * 400, "wet": ["yes"] * 400})
             low, high = monitor.tick().interval(0.9)
             inside += low <= 400 <= high
@@ -213,8 +213,8 @@ def test_the_error_is_a_sub_gaussian_bound_at_the_noisiest_tick(horizon: int) ->
     """Every table counts all records, so the best average of them has the inverse of their inverse variances."""
     algorithm = StreamingTables(domain=WIDE, epsilon=1.0, delta=1e-6, horizon=horizon)
     variances = []
-    with SeededSource(4) as source:
-        monitor = Monitor(algorithm, source=source)
+    with SeededSource(4) as rng:
+        monitor = Monitor(algorithm, rng=rng)
         for _ in range(horizon):
             monitor.tick()
             tables = algorithm.tables(monitor.state)
@@ -226,13 +226,13 @@ def test_the_error_is_a_sub_gaussian_bound_at_the_noisiest_tick(horizon: int) ->
 def test_a_network_is_learned_without_any_row_kept() -> None:
     rows = columns(20_000)
     algorithm = StreamingTables(domain=WIDE, epsilon=1.0, delta=1e-6, horizon=4)
-    with SeededSource(3) as source:
-        monitor = Monitor(algorithm, source=source)
+    with SeededSource(3) as rng:
+        monitor = Monitor(algorithm, rng=rng)
         for start in range(0, 20_000, 5_000):
             monitor.update(part(rows, start, start + 5_000))
             monitor.tick()
-        learned = algorithm.model(monitor.state, source)
-        drawn = sample(learned.network, 20_000, source)
+        learned = algorithm.model(monitor.state, rng)
+        drawn = sample(learned.network, 20_000, rng)
     truth = Records.read(rows, WIDE)
     assert abs(learned.records - 20_000) < algorithm.error_bound(beta=1e-9)
     assert compare(drawn, truth).mean_two_way < 0.03  # .011 to .014 over ten other seeds; independent columns .141
@@ -244,8 +244,8 @@ def test_records_needed_is_what_noise_alone_moves() -> None:
     algorithm = StreamingTables(domain=WIDE, epsilon=1.0, delta=1e-6, horizon=1)
     moved = []
     for seed in range(30):
-        with SeededSource(seed) as source:
-            monitor = Monitor(algorithm, source=source)
+        with SeededSource(seed) as rng:
+            monitor = Monitor(algorithm, rng=rng)
             monitor.tick()
         pairs = [table for table in algorithm.tables(monitor.state) if len(table.attributes) == 2]
         moved.append(np.mean([0.5 * np.abs(table.counts).sum() for table in pairs]))

@@ -24,8 +24,8 @@ def test_where_noise_drowns_everything_the_posterior_mean_is_nearer_than_a_proje
     records = Records(domain, np.tile(codes, (6, 1)))
     found = []
     for seed in range(10):
-        with SeededSource(seed) as source:
-            learned = TreeNetwork(epsilon=0.5, delta=1e-9).fit(records, source)
+        with SeededSource(seed) as rng:
+            learned = TreeNetwork(epsilon=0.5, delta=1e-9).fit(records, rng)
         projected = [project_to_simplex(table.counts / len(records)) for table in learned.tables]
         found.append(
             [

@@ -199,9 +199,9 @@ def test_literal_forms_are_unbiased_with_the_printed_error(kind: type[LiteralDen
 
 def drive(algorithm: Any, present: Any, runs: int, seed: int = 5) -> Any:
     """Return estimates of the class itself; a repeated arrival must change nothing."""
-    source, estimates = SeededSource(seed), []
+    rng, estimates = SeededSource(seed), []
     for _ in range(runs):
-        with source as step:
+        with rng as step:
             state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch([*present, *present[:5]]), step)
             estimates.append(algorithm.release(state, step).value)
@@ -228,11 +228,11 @@ def test_simulated_law_of_levels_is_the_law_of_the_class() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", [None, 15])
 def test_simulated_law_of_what_we_ship(sample: int | None) -> None:
-    runs, source = 1500, SeededSource(9)
+    runs, rng = 1500, SeededSource(9)
     released = []
     for run in range(runs):
         algorithm = OptBern(universe=40, epsilon=1.5, sample=sample, key=run)
-        with source as step:
+        with rng as step:
             state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(np.arange(25)), step)
             released.append(algorithm.release(state, step).unbiased)
@@ -248,9 +248,9 @@ def test_simulated_law_of_what_we_ship(sample: int | None) -> None:
     ],
 )
 def test_draws_of_real_values(kind: type[LiteralDensity], expected: Any) -> None:
-    law, source = kind(universe=5, epsilon=0.4).law, SeededSource(1)
+    law, rng = kind(universe=5, epsilon=0.4).law, SeededSource(1)
     for present in (False, True):
-        with source as step:
+        with rng as step:
             values = law.draw(present, 20_000, step)
         assert stats.kstest(values, expected(0.4, float(present)).cdf).pvalue > ALPHA
         assert values.mean() == pytest.approx(law.mean(present), abs=0.06)
@@ -261,10 +261,10 @@ def _cut_normal(mean: float, sd: float) -> Any:
 
 
 def test_draws_of_cut_laplace_values() -> None:
-    law, source = PublishedTruncatedLaplace(universe=5, epsilon=0.4).law, SeededSource(1)
+    law, rng = PublishedTruncatedLaplace(universe=5, epsilon=0.4).law, SeededSource(1)
     for present in (False, True):
         whole = stats.laplace(0.7 if present else 0.3)
-        with source as step:
+        with rng as step:
             values = law.draw(present, 20_000, step)
         low, high = whole.cdf(0), whole.cdf(1)
         assert (
@@ -297,9 +297,9 @@ def test_ppds_loses_more_with_every_appearance(times: int) -> None:
 def test_ppds_takes_even_ids_for_all_or_none() -> None:
     """Every other user is present, but the estimates lie far from 1/2: the sample is a class of residues."""
     algorithm = PublishedPPDS(universe=4096, epsilon=2.0, sample=300)
-    source, far = SeededSource(4), 0
+    rng, far = SeededSource(4), 0
     for _ in range(40):
-        with source as step:
+        with rng as step:
             state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(np.arange(0, 4096, 2)), step)
             far += abs(algorithm.release(state, step).value - 0.5) > 0.3
@@ -348,8 +348,8 @@ def test_levels_are_trailing_zeros() -> None:
 
 def test_ppds_without_overflow_keeps_everyone() -> None:
     algorithm = PublishedPPDS(universe=64, epsilon=30.0, sample=65)
-    source = SeededSource(1)
-    with source as step:
+    rng = SeededSource(1)
+    with rng as step:
         state = algorithm.initial_state(step)
         algorithm.update(state, algorithm.batch([3, 5, 3]), step)
     assert (state.level, state.members.tolist()) == (0, [3, 5])
@@ -402,14 +402,14 @@ def test_bad_parameters(kind: type[Any], bad: dict[str, Any], words: str) -> Non
 
 
 def test_verbs_that_are_refused() -> None:
-    source = SeededSource(0)
+    rng = SeededSource(0)
     for algorithm in (PublishedDwork(universe=10, epsilon=0.5), PublishedPPDS(universe=10, epsilon=0.5, sample=4)):
-        state: Any = algorithm.initial_state(source)
-        algorithm.release(state, source)
+        state: Any = algorithm.initial_state(rng)
+        algorithm.release(state, rng)
         with pytest.raises(BudgetExhausted):
-            algorithm.release(state, source)
+            algorithm.release(state, rng)
         with pytest.raises(NotSupported, match="cannot be refreshed"):
-            algorithm.refresh(state, source)
+            algorithm.refresh(state, rng)
         with pytest.raises(InvalidBatch, match="ids are missing"):
             algorithm.batch(None)
         with pytest.raises(InvalidBatch, match="row 1"):
@@ -436,9 +436,9 @@ def test_states_that_are_levels_have_bytes() -> None:
 
 def test_deletes_are_drawn_as_absent() -> None:
     algorithm = PublishedOptBern(universe=50, epsilon=30.0)
-    source = SeededSource(2)
-    state = algorithm.initial_state(source)
-    algorithm.update(state, algorithm.batch(range(20), delete=range(10)), source)
+    rng = SeededSource(2)
+    state = algorithm.initial_state(rng)
+    algorithm.update(state, algorithm.batch(range(20), delete=range(10)), rng)
     assert np.flatnonzero(state.stored).tolist() == list(range(10, 20))
 
 

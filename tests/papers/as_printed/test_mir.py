@@ -17,13 +17,13 @@ N = 400
 
 
 def estimates(algorithm: PublishedCroppedSum, net: np.ndarray, seed: int = 5) -> np.ndarray:
-    source = SeededSource(seed)
+    rng = SeededSource(seed)
     values = []
     for _ in range(N):
-        with source:
-            state = algorithm.initial_state(source)
-            algorithm.update(state, algorithm.batch(np.arange(net.size), net), source)
-            values.append(algorithm.release(state, source).value)
+        with rng:
+            state = algorithm.initial_state(rng)
+            algorithm.update(state, algorithm.batch(np.arange(net.size), net), rng)
+            values.append(algorithm.release(state, rng).value)
     return np.array(values)
 
 
@@ -77,11 +77,11 @@ def test_real_loss_as_the_limit_of_grids(users: int) -> None:
 def test_floating_point_shows_who_was_updated() -> None:
     """A fresh counter in (0, 1) is any multiple of 2**-53; after a trip past 2·crop only coarse multiples remain."""
     algorithm = PublishedCroppedSum(universe=20_000, epsilon=1.0, crop=8)
-    source = SeededSource(3)
-    state = algorithm.initial_state(source)
+    rng = SeededSource(3)
+    state = algorithm.initial_state(rng)
     updated = np.arange(10_000)
     weights = np.full(10_000, 8)
-    algorithm.update(state, algorithm.batch(updated, weights), source)
+    algorithm.update(state, algorithm.batch(updated, weights), rng)
     scaled = state.counters * 2.0**50
     fine = (state.counters < 1) & (scaled != np.floor(scaled))
     assert fine[10_000:].sum() > 500  # shown by counters that were never touched
@@ -117,10 +117,10 @@ def test_algorithm_1_over_a_group_keeps_half_of_what_is_stated() -> None:
 
 def test_published_forms_refuse_what_they_cannot_do() -> None:
     algorithm = PublishedCroppedSum(universe=3, epsilon=1.0, crop=2)
-    source = SeededSource(1)
-    state = algorithm.initial_state(source)
+    rng = SeededSource(1)
+    state = algorithm.initial_state(rng)
     with pytest.raises(NotSupported):
-        algorithm.refresh(state, source)
+        algorithm.refresh(state, rng)
     with pytest.raises(NotSupported):
         algorithm.layout()
     assert algorithm.error_bound(beta=0.1) == math.inf

@@ -146,10 +146,10 @@ def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
     """N = 400 streams; the class takes each stream event by event."""
     options, runs = FigureOptions(universe=200, length=150), 400
     figure_errors = _estimate_errors("PPDS", 1.0, 20, "zipf", options, runs)
-    algorithm, source, driven = PublishedPPDS(universe=200, epsilon=1.0, sample=20), SeededSource(6), []
+    algorithm, rng, driven = PublishedPPDS(universe=200, epsilon=1.0, sample=20), SeededSource(6), []
     for run in range(runs):
         stream = draw_stream("zipf", options, run)
-        with source as step:
+        with rng as step:
             state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(stream), step)
             driven.append(algorithm.release(state, step).value - np.unique(stream).size / 200)

@@ -80,11 +80,11 @@ def test_states_compute_as_in_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -
     found = []
     for memory in (True, False):
         monkeypatch.setattr(secret_memory, "_wanted", memory)
-        users = Monitor(Bitmap(epsilon=1.0, buckets=256, levels=4, announced=1), source=SeededSource(3))
+        users = Monitor(Bitmap(epsilon=1.0, buckets=256, levels=4, announced=1), rng=SeededSource(3))
         users.update(range(100))
         users.refresh(rows_since_copy=False)
         users.update(range(50, 200))
-        rows = Monitor(KaryTree(epsilon=1.0, horizon=64), source=SeededSource(4))
+        rows = Monitor(KaryTree(epsilon=1.0, horizon=64), rng=SeededSource(4))
         ticks = rows.tick_many(np.ones(10, np.int64)).value
         found.append((users.state.bits.copy(), users.state.frozen.copy(), users.release().value, ticks))
         assert secret_memory._is_ours(users.state.bits) == memory

@@ -42,8 +42,8 @@ def test_the_mixture_is_the_product_and_has_no_negative_part(sizes: tuple[int, .
 @pytest.mark.parametrize(("size", "radius"), [(2, 3), (3, 2), (4, 2), (5, 1)])
 def test_points_are_uniform_in_their_ball(size: int, radius: int) -> None:
     every = points(size, radius)
-    with SeededSource(size) as source:
-        drawn = Counter(tuple(balanced_point(size, radius, source._below)) for _ in range(60 * len(every)))
+    with SeededSource(size) as rng:
+        drawn = Counter(tuple(balanced_point(size, radius, rng._below)) for _ in range(60 * len(every)))
     assert set(drawn) <= set(every)
     assert_fits(np.array([drawn[each] for each in every]), np.full(len(every), 60.0), "points")
 
@@ -81,10 +81,10 @@ def test_joint_noise_fits_its_pmf(sizes: tuple[int, ...], kappa: float) -> None:
     every = list(itertools.product(*(points(size, far) for size in sizes)))
     weights = np.array([math.exp(-kappa * max(sum(map(abs, each)) for each in whole)) for whole in every])
     seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
-    with SeededSource(len(sizes)) as source:
+    with SeededSource(len(sizes)) as rng:
         for _ in range(draws):
             tables = [np.zeros(size, np.int64) for size in sizes]
-            source.add_joint_laplace(tables, law)
+            rng.add_joint_laplace(tables, law)
             seen[tuple(tuple(table.tolist()) for table in tables)] += 1
     found = np.array([seen[whole] for whole in every])
     expected = weights / weights.sum() * draws  # beyond `far` lies less than a draw
@@ -106,17 +106,17 @@ def test_a_pick_adds_digits_until_it_is_sure() -> None:
     # exp(0) = 1: two equal weights meet at one half, where no number of digits after it decides but the last.
     assert pick_index([1, 1], Fraction(0), exactly_half) == 1
     assert len(asked) > 1
-    with SeededSource(1) as source:
-        drawn = np.bincount([pick_index([1, 2, 5], Fraction(1, 2), source._below) for _ in range(1500)], minlength=3)
+    with SeededSource(1) as rng:
+        drawn = np.bincount([pick_index([1, 2, 5], Fraction(1, 2), rng._below) for _ in range(1500)], minlength=3)
     weights = np.array([1.0, 2.0 * math.exp(-0.5), 5.0 * math.exp(-1.0)])
     assert_fits(drawn, weights / weights.sum() * 1500, "pick")
 
 
 def test_no_law_is_no_noise_and_a_strong_one_hardly_any() -> None:
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for kappa in (math.inf, 1000.0):
             tables = [np.arange(3), np.arange(5)]
-            source.add_joint_laplace(tables, DiscreteLaplace.at_most(kappa))
+            rng.add_joint_laplace(tables, DiscreteLaplace.at_most(kappa))
             assert [table.tolist() for table in tables] == [[0, 1, 2], [0, 1, 2, 3, 4]]
 
 

@@ -257,9 +257,9 @@ def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_draws_fit_the_law(sigma: float, kind: type[np.signedinteger]) -> None:
     values = np.zeros(N, kind)
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for start in range(0, N, PIECE):
-            source.add_discrete_gaussian(values[start : start + PIECE], DiscreteGaussian.at_least(sigma))
+            rng.add_discrete_gaussian(values[start : start + PIECE], DiscreteGaussian.at_least(sigma))
     reach = math.ceil(12 * sigma) + 2
     k = np.arange(-reach, reach + 1)
     pmf = np.exp(-(k**2) / (2 * sigma**2))
@@ -270,9 +270,9 @@ def test_draws_fit_the_law(sigma: float, kind: type[np.signedinteger]) -> None:
 @pytest.mark.parametrize("sigma", [2e3, 1e5, 2.0**20])
 def test_large_scales_have_the_normal_law_and_even_ends(sigma: float) -> None:
     values = np.zeros(N, np.int64)
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for start in range(0, N, PIECE):
-            source.add_discrete_gaussian(values[start : start + PIECE], DiscreteGaussian.at_least(sigma))
+            rng.add_discrete_gaussian(values[start : start + PIECE], DiscreteGaussian.at_least(sigma))
     cells = np.floor(stats.norm.cdf(values / sigma) * 50).astype(int)
     assert_fits(np.bincount(cells, minlength=50), np.full(50, N / 50), f"fiftieths at {sigma}")
     assert_fits(np.bincount(np.abs(values) % 8, minlength=8), np.full(8, N / 8), f"last digits at {sigma}")
@@ -292,8 +292,8 @@ def test_every_draw_takes_the_same_words(law: DiscreteGaussian, size: int, monke
             real(self, buffer)
 
         monkeypatch.setattr(NoiseSource, "_fill", fill)
-        with NoiseSource() as source:
-            source.add_discrete_gaussian(np.zeros(size, np.int64), law)
+        with NoiseSource() as rng:
+            rng.add_discrete_gaussian(np.zeros(size, np.int64), law)
         asked.add(tuple(filled))
     assert len(asked) == 1 and sum(*asked) == size * candidates_of(law).number * WORDS * 8
 
@@ -314,8 +314,8 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(NoiseSource, "_fill", fill)
     values = np.array([5, 5], np.int32)
-    with NoiseSource() as source:
-        source.add_discrete_gaussian(values, law)
+    with NoiseSource() as rng:
+        rng.add_discrete_gaussian(values, law)
     assert values.tolist() == [12, -328]
     assert asked == [2 * each * 8, 8]
 
@@ -328,15 +328,15 @@ def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch
         real(self, buffer)
 
     monkeypatch.setattr(NoiseSource, "_fill", fill)
-    with NoiseSource() as source:
-        source.add_discrete_gaussian(np.zeros(5_000, np.int64), law)
+    with NoiseSource() as rng:
+        rng.add_discrete_gaussian(np.zeros(5_000, np.int64), law)
     assert sum(asked) == 5_000 * candidates_of(law).number * WORDS * 8
     assert max(asked) <= 1 << 16
 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
     law, values = DiscreteGaussian.at_least(1e5), np.zeros(60_000, np.int64)
-    with NoiseSource() as source:
-        source.add_discrete_gaussian(values[::2], law)
-        source.add_discrete_gaussian(np.zeros(0, np.int64), law)
+    with NoiseSource() as rng:
+        rng.add_discrete_gaussian(values[::2], law)
+        rng.add_discrete_gaussian(np.zeros(0, np.int64), law)
     assert np.count_nonzero(values[::2]) > 29_900 and not values[1::2].any()

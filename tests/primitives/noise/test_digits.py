@@ -114,9 +114,9 @@ def test_the_tail_goes_on_beyond_the_digits() -> None:
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_draws_fit_the_law(kappa: float, kind: type[np.signedinteger]) -> None:
     values = np.zeros(N, kind)
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for start in range(0, N, PIECE):
-            source.add_discrete_laplace(values[start : start + PIECE], DiscreteLaplace.at_most(kappa))
+            rng.add_discrete_laplace(values[start : start + PIECE], DiscreteLaplace.at_most(kappa))
     reach = int(30 / kappa)
     k = np.arange(-reach, reach + 1)
     expected = math.tanh(kappa / 2) * np.exp(-kappa * np.abs(k)) * N
@@ -138,8 +138,8 @@ def test_every_draw_takes_the_same_words(law: DiscreteLaplace, size: int, monkey
             real(self, buffer)
 
         monkeypatch.setattr(NoiseSource, "_fill", fill)
-        with NoiseSource() as source:
-            source.add_discrete_laplace(np.zeros(size, np.int64), law)
+        with NoiseSource() as rng:
+            rng.add_discrete_laplace(np.zeros(size, np.int64), law)
         asked.add(tuple(sizes))
     assert len(asked) == 1 and sum(*asked) == size * digit_coins(law)[0].size * 32
 
@@ -158,15 +158,15 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(NoiseSource, "_fill", fill)
     values = np.array([5, 5, 5], np.int32)
-    with NoiseSource() as source:
-        source.add_discrete_laplace(values, law)
+    with NoiseSource() as rng:
+        rng.add_discrete_laplace(values, law)
     assert values.tolist() == [5, 13, 5]
     assert asked == [3 * len(draw) * 8, 8]
 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
     law, values = DiscreteLaplace.at_most(1e-12), np.zeros(60_000, np.int64)
-    with NoiseSource() as source:
-        source.add_discrete_laplace(values[::2], law)
-        source.add_discrete_laplace(np.zeros(0, np.int64), law)
+    with NoiseSource() as rng:
+        rng.add_discrete_laplace(values[::2], law)
+        rng.add_discrete_laplace(np.zeros(0, np.int64), law)
     assert np.count_nonzero(values[::2]) > 29_990 and not values[1::2].any()

@@ -18,8 +18,8 @@ N = 100_000
 
 def drawn(sigma: float, size: int) -> np.ndarray:
     values = np.zeros(size, np.int64)
-    with NoiseSource() as source:
-        source.add_discrete_gaussian(values, DiscreteGaussian.at_least(sigma))
+    with NoiseSource() as rng:
+        rng.add_discrete_gaussian(values, DiscreteGaussian.at_least(sigma))
     return values
 
 

@@ -34,9 +34,9 @@ def test_choices_fit_their_law(utilities: tuple[int, ...], rate: float) -> None:
     values = np.array(utilities, np.int64)
     weights = np.exp(rate * (values - values.max()))
     preference = SelectionRate.at_most(rate)
-    with NoiseSource() as source:
-        exponential = [source.exponential(values, preference) for _ in range(N // 4)]
-        flipped = [source.permute_and_flip(values, preference) for _ in range(N // 4)]
+    with NoiseSource() as rng:
+        exponential = [rng.exponential(values, preference) for _ in range(N // 4)]
+        flipped = [rng.permute_and_flip(values, preference) for _ in range(N // 4)]
     size = values.size
     assert_fits(np.bincount(exponential, minlength=size), weights / weights.sum() * (N // 4), "exponential")
     assert_fits(np.bincount(flipped, minlength=size), permute_and_flip_law(weights) * (N // 4), "permute and flip")
@@ -45,8 +45,8 @@ def test_choices_fit_their_law(utilities: tuple[int, ...], rate: float) -> None:
 @pytest.mark.parametrize("choose", ["exponential", "permute_and_flip"])
 def test_the_whole_range_of_integers_and_rates(choose: str) -> None:
     wide = np.array([LOWEST, 0, HIGHEST, HIGHEST - 1], np.int64)
-    with NoiseSource() as source:
-        call = getattr(source, choose)
+    with NoiseSource() as rng:
+        call = getattr(rng, choose)
         assert {call(wide, SelectionRate.at_most(math.inf)) for _ in range(50)} == {2}
         assert {call(wide, SelectionRate.at_most(1e6)) for _ in range(50)} == {2}
         assert {call(wide, SelectionRate.at_most(1000.0)) for _ in range(50)} == {2}
@@ -58,17 +58,17 @@ def test_the_whole_range_of_integers_and_rates(choose: str) -> None:
 def test_many_candidates_cost_little() -> None:
     utilities = np.zeros(200_000, np.int64)
     utilities[137] = 10**6
-    with NoiseSource() as source:
-        assert source.exponential(utilities, SelectionRate.at_most(0.001)) == 137
-        assert source.permute_and_flip(utilities, SelectionRate.at_most(0.001)) == 137
+    with NoiseSource() as rng:
+        assert rng.exponential(utilities, SelectionRate.at_most(0.001)) == 137
+        assert rng.permute_and_flip(utilities, SelectionRate.at_most(0.001)) == 137
 
 
 def test_running_out_of_words_replays_the_same_choice() -> None:
     exponents = (np.array([0, 3, 9, 40], np.uint64)) << np.uint64(51)
     bits = np.uint64(52)
     for seed in range(40):
-        with SeededSource(seed) as source:
-            words = source._words(500).copy()
+        with SeededSource(seed) as rng:
+            words = rng._words(500).copy()
         for again in (True, False):
             order, state = np.arange(4), np.zeros(2, np.int64)
             args = (exponents, state) if again else (exponents, order, state)
@@ -87,8 +87,8 @@ def test_running_out_of_words_replays_the_same_choice() -> None:
 def test_bad_parameters_are_named() -> None:
     with pytest.raises(InvalidParameter, match="rate must be at least 0"):
         SelectionRate.at_most(-0.1)
-    with NoiseSource() as source, pytest.raises(InvalidParameter, match="must not be empty"):
-        source.exponential(np.empty(0, np.int64), SelectionRate.at_most(1.0))
+    with NoiseSource() as rng, pytest.raises(InvalidParameter, match="must not be empty"):
+        rng.exponential(np.empty(0, np.int64), SelectionRate.at_most(1.0))
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -96,6 +96,6 @@ def test_differences_that_do_not_fit_in_a_word_are_still_differences(again: bool
     """2**40 units of 2**30/2**52: e to the minus 2**18 is never; the product 2**70 would be 0 if it wrapped around."""
     utilities = np.array([0, -(1 << 40), -(1 << 62)], np.int64)
     for seed in range(40):
-        with SeededSource(seed) as source:
-            choose = source.exponential if again else source.permute_and_flip
+        with SeededSource(seed) as rng:
+            choose = rng.exponential if again else rng.permute_and_flip
             assert choose(utilities, SelectionRate(1 << 30)) == 0

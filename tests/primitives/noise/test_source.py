@@ -25,8 +25,8 @@ N = 400_000
 
 @pytest.mark.parametrize("p", [1e-5, 0.1, 0.25, 0.5, 0.7310585786, 253 / 256, 1 - 1e-4])
 def test_coins_fit_their_probability(p: float) -> None:
-    with NoiseSource() as source:
-        assert_rate(int(source.bernoulli(Coin.at_most(p), N).sum()), N, p, f"coin {p}")
+    with NoiseSource() as rng:
+        assert_rate(int(rng.bernoulli(Coin.at_most(p), N).sum()), N, p, f"coin {p}")
 
 
 def test_coins_by_exhaustion_of_the_first_bytes() -> None:
@@ -204,9 +204,9 @@ def test_every_marked_bit_is_redrawn_and_no_other(size: int) -> None:
     """With coins that show 1, and 0, but for a chance of 2^-64 a toss: below 1e-13 in all."""
     marks = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
     zeros, ones = np.zeros(size, np.uint64), np.full(size, (1 << 64) - 1, np.uint64)
-    with NoiseSource() as source:
-        source.redraw(Coin((1 << 64) - 1), zeros, marks)
-        source.redraw(Coin(1), ones, marks)
+    with NoiseSource() as rng:
+        rng.redraw(Coin((1 << 64) - 1), zeros, marks)
+        rng.redraw(Coin(1), ones, marks)
     assert (zeros == marks).all() and (ones == ~marks).all()
 
 
@@ -216,8 +216,8 @@ def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -
     marks[::3], marks[1::7] = 0, 1 << 63
     bits = np.random.default_rng(4).integers(0, 1 << 64, marks.size, dtype=np.uint64)
     before = bits.copy()
-    with NoiseSource() as source:
-        source.redraw(Coin.at_most(p), bits, marks)
+    with NoiseSource() as rng:
+        rng.redraw(Coin.at_most(p), bits, marks)
     assert np.array_equal(bits & ~marks, before & ~marks)
     assert_rate(int(np.bitwise_count(bits & marks).sum()), int(np.bitwise_count(marks).sum()), p, f"redrawn {p}")
     full = marks == (1 << 63)
@@ -227,8 +227,8 @@ def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -
 @pytest.mark.parametrize(("threshold", "expected"), [(0, 0b0010), (1 << 64, 0b1110)])
 def test_certain_coins_are_redrawn_without_a_draw(threshold: int, expected: int) -> None:
     bits = np.array([0b1010], np.uint64)
-    with NoiseSource() as source:
-        source.redraw(Coin(threshold), bits, np.array([0b1100], np.uint64))
+    with NoiseSource() as rng:
+        rng.redraw(Coin(threshold), bits, np.array([0b1100], np.uint64))
     assert bits.tolist() == [expected]
 
 
@@ -243,8 +243,8 @@ def test_coins_use_one_word_per_tie_in_order() -> None:
 @pytest.mark.parametrize("kappa", [0.05, 0.5, 1.0, 2.5, math.log(3)])
 def test_discrete_laplace_fits_its_pmf(kappa: float) -> None:
     values = np.zeros(N, np.int64)
-    with NoiseSource() as source:
-        source.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
+    with NoiseSource() as rng:
+        rng.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
     reach = int(30 / kappa)
     k = np.arange(-reach, reach + 1)
     expected = math.tanh(kappa / 2) * np.exp(-kappa * np.abs(k)) * N
@@ -259,8 +259,8 @@ def test_discrete_laplace_agrees_with_opendp(kappa: float) -> None:
     size = 20_000
     theirs = np.array(peer([0] * size))
     ours = np.zeros(size, np.int64)
-    with NoiseSource() as source:
-        source.add_discrete_laplace(ours, DiscreteLaplace.at_most(kappa))
+    with NoiseSource() as rng:
+        rng.add_discrete_laplace(ours, DiscreteLaplace.at_most(kappa))
     reach = int(8 / kappa)
     assert_same_law(np.clip(ours, -reach, reach), np.clip(theirs, -reach, reach), "OpenDP")
 
@@ -269,8 +269,8 @@ def test_discrete_laplace_at_tiny_and_huge_scales() -> None:
     """No overflow: scales from far below one to a million million."""
     for kappa in (200.0, 1e-12):
         values = np.zeros(20_000, np.int64)
-        with NoiseSource() as source:
-            source.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
+        with NoiseSource() as rng:
+            rng.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
         if kappa > 100:
             assert not values.any()
         else:
@@ -281,35 +281,35 @@ def test_discrete_laplace_at_tiny_and_huge_scales() -> None:
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
 def test_uniform_below_fits(bound: int) -> None:
-    with NoiseSource() as source:
-        values = source.uniform_below(bound, N).copy()
+    with NoiseSource() as rng:
+        values = rng.uniform_below(bound, N).copy()
     assert_fits(np.bincount(values, minlength=bound), np.full(bound, N / bound), f"uniform below {bound}")
 
 
 def test_uniform_below_reaches_the_largest_bound() -> None:
-    with NoiseSource() as source:
-        values = source.uniform_below(1 << 63, 1000)
+    with NoiseSource() as rng:
+        values = rng.uniform_below(1 << 63, 1000)
         assert values.min() >= 0
         assert values.max() > 1 << 60
         with pytest.raises(InvalidParameter, match="bound must be"):
-            source.uniform_below(0, 1)
+            rng.uniform_below(0, 1)
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_everything_handed_out_is_wiped(size: int) -> None:
-    with NoiseSource() as source:
-        coins = source.bernoulli(symmetric_coins(1.0)[1], size)
-        numbers = source.uniform_below(1000, size)
+    with NoiseSource() as rng:
+        coins = rng.bernoulli(symmetric_coins(1.0)[1], size)
+        numbers = rng.uniform_below(1000, size)
         assert coins.any()
         assert numbers.any()
     assert not coins.any()
     assert not numbers.any()
-    assert source._cipher is None
+    assert rng._cipher is None
 
 
 def test_wiped_even_when_the_step_fails() -> None:
-    with pytest.raises(ZeroDivisionError), NoiseSource() as source:
-        coins = source.bernoulli(Coin.at_most(0.5), 1000)
+    with pytest.raises(ZeroDivisionError), NoiseSource() as rng:
+        coins = rng.bernoulli(Coin.at_most(0.5), 1000)
         1 / 0  # noqa: B018
     assert not coins.any()
 
@@ -317,8 +317,8 @@ def test_wiped_even_when_the_step_fails() -> None:
 def test_seeded_source_repeats_and_admits_it() -> None:
     draws_of = []
     for seed in (1, 1, 2):
-        with SeededSource(seed) as source:
-            draws_of.append(source.bernoulli(Coin.at_most(0.5), 500).tolist())
+        with SeededSource(seed) as rng:
+            draws_of.append(rng.bernoulli(Coin.at_most(0.5), 500).tolist())
     assert draws_of[0] == draws_of[1] != draws_of[2]
     assert NoiseSource.is_secure
     assert not SeededSource.is_secure
@@ -332,10 +332,10 @@ def test_balanced_noise_fits_its_pmf(cells: int, kappa: float) -> None:
     weights = np.array([math.exp(-kappa * (sum(map(abs, x)) + abs(sum(x)))) for x in every])
     place = {x: at for at, x in enumerate(every)}
     counts, beyond = np.zeros(len(every)), 0
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for _ in range(runs):
             values = np.zeros(cells, np.int64)
-            source.add_balanced_laplace(values, law)
+            rng.add_balanced_laplace(values, law)
             assert values.sum() == 0
             at = place.get(tuple(int(each) for each in values[:-1]))
             beyond += at is None
@@ -351,18 +351,18 @@ def test_balanced_noise_has_its_variance(cells: int) -> None:
     kappa, runs = 0.01, 800
     law = DiscreteLaplace.at_most(kappa)
     drawn = np.zeros((runs, cells), np.int64)
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for row in drawn:
-            source.add_balanced_laplace(row, law)
+            rng.add_balanced_laplace(row, law)
     squares = (drawn.astype(float) ** 2).mean(axis=1)
     assert_mean(squares, (cells - 1) * (2 * cells - 1) / (cells * (cells + 1)) / kappa**2, f"{cells} cells")
 
 
 def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         alone, none = np.array([7]), np.array([1, 2, 3])
-        source.add_balanced_laplace(alone, DiscreteLaplace.at_most(0.1))
-        source.add_balanced_laplace(none, DiscreteLaplace.at_most(math.inf))
+        rng.add_balanced_laplace(alone, DiscreteLaplace.at_most(0.1))
+        rng.add_balanced_laplace(none, DiscreteLaplace.at_most(math.inf))
     assert alone.tolist() == [7]
     assert none.tolist() == [1, 2, 3]
 
@@ -370,13 +370,13 @@ def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
 def test_much_randomness_is_expanded_from_one_key_and_little_is_the_systems_own() -> None:
     from panstream.primitives.noise.source import _DIRECT
 
-    with NoiseSource() as source:
-        source._fill(np.empty(_DIRECT - 8, np.uint8))
-        assert source._cipher is None
-        source._fill(np.empty(8, np.uint8))
-        assert source._cipher is None
-        source._fill(np.empty(1, np.uint8))  # one byte more than is asked of the system
-        assert source._cipher is not None
+    with NoiseSource() as rng:
+        rng._fill(np.empty(_DIRECT - 8, np.uint8))
+        assert rng._cipher is None
+        rng._fill(np.empty(8, np.uint8))
+        assert rng._cipher is None
+        rng._fill(np.empty(1, np.uint8))  # one byte more than is asked of the system
+        assert rng._cipher is not None
 
 
 @pytest.mark.parametrize("words", [4, 100_000])
@@ -384,9 +384,9 @@ def test_two_sources_never_draw_the_same(words: int) -> None:
     """Few words come from the system directly, many through a key of their own: 1,000 such keys, all different."""
     seen = set()
     for _ in range(1_000):
-        with NoiseSource() as source:
+        with NoiseSource() as rng:
             drawn = np.empty(words, np.uint64)
-            source.fill_words(drawn)
+            rng.fill_words(drawn)
             assert drawn[:4].tobytes() not in seen
             seen.add(drawn[:4].tobytes())
 
@@ -401,43 +401,43 @@ def test_a_single_tie_is_settled_by_a_word_of_its_own(word: int, head: int) -> N
                 assert buffer.size == 8
                 buffer.view(np.uint64)[:] = word
 
-    with Scripted() as source:
-        assert source.bernoulli(Coin(5 << 56 | 7), 3).tolist() == [1, head, 0]
+    with Scripted() as rng:
+        assert rng.bernoulli(Coin(5 << 56 | 7), 3).tolist() == [1, head, 0]
 
 
 def test_a_closed_source_starts_afresh() -> None:
     """The cipher is thrown away with its key, and so is the count of what came from the system directly."""
-    source = NoiseSource()
-    source.fill_words(np.empty(4, np.uint64))
-    assert source._cipher is None
-    assert source._drawn == 32
-    source.fill_words(np.empty(1000, np.uint64))
-    assert source._cipher is not None
-    source.close()
-    assert source._cipher is None
-    assert source._drawn == 0
+    rng = NoiseSource()
+    rng.fill_words(np.empty(4, np.uint64))
+    assert rng._cipher is None
+    assert rng._drawn == 32
+    rng.fill_words(np.empty(1000, np.uint64))
+    assert rng._cipher is not None
+    rng.close()
+    assert rng._cipher is None
+    assert rng._drawn == 0
 
 
 def test_the_rarest_coin_is_not_a_certain_one() -> None:
-    with NoiseSource() as source:
-        assert source.bernoulli(Coin(1), 1000).sum() == 0  # one in 2**64 each
-        assert source.bernoulli(Coin((1 << 64) - 1), 1000).sum() == 1000
-        assert source.bernoulli(Coin(0), 10).tolist() == [0] * 10
-        assert source.bernoulli(Coin(1 << 64), 10).tolist() == [1] * 10
+    with NoiseSource() as rng:
+        assert rng.bernoulli(Coin(1), 1000).sum() == 0  # one in 2**64 each
+        assert rng.bernoulli(Coin((1 << 64) - 1), 1000).sum() == 1000
+        assert rng.bernoulli(Coin(0), 10).tolist() == [0] * 10
+        assert rng.bernoulli(Coin(1 << 64), 10).tolist() == [1] * 10
 
 
 def test_a_bound_beyond_the_largest_is_refused() -> None:
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         for bound in (-1, 0, (1 << 63) + 1, 1 << 64):
             with pytest.raises(InvalidParameter, match="bound must be in"):
-                source.uniform_below(bound, 1)
+                rng.uniform_below(bound, 1)
 
 
 @pytest.mark.parametrize("cells", [0, 1])
 def test_balanced_noise_of_fewer_than_two_cells_is_none(cells: int) -> None:
     values = np.full(cells, 7)
-    with NoiseSource() as source:
-        source.add_balanced_laplace(values, DiscreteLaplace.at_most(0.1))
+    with NoiseSource() as rng:
+        rng.add_balanced_laplace(values, DiscreteLaplace.at_most(0.1))
     assert values.tolist() == [7] * cells
 
 
@@ -451,9 +451,9 @@ def test_the_key_is_overwritten_once_the_cipher_has_it(monkeypatch: pytest.Monke
         return counter_mode(key)
 
     monkeypatch.setattr("panstream.primitives.noise.source.counter_mode", remember)
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         drawn = np.zeros(1000, np.uint64)
-        source.fill_words(drawn)
+        rng.fill_words(drawn)
     assert drawn.any()
     assert [key.any() for key in keys] == [False]
 
@@ -461,12 +461,12 @@ def test_the_key_is_overwritten_once_the_cipher_has_it(monkeypatch: pytest.Monke
 def test_a_seeded_source_wipes_what_it_handed_out_and_goes_on() -> None:
     with SeededSource(3) as whole:
         expected = whole.uniform_below(1 << 40, 64).copy(), whole.uniform_below(1 << 40, 64).copy()
-    source = SeededSource(3)
-    first = source.uniform_below(1 << 40, 64)
+    rng = SeededSource(3)
+    first = rng.uniform_below(1 << 40, 64)
     assert first.tolist() == expected[0].tolist()
-    source.close()
+    rng.close()
     assert not first.any()
-    assert source.uniform_below(1 << 40, 64).tolist() == expected[1].tolist()
+    assert rng.uniform_below(1 << 40, 64).tolist() == expected[1].tolist()
 
 
 class Counted(Scratch):
@@ -481,12 +481,12 @@ class Counted(Scratch):
 def test_every_draw_asks_for_some_memory(size: int) -> None:
     """Nothing or less than nothing would be asked for again and again."""
     law = DiscreteLaplace.at_most(0.5)
-    with NoiseSource() as source:
-        source.scratch = Counted()
-        assert source.uniform_below(10, size).max() < 10
-        assert source._geometric_sum(size, law) >= 0
-        source.add_joint_laplace([np.zeros(size + 1, np.int64)], law)
-        source.add_discrete_laplace(np.zeros(size, np.int64), law)
+    with NoiseSource() as rng:
+        rng.scratch = Counted()
+        assert rng.uniform_below(10, size).max() < 10
+        assert rng._geometric_sum(size, law) >= 0
+        rng.add_joint_laplace([np.zeros(size + 1, np.int64)], law)
+        rng.add_discrete_laplace(np.zeros(size, np.int64), law)
 
 
 @pytest.mark.parametrize(("sizes", "kappa"), [((3, 4), 1.0)], ids=str)
@@ -502,9 +502,9 @@ def test_the_radius_of_joint_noise_has_its_law(
 
     monkeypatch.setattr("panstream.primitives.noise.lattice_balls.balanced_point", remember)
     law, draws = DiscreteLaplace.at_most(kappa), 500
-    with SeededSource(7) as source:
+    with SeededSource(7) as rng:
         for _ in range(draws):
-            source.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
+            rng.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
     assert radii[:: len(sizes)] == radii[len(sizes) - 1 :: len(sizes)]
     found = np.bincount(radii[:: len(sizes)])
     reach = np.arange(400)
@@ -534,7 +534,7 @@ def test_a_draw_that_is_left_open_is_finished_with_its_own_words() -> None:
         taken.append(list(words))
         return 5
 
-    with SeededSource(1) as source:
-        source._add_few(values, 4, add, settle)
+    with SeededSource(1) as rng:
+        rng._add_few(values, 4, add, settle)
     assert values.tolist() == [5, 0, 5]
     assert taken == [given[:4], given[8:]]

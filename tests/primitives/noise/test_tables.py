@@ -176,8 +176,8 @@ DRAWN: list[Law] = [DiscreteGaussian.at_least(0.3), DiscreteGaussian.at_least(20
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_draws_fit_the_law(law: Law, kind: type[np.signedinteger]) -> None:
     values = np.zeros(N, kind)
-    with NoiseSource() as source:
-        draw = source.add_discrete_gaussian if isinstance(law, DiscreteGaussian) else source.add_discrete_laplace
+    with NoiseSource() as rng:
+        draw = rng.add_discrete_gaussian if isinstance(law, DiscreteGaussian) else rng.add_discrete_laplace
         draw(values, law)  # type: ignore[arg-type]
     reach = int(np.abs(values).max()) + 40
     k = np.arange(-reach, reach + 1)
@@ -192,7 +192,7 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     assert table is not None
     tie = int(table.bounds[3]) << 1
     values = np.zeros(1 << 14, np.int32)
-    with NoiseSource() as source:
+    with NoiseSource() as rng:
         asked = []
 
         def fill(buffer: np.ndarray) -> None:
@@ -202,7 +202,7 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
                 buffer.view(np.uint64)[:50] = tie
 
         monkeypatch.setattr(NoiseSource, "_fill", lambda self, buffer: fill(buffer))
-        source.add_discrete_gaussian(values, law)
+        rng.add_discrete_gaussian(values, law)
     assert set(values[:50].tolist()) == {4} and not values[50:].any()
     assert len(asked) == 1 + 50
 
@@ -223,8 +223,8 @@ def test_open_draws_have_the_sign_of_their_last_bit(sign: int, monkeypatch: pyte
             buffer.view(np.uint64)[: len(bounds)] = [bound << 1 | sign for bound in bounds]
 
     monkeypatch.setattr(NoiseSource, "_fill", lambda self, buffer: fill(buffer))
-    with NoiseSource() as source:
-        source.add_discrete_laplace(values, law)
+    with NoiseSource() as rng:
+        rng.add_discrete_laplace(values, law)
     assert values[: len(bounds)].tolist() == [-size if sign else size for size in range(1, len(bounds) + 1)]
 
 

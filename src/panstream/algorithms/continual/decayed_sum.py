@@ -141,16 +141,16 @@ class DecayedSum(PartialSumCounter):
         above = 1.0 - exponent
         return np.asarray(head + (time**above - exact**above) / above)
 
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Open the first slot."""
         if not self.one_step_ticks:
-            source.add_discrete_laplace(state.open, self.law)
+            rng.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = self.slot_draws - 1
 
-    def close(self, state: Any, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: Any, slots: SlotBatch, rng: NoiseSource) -> None:
         """Publish every slot and decay what was published before."""
         terms = self.terms
-        published, draws = self.noisy_slots(state, slots.totals, source)
+        published, draws = self.noisy_slots(state, slots.totals, rng)
         for accumulator, decays, weights, values, out in (
             (state.carried, terms.decays, terms.weights, published.astype(np.float64), slots.answers),
             (state.spread, terms.squared_decays, terms.squared, draws, slots.draws),

@@ -137,10 +137,10 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
             "ticks": FieldLayout("int", at_least=0, below=self.horizon + 1),
         }
 
-    def initial_state(self, source: NoiseSource) -> _LeastSquaresState:
+    def initial_state(self, rng: NoiseSource) -> _LeastSquaresState:
         """Return an empty sum and the noises of the first nodes."""
         state, levels = self.empty_state(), len(self.radices)
-        drawn = self._draw(1 + sum(self.radices[:-1]), source)
+        drawn = self._draw(1 + sum(self.radices[:-1]), rng)
         open_below(levels - 1, state.siblings, state.to_come, np.array(self.radices), drawn, 0)
         return state
 
@@ -148,23 +148,23 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         """Check events of the open slot, one per row."""
         return self.grid.read(values)
 
-    def update(self, state: _LeastSquaresState, batch: GridBatch, source: NoiseSource) -> None:
+    def update(self, state: _LeastSquaresState, batch: GridBatch, rng: NoiseSource) -> None:
         """Add the events to the sum."""
         self.require_slots(state.ticks, 1)
         np.add(state.total, batch.rows.sum(), out=state.total)
 
-    def tick(self, state: _LeastSquaresState, source: NoiseSource) -> Estimate:
+    def tick(self, state: _LeastSquaresState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
         self.require_slots(state.ticks, 1)
-        self._close(state, np.zeros(1, np.int64), source)
-        return self.release(state, source)
+        self._close(state, np.zeros(1, np.int64), rng)
+        return self.release(state, rng)
 
-    def tick_many(self, state: _LeastSquaresState, values: Any, source: NoiseSource) -> Estimates:
+    def tick_many(self, state: _LeastSquaresState, values: Any, rng: NoiseSource) -> Estimates:
         """Take the total of every slot, close each, and return all estimates."""
         totals = self.grid.read_totals(values, MOST_STEPS)
         try:
             self.require_slots(state.ticks, len(totals))
-            outputs, draws = self._close(state, totals.rows, source)
+            outputs, draws = self._close(state, totals.rows, rng)
         finally:
             totals.wipe()
         error = np.sqrt(draws * self.law.variance)
@@ -177,7 +177,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         """Return the bound that values of one sign give."""
         return self.grid.bounds(None)
 
-    def release(self, state: _LeastSquaresState, source: NoiseSource) -> Estimate:
+    def release(self, state: _LeastSquaresState, rng: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again."""
         self.require_tick(state.ticks)
         value, draws = int(state.last[0]), float(state.last.view(np.float64)[1])
@@ -185,7 +185,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
             float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,), state.ticks
         )
 
-    def refresh(self, state: _LeastSquaresState, source: NoiseSource) -> None:
+    def refresh(self, state: _LeastSquaresState, rng: NoiseSource) -> None:
         """Refuse: a state that was seen has given everything away."""
         raise NotSupported("LeastSquaresTree is not pan-private: it cannot recover from an intrusion")
 
@@ -200,14 +200,14 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         """Return the mean and the largest variance of the answers in draws, from ``slots`` evenly spaced ones."""
         return _noise(self.radices, self.horizon, slots)
 
-    def _draw(self, count: int, source: NoiseSource) -> NDArray[np.int64]:
-        drawn: NDArray[np.int64] = source.scratch.array(count, np.int64)
+    def _draw(self, count: int, rng: NoiseSource) -> NDArray[np.int64]:
+        drawn: NDArray[np.int64] = rng.scratch.array(count, np.int64)
         drawn.fill(0)
-        source.add_discrete_laplace(drawn, self.law)
+        rng.add_discrete_laplace(drawn, self.law)
         return drawn
 
     def _close(
-        self, state: _LeastSquaresState, rows: NDArray[np.int64], source: NoiseSource
+        self, state: _LeastSquaresState, rows: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         outputs, draws = np.cumsum(rows), np.empty(rows.size)
         outputs += state.total
@@ -216,10 +216,10 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         siblings, complete, to_come, digits = work = tuple(field.copy() for field in state_fields)
         for start in range(0, rows.size, _CHUNK):
             piece = slice(start, min(start + _CHUNK, rows.size))
-            noise = self._draw(draws_needed(digits, radices, piece.stop - start), source)
+            noise = self._draw(draws_needed(digits, radices, piece.stop - start), rng)
             below = np.array(node_draws(self.radices))
             advance(siblings, complete, to_come, digits, radices, below, noise, outputs[piece], draws[piece])
-            source.scratch.close()
+            rng.scratch.close()
         if rows.size:
             state.total[:] = total
             for field, new in zip(state_fields, work, strict=True):

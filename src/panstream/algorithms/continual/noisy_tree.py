@@ -71,9 +71,9 @@ class NoisyTree:
         """Return the variance of a draw, in the units in which answers tell theirs."""
         return self.law(epoch).variance
 
-    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: NoiseSource) -> None:
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
         """Add one draw to every number of whole rows."""
-        source.add_discrete_laplace(rows.reshape(-1), self.law(epoch))
+        rng.add_discrete_laplace(rows.reshape(-1), self.law(epoch))
 
     @property
     def rows(self) -> int:
@@ -96,19 +96,19 @@ class NoisyTree:
         """Add to the open node of every level."""
         state.open[: self.shape(state.epoch).rows] += total
 
-    def refresh(self, state: TreeState, source: NoiseSource) -> None:
+    def refresh(self, state: TreeState, rng: NoiseSource) -> None:
         """Add fresh noise to every noised accumulator."""
         noisy = self._noisy(state.epoch)
-        self.add_noise(state.open[noisy], state.epoch, source)
+        self.add_noise(state.open[noisy], state.epoch, rng)
         state.draws[noisy] += 1
 
     def close(
-        self, state: TreeState, slots: int, leaves: Leaves | None, source: NoiseSource
+        self, state: TreeState, slots: int, leaves: Leaves | None, rng: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Fill and close ``slots`` slots, all or none.
 
         Returns the estimated sums after each slot, their variances, and the noisy sums that the last one released.
-        Working memory of ``source`` is wiped as the slots are closed.
+        Working memory of ``rng`` is wiped as the slots are closed.
         """
         sums, variances = np.empty((slots, self.width)), np.empty(slots)
         released = np.zeros((self.rows, self.width), np.int64)
@@ -126,9 +126,9 @@ class NoisyTree:
                     while slot < stop:
                         piece = space[slot - start : stop - start]
                         ends = stop == slots and not self.one_step_ticks
-                        done, closed = self._run(work, piece, ends, sums[slot:], variances[slot:], released, source)
+                        done, closed = self._run(work, piece, ends, sums[slot:], variances[slot:], released, rng)
                         slot += done
-                    source.scratch.close()
+                    rng.scratch.close()
             _commit(work, state)
         finally:
             wipe(work.open)
@@ -169,13 +169,13 @@ class NoisyTree:
         """Return the rows whose accumulators are noised between steps."""
         return slice(1 if self.one_step_ticks else 0, self.shape(epoch).rows)
 
-    def open_all(self, state: TreeState, source: NoiseSource) -> None:
+    def open_all(self, state: TreeState, rng: NoiseSource) -> None:
         """Start all accumulators of an epoch as noise."""
         noisy = self._noisy(state.epoch)
         state.open[:] = 0
         state.draws[:] = 0
         state.digits[:] = 0
-        self.add_noise(state.open[noisy], state.epoch, source)
+        self.add_noise(state.open[noisy], state.epoch, rng)
         state.draws[noisy] = 1
 
     def _run(
@@ -186,7 +186,7 @@ class NoisyTree:
         sums: NDArray[np.float64],
         variances: NDArray[np.float64],
         released: NDArray[np.int64],
-        source: NoiseSource,
+        rng: NoiseSource,
     ) -> tuple[int, int]:
         """Close slots up to the end of the epoch; return how many, and how many levels closed in the last."""
         shape = self.shape(work.epoch)
@@ -195,9 +195,9 @@ class NoisyTree:
         done, nodes, ended = count_closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
         # The root's last slot starts nothing again; an open leaf starts noised once, at the end of the call.
         draws = done + 2 * nodes - (rows - 1 if ended else -int(leaf_starts))
-        noise = source.scratch.array(self.width * draws, np.int64)
+        noise = rng.scratch.array(self.width * draws, np.int64)
         noise.fill(0)
-        self.add_noise(noise.reshape(draws, self.width), work.epoch, source)
+        self.add_noise(noise.reshape(draws, self.width), work.epoch, rng)
         closed = advance(
             work.open[:rows],
             work.draws,
@@ -220,7 +220,7 @@ class NoisyTree:
             work.sums[-1] = self.totals(work)
             work.sums[:-1] = 0.0
             work.epoch += 1
-            self.open_all(work, source)
+            self.open_all(work, rng)
         return int(done), int(closed)
 
 

@@ -65,13 +65,13 @@ class TickState:
         """Add the one-element array ``total`` to every open accumulator."""
         np.add(self.open, total, out=self.open, where=self.open_draws != IDLE)
 
-    def refresh(self, law: DiscreteLaplace, source: NoiseSource) -> None:
+    def refresh(self, law: DiscreteLaplace, rng: NoiseSource) -> None:
         """Add fresh noise to every open accumulator and every kept noise."""
         for values, draws in ((self.open, self.open_draws), (self.kept, self.kept_draws)):
             is_open = draws != IDLE
-            seen = source.scratch.array(int(is_open.sum()), np.int64)
+            seen = rng.scratch.array(int(is_open.sum()), np.int64)
             np.compress(is_open, values, out=seen)
-            source.add_discrete_laplace(seen, law)
+            rng.add_discrete_laplace(seen, law)
             values[is_open] = seen
             draws[is_open] += 1
 
@@ -149,10 +149,10 @@ class PartialSumCounter(Ticker[TickState]):
         """Return how many accumulators, released sums and kept noises the state holds."""
 
     @abstractmethod
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Open the first accumulators of an empty state, noised."""
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Fill and close the slots; ``advance`` moves the time on.
 
         A counter with more than one law gives ``advance`` instead.
@@ -190,38 +190,38 @@ class PartialSumCounter(Ticker[TickState]):
         """Return how many draws a released sum of one slot holds: one if a tick is one step, else two."""
         return 1 if self.one_step_ticks else 2
 
-    def initial_state(self, source: NoiseSource) -> TickState:
+    def initial_state(self, rng: NoiseSource) -> TickState:
         """Return a fresh state, already noised."""
         state = self.empty_state()
         state.open_draws[:] = state.kept_draws[:] = IDLE
-        self.initialize(state, source)
+        self.initialize(state, rng)
         return state
 
     def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: NoiseSource
+        self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
         slots = SlotBatch(totals, np.empty(totals.size), np.empty(totals.size))
         for start in range(0, totals.size, _CHUNK):
             piece = slots.piece(start, start + _CHUNK)
-            self.close(state, piece, source)
+            self.close(state, piece, rng)
             state.time += piece.totals.size
         return slots.answers, slots.draws * self.law.variance
 
     def noisy_slots(
-        self, state: TickState, totals: NDArray[np.int64], source: NoiseSource
+        self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return slots that are sums of their own as they are released, and the draws in each; open the next one."""
         size = totals.size
-        slots = source.scratch.array(size + 1, np.int64)
+        slots = rng.scratch.array(size + 1, np.int64)
         slots.fill(0)
         # The open slot has its start noise already; the one after the last gets its own.
         if not self.one_step_ticks:
-            source.add_discrete_laplace(slots[1:], self.law)
+            rng.add_discrete_laplace(slots[1:], self.law)
         slots[:1] = state.open
         state.open[:] = slots[size:]
         slots[:size] += totals
-        source.add_discrete_laplace(slots[:size], self.law)
+        rng.add_discrete_laplace(slots[:size], self.law)
         draws = np.full(size, float(self.slot_draws))
         draws[0] = float(state.open_draws[0]) + 1.0
         state.open_draws[0] = self.slot_draws - 1
@@ -250,25 +250,25 @@ class PartialSumCounter(Ticker[TickState]):
         self.require_multi_step()
         return self.grid.read(values)
 
-    def update(self, state: TickState, batch: GridBatch, source: NoiseSource) -> None:
+    def update(self, state: TickState, batch: GridBatch, rng: NoiseSource) -> None:
         """Add events to the open slot."""
         self.require_slots(state.time, 1)
-        total = source.scratch.array(1, np.int64)
+        total = rng.scratch.array(1, np.int64)
         np.sum(batch.rows, keepdims=True, out=total)
         state.add(total)
 
-    def tick(self, state: TickState, source: NoiseSource) -> Estimate:
+    def tick(self, state: TickState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
         self.require_slots(state.time, 1)
-        self.advance(state, np.zeros(1, np.int64), source)
-        return self.release(state, source)
+        self.advance(state, np.zeros(1, np.int64), rng)
+        return self.release(state, rng)
 
-    def tick_many(self, state: TickState, values: Any, source: NoiseSource) -> Estimates:
+    def tick_many(self, state: TickState, values: Any, rng: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first."""
         steps = self.grid.read(values, self.max_events)
         try:
             self.require_slots(state.time, len(steps))
-            answers, variances = self.advance(state, steps.rows, source)
+            answers, variances = self.advance(state, steps.rows, rng)
         finally:
             steps.wipe()
         error = np.sqrt(variances) * self.scale
@@ -288,7 +288,7 @@ class PartialSumCounter(Ticker[TickState]):
         """Return the total weight of all slots in the answer after so many."""
         return slots.astype(np.float64)
 
-    def release(self, state: TickState, source: NoiseSource) -> Estimate:
+    def release(self, state: TickState, rng: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
         self.require_tick(state.time)
         answer = self.answer(state)
@@ -306,9 +306,9 @@ class PartialSumCounter(Ticker[TickState]):
         low, high = self.max_events * self.lower, self.max_events * self.upper
         return f"{self.label}, slots clipped to {low:g}..{high:g} (max_events={self.max_events})"
 
-    def refresh(self, state: TickState, source: NoiseSource) -> None:
+    def refresh(self, state: TickState, rng: NoiseSource) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""
-        state.refresh(self.law, source)
+        state.refresh(self.law, rng)
 
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error after ``ticks`` slots that is exceeded with probability at most ``beta``.

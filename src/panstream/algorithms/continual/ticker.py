@@ -93,7 +93,7 @@ class Ticker(Algorithm[StateT]):
             checks.require_integer_in_range(1, self.most_slots, horizon=self.horizon)
 
     @abstractmethod
-    def tick(self, state: StateT, source: NoiseSource) -> Estimate:
+    def tick(self, state: StateT, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
 
     def check(self) -> None:

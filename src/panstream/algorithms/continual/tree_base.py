@@ -168,10 +168,10 @@ class Tree(Ticker[TreeState]):
         """Return the rows of all levels, the past, and the public clock."""
         return self.engine.layout(self.last_slot)
 
-    def initial_state(self, source: NoiseSource) -> TreeState:
+    def initial_state(self, rng: NoiseSource) -> TreeState:
         """Return a tree whose accumulators all start as noise."""
         state = self.empty_state()
-        self.engine.open_all(state, source)
+        self.engine.open_all(state, rng)
         return state
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
@@ -196,20 +196,20 @@ class Tree(Ticker[TreeState]):
         finally:
             steps.wipe()
 
-    def update(self, state: TreeState, batch: TreeBatch, source: NoiseSource) -> None:
+    def update(self, state: TreeState, batch: TreeBatch, rng: NoiseSource) -> None:
         """Add the batch to the open node of every level."""
         self.require_slots(state.ticks, 1)
         self.engine.add(state, batch.total)
         state.events += batch.events if self.counts_events else 0
 
-    def tick(self, state: TreeState, source: NoiseSource) -> Estimate:
+    def tick(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
         self.require_multi_step()
         self.require_slots(state.ticks, 1)
-        _, _, released = self.engine.close(state, 1, None, source)
+        _, _, released = self.engine.close(state, 1, None, rng)
         return self._answer(state, tuple(int(number) for number in released))
 
-    def tick_many(self, state: TreeState, values: Any, source: NoiseSource) -> Estimates:
+    def tick_many(self, state: TreeState, values: Any, rng: NoiseSource) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first.
 
         Each slot is filled and closed in one step, so its leaf needs no noise of its own at the start.
@@ -222,7 +222,7 @@ class Tree(Ticker[TreeState]):
             def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
                 self.spread(steps.rows[start:stop], out)
 
-            sums, variances, _ = self.engine.close(state, len(steps), leaves, source)
+            sums, variances, _ = self.engine.close(state, len(steps), leaves, rng)
         finally:
             steps.wipe()
         state.events += len(steps) if self.counts_events else 0
@@ -233,18 +233,18 @@ class Tree(Ticker[TreeState]):
             unclipped=value, standard_error=error, claim=self.claim(), name=self.slot_label, support=support
         )
 
-    def release(self, state: TreeState, source: NoiseSource) -> Estimate:
+    def release(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
         self.require_tick(state.ticks)
         return self._answer(state, ())
 
-    def refresh(self, state: TreeState, source: NoiseSource) -> None:
+    def refresh(self, state: TreeState, rng: NoiseSource) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered.
 
         Between any two copies there must be a refresh: an unannounced copy is covered only in the last phase, or in
         every phase that no announced copy ends.
         """
-        self.engine.refresh(state, source)
+        self.engine.refresh(state, rng)
 
     def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
         total = self.engine.totals(state)

@@ -94,22 +94,20 @@ class WindowedSum(PartialSumCounter):
             return PartialSumCounter.error_bound(self, beta=beta, ticks=ticks)
         return error_bound(beta, ((2 * _most_nodes(self.window), self.law),)) * self.scale
 
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Open the first node of every level."""
         for level in range(self.memberships):
             bare = self.one_step_ticks and (level == 0 or self.window == 1)
             if not bare:
-                source.add_discrete_laplace(state.open[level : level + 1], self.law)
+                rng.add_discrete_laplace(state.open[level : level + 1], self.law)
             state.open_draws[level] = 0 if bare else 1
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Close the slots one after the other."""
         totals, bare = slots.totals, self.one_step_ticks
-        noise = source.scratch.array(
-            window_draws(state.time, totals.size, self.window, self.memberships, bare), np.int64
-        )
+        noise = rng.scratch.array(window_draws(state.time, totals.size, self.window, self.memberships, bare), np.int64)
         noise.fill(0)
-        source.add_discrete_laplace(noise, self.law)
+        rng.add_discrete_laplace(noise, self.law)
         window_slots(*state.sums, self.window, totals, noise, bare, slots.answers, slots.draws)
 
     def answer(self, state: TickState) -> CounterAnswer:

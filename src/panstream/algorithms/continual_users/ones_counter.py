@@ -240,17 +240,17 @@ class SetBitCounter(Ticker[SetBitState]):
         layout = {**cells, **tree}
         return {name: layout[name] for name in SetBitState.__dataclass_fields__}
 
-    def initial_state(self, source: NoiseSource) -> SetBitState:
+    def initial_state(self, rng: NoiseSource) -> SetBitState:
         """Return fresh bits and a tree over them, and release the start where that pays."""
         state = self.empty_state()
-        state.bits = self.table.initial_state(source).bits
+        state.bits = self.table.initial_state(rng).bits
         with Scratch() as scratch:
             ones = self._ones(state, scratch)
             if self.way.start:
                 state.start[:] = ones
-                source.add_discrete_laplace(state.start, laplace_at_rate(self.way.start))
+                rng.add_discrete_laplace(state.start, laplace_at_rate(self.way.start))
             if not self.total_loss:
-                self.engine.open_all(state.tree, source)
+                self.engine.open_all(state.tree, rng)
                 self.engine.add(state.tree, np.negative(ones, out=ones))
         return state
 
@@ -258,29 +258,29 @@ class SetBitCounter(Ticker[SetBitState]):
         """Check rows as the algorithm does that keeps the bits."""
         return self.table.batch(*args, **kwargs)
 
-    def update(self, state: SetBitState, batch: Any, source: NoiseSource) -> None:
+    def update(self, state: SetBitState, batch: Any, rng: NoiseSource) -> None:
         """Draw the bits of the batch; none after the last tick."""
         self.require_slots(state.ticks, 1)
-        self.table.update(state.cells, batch, source)
+        self.table.update(state.cells, batch, rng)
 
-    def tick(self, state: SetBitState, source: NoiseSource) -> Estimate:
+    def tick(self, state: SetBitState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
         self.require_slots(state.ticks, 1)
         with Scratch() as scratch:  # of its own: a tree that closes wipes the source's
             ones = self._ones(state, scratch)
             if not self.total_loss:
-                return self.decode(self._close(state, ones, source))
-            source.add_discrete_laplace(ones, self.law)
+                return self.decode(self._close(state, ones, rng))
+            rng.add_discrete_laplace(ones, self.law)
             state.closed.view(np.float64)[0, :-1] = ones
             state.ticks += 1
             return self._answer(state, tuple(int(number) for number in ones))
 
-    def _close(self, state: SetBitState, ones: NDArray[np.int64], source: NoiseSource) -> PublicView:
+    def _close(self, state: SetBitState, ones: NDArray[np.int64], rng: NoiseSource) -> PublicView:
         """Close the nodes that end here and return what the public knows then."""
         tree = state.tree
         self.engine.add(tree, ones)
         try:
-            sums, variances, released = self.engine.close(tree, 1, None, source)
+            sums, variances, released = self.engine.close(tree, 1, None, rng)
         finally:
             # Nodes that stay open are as they were; those that the tick opened begin at -S.
             self.engine.add(tree, np.negative(ones, out=ones))
@@ -288,7 +288,7 @@ class SetBitCounter(Ticker[SetBitState]):
         law = self.engine.law(tree.epoch)
         return PublicView(sums[0], float(variances[0]), law, state.start, tuple(released.tolist()))
 
-    def tick_many(self, state: SetBitState, values: Sequence[Any], source: NoiseSource) -> Estimates:
+    def tick_many(self, state: SetBitState, values: Sequence[Any], rng: NoiseSource) -> Estimates:
         """Take the ids of one slot after another, close each, and return all estimates."""
         self.require_slots(state.ticks, len(values))
         batches: list[Any] = []
@@ -297,8 +297,8 @@ class SetBitCounter(Ticker[SetBitState]):
             for ids in values:
                 batches.append(self.batch(ids))
             for batch in batches:
-                self.update(state, batch, source)
-                estimates.append(self.tick(state, source))
+                self.update(state, batch, rng)
+                estimates.append(self.tick(state, rng))
         finally:
             for batch in batches:
                 batch.wipe()
@@ -308,16 +308,16 @@ class SetBitCounter(Ticker[SetBitState]):
         support = estimates[0].support if estimates else (-math.inf, math.inf)
         return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
 
-    def release(self, state: SetBitState, source: NoiseSource) -> Estimate:
+    def release(self, state: SetBitState, rng: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again, which is public; a single answer needs no tick and is given
         once.
         """
         if self.horizon == 1:
-            return self.tick(state, source)
+            return self.tick(state, rng)
         self.require_tick(state.ticks)
         return self._answer(state, ())
 
-    def refresh(self, state: SetBitState, source: NoiseSource) -> None:
+    def refresh(self, state: SetBitState, rng: NoiseSource) -> None:
         """Refuse: what a second copy would show has no finite price."""
         raise NotSupported(
             f"{type(self).__name__} covers one intrusion: the changes of a bit that is known have no finite price"

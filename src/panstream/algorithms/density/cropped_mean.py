@@ -112,10 +112,10 @@ class CroppedMean(Shardable[Any]):
         """Return how many users are sampled."""
         return self.presence.cells
 
-    def initial_cells(self, count: int, source: NoiseSource) -> Any:
+    def initial_cells(self, count: int, rng: NoiseSource) -> Any:
         """Return uniform counters and bits of absent users."""
-        bits = draw_packed_bits(self.law.absent, count, source)
-        counters = source.uniform_below(self.crop, count).astype(np.int32)
+        bits = draw_packed_bits(self.law.absent, count, rng)
+        counters = rng.uniform_below(self.crop, count).astype(np.int32)
         return CroppedState(counters=counters, bits=bits, released=0)
 
     def batch(self, ids: Any) -> PresenceBatch:
@@ -126,22 +126,22 @@ class CroppedMean(Shardable[Any]):
         """Yield the users' numbers in the sample."""
         return self.presence.cell_updates(batch, scratch)
 
-    def apply_updates(self, state: Any, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: Any, touches: Touches, rng: NoiseSource) -> None:
         """Move every arrival's counter on and re-draw the bits of those that wrap."""
-        coins = source.bernoulli(self.law.present, touches[0].size)
+        coins = rng.bernoulli(self.law.present, touches[0].size)
         count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
 
-    def release(self, state: Any, source: NoiseSource) -> Estimate:
+    def release(self, state: Any, rng: NoiseSource) -> Estimate:
         """Publish the noisy number of ones, turned into a mean."""
         state.released = consume_release(state.released, self.releases)
-        return self._count(state, source)
+        return self._count(state, rng)
 
-    def _count(self, state: Any, source: NoiseSource) -> Estimate:
+    def _count(self, state: Any, rng: NoiseSource) -> Estimate:
         law, cells = self.law, self.cells
         gap = law.p1 - law.p0
         ones = np.zeros((1, 1), np.int64)
         count_set_bits(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
-        source.add_discrete_laplace(ones.reshape(-1), law.noise)
+        rng.add_discrete_laplace(ones.reshape(-1), law.noise)
         released = int(ones[0, 0])
         mean = self.crop * (released / cells - law.p0) / gap
         variance = self._variance(min(max(mean, 0.0), self.crop))
@@ -180,7 +180,7 @@ class CroppedMean(Shardable[Any]):
         left_out = (population.size - population.sampled) / max(population.size - 1, 1)
         return mean * (self.crop - mean) / population.sampled * left_out
 
-    def refresh(self, state: Any, source: NoiseSource) -> None:
+    def refresh(self, state: Any, rng: NoiseSource) -> None:
         """Refuse: only one user in ``crop`` would say anything about both phases together."""
         raise NotSupported(
             f"CroppedMean cannot be refreshed: arrivals before an announced intrusion and after it can be added up for "

@@ -154,9 +154,9 @@ class HeavyFraction(Shardable[_HeavyState]):
         """Return how many users are sampled."""
         return self.high.cells
 
-    def initial_cells(self, count: int, source: NoiseSource) -> _HeavyState:
+    def initial_cells(self, count: int, rng: NoiseSource) -> _HeavyState:
         """Return fresh cropped means."""
-        low, *others = (mean.initial_cells(count, source) for mean in self._means)
+        low, *others = (mean.initial_cells(count, rng) for mean in self._means)
         counters, bits = [part.counters for part in others], [part.bits for part in others]
         return _HeavyState(
             high_counters=counters[0] if self.beyond is None else _stacked(counters),
@@ -174,15 +174,15 @@ class HeavyFraction(Shardable[_HeavyState]):
         """Yield the users' numbers in the sample."""
         return self.high.cell_updates(batch, scratch)
 
-    def apply_updates(self, state: _HeavyState, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: _HeavyState, touches: Touches, rng: NoiseSource) -> None:
         """Take every arrival into all means."""
         for mean, part in zip(self._means, _parts(state), strict=True):
-            mean.apply_updates(part, touches, source)
+            mean.apply_updates(part, touches, rng)
 
-    def release(self, state: _HeavyState, source: NoiseSource) -> Estimate:
+    def release(self, state: _HeavyState, rng: NoiseSource) -> Estimate:
         """Publish the noisy numbers of ones, turned into a fraction or its bracket."""
         state.released = consume_release(state.released, self.releases)
-        low, high, *beyond = (mean.release(part, source) for mean, part in zip(self._means, _parts(state), strict=True))
+        low, high, *beyond = (mean.release(part, rng) for mean, part in zip(self._means, _parts(state), strict=True))
         full = _Rise(self.low, low, self.high, high)
         name = f"fraction with at least {self.threshold} appearances"
         released = high.released + low.released
@@ -207,9 +207,9 @@ class HeavyFraction(Shardable[_HeavyState]):
             interval_rule=lambda level: (begun.value - begun.reach(level), full.value + full.reach(level)),
         )
 
-    def refresh(self, state: _HeavyState, source: NoiseSource) -> None:
+    def refresh(self, state: _HeavyState, rng: NoiseSource) -> None:
         """Refuse, as CroppedMean does."""
-        self.high.refresh(_parts(state)[1], source)
+        self.high.refresh(_parts(state)[1], rng)
 
     def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``.

@@ -106,13 +106,13 @@ class Presence(RandomizedBits):
         """Return True where nothing is ever deleted."""
         return not self.deletions
 
-    def refresh(self, state: BitState, source: NoiseSource) -> None:
+    def refresh(self, state: BitState, rng: NoiseSource) -> None:
         """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid
         for.
         """
         if self.deletions:
             raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
-        RandomizedBits.refresh(self, state, source)
+        RandomizedBits.refresh(self, state, rng)
 
     def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the users' numbers in the sample, and their weights where some are deletes."""
@@ -124,12 +124,12 @@ class Presence(RandomizedBits):
                 cells = population.permute(cells, moved[: cells.size])
             yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
 
-    def apply_updates(self, state: BitState, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: BitState, touches: Touches, rng: NoiseSource) -> None:
         """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
         cells, law = touches[0], self.law
-        coins = source.bernoulli(law.present, cells.size)
+        coins = rng.bernoulli(law.present, cells.size)
         if len(touches) > 1:
-            select_coin(coins, source.bernoulli(law.absent, cells.size), touches[1])
+            select_coin(coins, rng.bernoulli(law.absent, cells.size), touches[1])
         if self.population.permuted:
             redraw(state.bits, self.cells, cells, coins)
         else:
@@ -173,13 +173,13 @@ class Presence(RandomizedBits):
         weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
         return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
 
-    def release(self, state: BitState, source: NoiseSource) -> Estimate:
+    def release(self, state: BitState, rng: NoiseSource) -> Estimate:
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
         state.released = consume_release(state.released, self.releases)
         law, phases = self.law, len(state.frozen)
         ones = np.zeros((1 << phases, 1), np.int64)
         count_set_bits(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
-        source.add_discrete_laplace(ones.reshape(-1), law.noise)
+        rng.add_discrete_laplace(ones.reshape(-1), law.noise)
         sizes = np.bincount(_pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
         return self._decode(tuple(int(count) for count in ones[:, 0]), np.asarray(sizes), phases)
 

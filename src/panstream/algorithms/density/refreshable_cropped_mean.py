@@ -104,39 +104,39 @@ class RefreshableCroppedMean(CroppedMean):
             "released": released,
         }
 
-    def initial_cells(self, count: int, source: NoiseSource) -> TwoPhaseState:
+    def initial_cells(self, count: int, rng: NoiseSource) -> TwoPhaseState:
         """Return uniform counters and bits of absent users."""
-        base_state = CroppedMean.initial_cells(self, count, source)
+        base_state = CroppedMean.initial_cells(self, count, rng)
         seen = np.empty((0, count), np.int32), np.empty((0, base_state.bits.size), np.uint8)
         return TwoPhaseState(
             counters=base_state.counters, bits=base_state.bits, seen_counters=seen[0], seen_bits=seen[1], released=0
         )
 
-    def refresh(self, state: Any, source: NoiseSource) -> None:
+    def refresh(self, state: Any, rng: NoiseSource) -> None:
         """Keep what was seen and start afresh, once."""
         if len(state.seen_bits):
             raise NotSupported(
                 "RefreshableCroppedMean covers one announced intrusion: a second would multiply the variance by about "
                 f"{self._refresh_factor():,.0f} again. Start a new one"
             )
-        self.refresh_shard(state, self.cells, source)
+        self.refresh_shard(state, self.cells, rng)
 
-    def refresh_shard(self, state: Any, count: int, source: NoiseSource) -> None:
+    def refresh_shard(self, state: Any, count: int, rng: NoiseSource) -> None:
         """Keep what was seen of ``count`` users, and start them afresh."""
         state.seen_counters, state.seen_bits = state.counters[np.newaxis].copy(), state.bits[np.newaxis].copy()
-        state.counters[:] = source.uniform_below(self.crop, count)
-        draw_packed_bits(self.law.absent, count, source, state.bits)
+        state.counters[:] = rng.uniform_below(self.crop, count)
+        draw_packed_bits(self.law.absent, count, rng, state.bits)
 
-    def release(self, state: Any, source: NoiseSource) -> Estimate:
+    def release(self, state: Any, rng: NoiseSource) -> Estimate:
         """Publish the noisy number of ones; after a refresh by what was seen, and those of fitting pairs apart."""
         state.released = consume_release(state.released, self.releases)
         if not len(state.seen_bits):
-            return self._count(state, source)
+            return self._count(state, rng)
         counts = np.zeros((2, 2), np.int64)
         count_pairs(state.counters, state.bits, state.seen_counters[0], state.seen_bits[0], self.crop - 1, counts)
         ones, pairs = counts[:, 0].copy(), counts[:, 1].copy()
-        source.add_discrete_laplace(ones, self.law.noise)
-        source.add_discrete_laplace(pairs, self.pair_noise)
+        rng.add_discrete_laplace(ones, self.law.noise)
+        rng.add_discrete_laplace(pairs, self.pair_noise)
         counts.fill(0)
         seen = int(unpack_bits(state.seen_bits[0], self.cells).sum())
         return self._decode((self.cells - seen, seen), ones.tolist(), pairs.tolist())

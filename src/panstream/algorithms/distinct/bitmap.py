@@ -105,13 +105,13 @@ class Bitmap(SiteBitmap):
         return shards
 
     def merge(
-        self, mine: BitState, other: Any, theirs: BitState, source: NoiseSource
+        self, mine: BitState, other: Any, theirs: BitState, rng: NoiseSource
     ) -> tuple[Bitmap | MergedBitmap, BitState]:
         """Return the union of routed shards, or the noisy OR of sites with the same cells; inputs are wiped."""
         self.require_compatible(mine, other, theirs)
         if isinstance(other, Bitmap) and not set(self.table.owned) & set(other.table.owned):
             return self._union(mine, other, theirs)
-        return MergedBitmap.of(self, mine, other, theirs, source)
+        return MergedBitmap.of(self, mine, other, theirs, rng)
 
     def _union(self, mine: BitState, other: Bitmap, theirs: BitState) -> tuple[Bitmap, BitState]:
         owned = tuple(sorted(self.table.owned + other.table.owned))

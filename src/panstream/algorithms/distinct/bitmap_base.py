@@ -106,34 +106,34 @@ class BitmapCounter(RandomizedBits):
         """Return True unless an arrival toggles."""
         return self.law.turns == 1
 
-    def initial_state(self, source: NoiseSource) -> BitState:
+    def initial_state(self, rng: NoiseSource) -> BitState:
         """Return cells drawn as if nobody had come."""
-        state = RandomizedBits.initial_cells(self, self.cells, source)
+        state = RandomizedBits.initial_cells(self, self.cells, rng)
         self.table.clear_others(state.bits)
         return state
 
-    def initial_cells(self, count: int, source: NoiseSource) -> BitState:
+    def initial_cells(self, count: int, rng: NoiseSource) -> BitState:
         """Return cells to which nobody came, of a table that is not dealt out to ``shards`` already."""
         if not self.table.is_whole:
             raise NotSupported("a bitmap that owns some buckets only cannot be divided further")
-        return RandomizedBits.initial_cells(self, count, source)
+        return RandomizedBits.initial_cells(self, count, rng)
 
     def cell_updates(self, batch: ItemBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the cell of every row."""
         for cells in self.table.rows(batch, scratch):
             yield (cells,)
 
-    def apply_updates(self, state: BitState, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: BitState, touches: Touches, rng: NoiseSource) -> None:
         """Draw the cell of every row as for a user who came."""
         from panstream.primitives.kernels.algorithms.packed_bits import scatter
 
-        scatter(state.bits, touches[0], source.bernoulli(self.law.present, touches[0].size))
+        scatter(state.bits, touches[0], rng.bernoulli(self.law.present, touches[0].size))
 
     def mark_cells(self, batch: ItemBatch, marks: NDArray[np.uint8], scratch: Scratch) -> None:
         """Set ``marks`` to 1 at the cells of the batch; the values of a dictionary are hashed once."""
         self.table.mark(batch, scratch, marks)
 
-    def update(self, state: BitState, batch: ItemBatch, source: NoiseSource) -> None:
+    def update(self, state: BitState, batch: ItemBatch, rng: NoiseSource) -> None:
         """Touch the cell of every row.
 
         Where only touched cells matter, a large batch needs one coin for each cell, not one for each row: cells are
@@ -141,19 +141,19 @@ class BitmapCounter(RandomizedBits):
         """
         table, rows = self.table, len(batch)
         if table.cells <= min(rows, _MOST_MARKS) and self.is_idempotent:
-            self.apply_marked(state, table.mark(batch, source.scratch), source)
+            self.apply_marked(state, table.mark(batch, rng.scratch), rng)
         elif _MOST_MARKS < table.cells <= _CELLS_A_ROW * rows and table.is_words and self.is_idempotent:
-            source.redraw(self.law.present, state.bits.view(np.uint64), table.mark_packed(batch, source.scratch))
+            rng.redraw(self.law.present, state.bits.view(np.uint64), table.mark_packed(batch, rng.scratch))
         else:
-            Shardable.update(self, state, batch, source)
+            Shardable.update(self, state, batch, rng)
         table.clear_others(state.bits)
 
-    def refresh_shard(self, state: BitState, count: int, source: NoiseSource) -> None:
+    def refresh_shard(self, state: BitState, count: int, rng: NoiseSource) -> None:
         """Freeze what was seen and start afresh."""
-        RandomizedBits.refresh_shard(self, state, count, source)
+        RandomizedBits.refresh_shard(self, state, count, rng)
         self.table.clear_others(state.bits)
 
-    def release(self, state: BitState, source: NoiseSource) -> Estimate:
+    def release(self, state: BitState, rng: NoiseSource) -> Estimate:
         """Publish the noisy number of ones on every level, for each frozen pattern (one, if nothing was announced)."""
         from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits
 
@@ -161,7 +161,7 @@ class BitmapCounter(RandomizedBits):
         ones, sizes = np.zeros((2, 1 << len(state.frozen), self.levels), np.int64)
         count_set_bits(state.bits, state.frozen, self.buckets, ones)  # no temporary copy of the state is left behind
         count_set_bits(self.table.own_bits(), state.frozen, self.buckets, sizes)
-        source.add_discrete_laplace(ones.reshape(-1), self.law.noise)
+        rng.add_discrete_laplace(ones.reshape(-1), self.law.noise)
         return self._decode(ones, sizes)
 
     def _decode(self, ones: NDArray[np.int64], sizes: NDArray[np.int64]) -> Estimate:

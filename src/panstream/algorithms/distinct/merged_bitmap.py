@@ -107,7 +107,7 @@ class MergedBitmap(BitmapCounter):
 
     @classmethod
     def of(
-        cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, source: NoiseSource
+        cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, rng: NoiseSource
     ) -> tuple[MergedBitmap, BitState]:
         """Return the noisy OR of two bitmaps over the same cells and wipe both."""
         from panstream.primitives.kernels.algorithms.packed_bits import noisy_or as combine
@@ -119,7 +119,7 @@ class MergedBitmap(BitmapCounter):
         if len(my_state.frozen) or len(their_state.frozen):
             raise MergeError("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
         chances = noisy_or(mine.law.absent.probability, other.law.absent.probability)
-        first, second, both = (draw_packed_bits(Coin.at_most(chance), mine.table.cells, source) for chance in chances)
+        first, second, both = (draw_packed_bits(Coin.at_most(chance), mine.table.cells, rng) for chance in chances)
         bits = np.empty_like(my_state.bits)
         combine(my_state.bits, their_state.bits, first, second, both, bits)
         for used in (my_state.bits, their_state.bits, first, second, both):
@@ -136,14 +136,14 @@ class MergedBitmap(BitmapCounter):
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
 
-    def refresh(self, state: BitState, source: NoiseSource) -> None:
+    def refresh(self, state: BitState, rng: NoiseSource) -> None:
         """Refuse: a merged state cannot be frozen, since its sites' noise is already spent."""
         raise NotSupported("a merged bitmap cannot be refreshed; refresh the sites before they are merged")
 
-    def merge(self, mine: BitState, other: Any, theirs: BitState, source: NoiseSource) -> tuple[MergedBitmap, BitState]:
+    def merge(self, mine: BitState, other: Any, theirs: BitState, rng: NoiseSource) -> tuple[MergedBitmap, BitState]:
         """Return the noisy OR with a further site or merged bitmap; inputs are wiped."""
         self.require_compatible(mine, other, theirs)
-        return MergedBitmap.of(self, mine, other, theirs, source)
+        return MergedBitmap.of(self, mine, other, theirs, rng)
 
 
 @lru_cache(maxsize=256)

@@ -82,7 +82,7 @@ class TogglingBitmap(SiteBitmap):
             raise
         return ItemBatch(first.parts + second.parts, first.owned + second.owned)
 
-    def apply_updates(self, state: BitState, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: BitState, touches: Touches, rng: NoiseSource) -> None:
         """Toggle the cell of every row."""
         from panstream.primitives.kernels.algorithms.packed_bits import toggle
 

@@ -185,28 +185,28 @@ class FrequentItems(ShardableTables[FrequentState]):
             "released": FieldLayout("int", at_least=0),
         }
 
-    def initial_state(self, source: NoiseSource) -> FrequentState:
+    def initial_state(self, rng: NoiseSource) -> FrequentState:
         """Return tables of noise."""
         state = self.zero_tables(np.arange(self.tables))
-        self._add_noise(state.levels, state.rows, source)
+        self._add_noise(state.levels, state.rows, rng)
         state.draws = 1
         return state
 
-    def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: NoiseSource) -> None:
+    def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], rng: NoiseSource) -> None:
         for cells, law in zip((levels, rows), self.laws, strict=True):
             flat = cells.reshape(-1)
             if isinstance(law, DiscreteGaussian):
-                source.add_discrete_gaussian(flat, law)
+                rng.add_discrete_gaussian(flat, law)
             else:
-                source.add_discrete_laplace(flat, law)
+                rng.add_discrete_laplace(flat, law)
 
     def batch(self, names: Any) -> ItemBatch:
         """Check names, one per row: strings, bytes or integers, in a list, NumPy, Arrow, pandas or polars column."""
         return items(names, name="names")
 
-    def update(self, state: FrequentState, batch: ItemBatch, source: NoiseSource) -> None:
+    def update(self, state: FrequentState, batch: ItemBatch, rng: NoiseSource) -> None:
         """Count equal names, then move the cells of each by its count."""
-        self.accumulate(state, batch, source.scratch)
+        self.accumulate(state, batch, rng.scratch)
 
     def accumulate(self, state: FrequentState, batch: ItemBatch, scratch: Scratch) -> None:
         """Move the cells of all names of a batch in all tables."""
@@ -297,12 +297,12 @@ class FrequentItems(ShardableTables[FrequentState]):
     def _seed(self) -> np.uint64:
         return key_words(self.key, "names")[0]
 
-    def release(self, state: FrequentState, source: NoiseSource) -> ItemEstimates:
+    def release(self, state: FrequentState, rng: NoiseSource) -> ItemEstimates:
         """Publish the tables with fresh noise and start again; the answer spells what was published when asked."""
         state.released = consume_release(state.released, self.releases)
-        self._add_noise(state.levels, state.rows, source)
+        self._add_noise(state.levels, state.rows, rng)
         shown, draws = (state.levels, state.rows), state.draws + 1
-        fresh = self.initial_state(source)
+        fresh = self.initial_state(rng)
         state.levels, state.rows, state.draws = fresh.levels, fresh.rows, fresh.draws
         return self.read(*shown, draws=draws)
 
@@ -340,13 +340,13 @@ class FrequentItems(ShardableTables[FrequentState]):
         z = NormalDist().inv_cdf(1 - tail / 2)
         return z if isinstance(self.laws[0], DiscreteGaussian) else z + max(z**3 - 3 * z, 0.0) * 3 / (24 * draws)
 
-    def refresh(self, state: FrequentState, source: NoiseSource) -> None:
+    def refresh(self, state: FrequentState, rng: NoiseSource) -> None:
         """Add fresh noise to every cell after an announced intrusion; any number of them is covered."""
-        self._add_noise(state.levels, state.rows, source)
+        self._add_noise(state.levels, state.rows, rng)
         state.draws += 1
 
     def merge(
-        self, mine: FrequentState, other: Any, theirs: FrequentState, source: NoiseSource
+        self, mine: FrequentState, other: Any, theirs: FrequentState, rng: NoiseSource
     ) -> tuple[FrequentItems, FrequentState]:
         """Return the sum of two sites' tables; both inputs are wiped."""
         if other != self:

@@ -111,7 +111,7 @@ class SharedCroppedSum(SharedStatistic):
         for cells, *weights in self.plain.cell_updates(batch, scratch):
             add_capped(change[0], cells, weights[0] if weights else np.ones(cells.size, np.int64), self.crop)
 
-    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return it as it is."""
         return change
 

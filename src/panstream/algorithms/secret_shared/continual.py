@@ -112,7 +112,7 @@ class SharedContinual(SharedStatistic):
         """Add the batch's total."""
         change[0][:] += batch.total
 
-    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return it as it is."""
         return change
 

@@ -98,11 +98,11 @@ class Party:
         self._open: _PendingStep | None = None
 
     def open(
-        self, task: StepTask, expander: SeedExpander, dealt: Mapping[str, Dealt] | None, source: NoiseSource
+        self, task: StepTask, expander: SeedExpander, dealt: Mapping[str, Dealt] | None, rng: NoiseSource
     ) -> list[Bits]:
         """Begin a step; return what goes to the other machine. ``dealt`` is for the second machine only."""
         shares = {name: share.copy() for name, share in self.shares.items() if name not in task.dropped}
-        shares |= {name: StateShare(rule, rule.start(source)) for name, rule in task.started.items()}
+        shares |= {name: StateShare(rule, rule.start(rng)) for name, rule in task.started.items()}
         names = sorted(shares) if task.kind == "rows" else sorted(task.answered)
         step = _PendingStep(task, shares, {}, {})
         for name in names:
@@ -113,7 +113,7 @@ class Party:
             else:
                 if share.released >= share.rule.releases:
                     raise BudgetExhausted(f"no declared release is left (releases={share.rule.releases})")
-                step.held[name] = share.rule.hold_answer(expander, dealt_share, share.released, source)
+                step.held[name] = share.rule.hold_answer(expander, dealt_share, share.released, rng)
                 step.sent[name] = share.rule.send_answer(share.cells, step.held[name])
         self._open = step
         return list(step.sent.values())

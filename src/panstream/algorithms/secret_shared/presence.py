@@ -155,11 +155,11 @@ class SharedDistinct(SharedStatistic):
         """Mark the cells of a batch."""
         self.table.mark_cells(batch, change[0], scratch)
 
-    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return which cells are touched; all of them become 1, or are drawn."""
         touched = _packed(change[0])
         if self.noisy:
-            return draw_cells(touched, touched, self.table.cells, self.table.law, source, fresh=fresh)
+            return draw_cells(touched, touched, self.table.cells, self.table.law, rng, fresh=fresh)
         return touched, touched
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
@@ -270,11 +270,11 @@ class SharedDensity(SharedStatistic):
         for cells, *weights in self.plain.cell_updates(batch, scratch):
             mark_last(change[0], change[1], cells, weights[0] if weights else np.ones(cells.size, np.int8))
 
-    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return both, packed, or what is drawn."""
         touched, there = _packed(change[0]), _packed(change[1])
         if self.noisy:
-            drawn = draw_cells(touched, there, self.plain.cells, self.plain.law, source, fresh=fresh)
+            drawn = draw_cells(touched, there, self.plain.cells, self.plain.law, rng, fresh=fresh)
             wipe(there)
             return drawn
         return touched, there
@@ -366,7 +366,7 @@ def _moments(buckets: int, levels: int, noise: float, decoder: Decoder = _EXACT)
 
 
 def draw_cells(
-    touched: Bits, there: Bits, cells: int, law: CoinPair, source: NoiseSource, *, fresh: bool
+    touched: Bits, there: Bits, cells: int, law: CoinPair, rng: NoiseSource, *, fresh: bool
 ) -> tuple[Bits, Bits]:
     """Return which cells are touched and what they become, packed: a toss of ``law.present`` where somebody is
     ``there``, of ``law.absent`` elsewhere. In the step that starts a state (``fresh``) all cells are touched.
@@ -374,7 +374,7 @@ def draw_cells(
     So cells are noisy under their shares too (``cells = "noisy"``): whoever sees both machines in one epoch, once, sees
     what one look at one machine shows. docs/proofs/two-machines.md.
     """
-    present, values = draw_packed_bits(law.present, cells, source), draw_packed_bits(law.absent, cells, source)
+    present, values = draw_packed_bits(law.present, cells, rng), draw_packed_bits(law.absent, cells, rng)
     present ^= values
     present &= there
     values ^= present

@@ -75,11 +75,11 @@ class NoisyRunningSums:
             offset += math.prod(shape)
         return views
 
-    def start(self, source: NoiseSource) -> Bits:
+    def start(self, rng: NoiseSource) -> Bits:
         """Return zeros, and this machine's draws for the first nodes."""
         share = np.zeros(self.size, np.uint8)
         top = len(self.radices) - 1
-        noise = draw_noise((1 + sum(self.radices[:-1])) * self.width, self.noise, source)
+        noise = draw_noise((1 + sum(self.radices[:-1])) * self.width, self.noise, rng)
         self._open(top, self._views(share)[1], noise)
         return share
 
@@ -133,12 +133,12 @@ class NoisyRunningSums:
         return ()
 
     def hold_answer(
-        self, expander: SeedExpander, dealt: Dealt | None, released: int, source: NoiseSource
+        self, expander: SeedExpander, dealt: Dealt | None, released: int, rng: NoiseSource
     ) -> PendingReveal:
         """Draw the noise of the nodes that open when this slot closes; none do after the last."""
         last = released + 1 == self.releases
         count = 0 if last else int(draws_needed(self.digits(released), np.array(self.radices), 1)) * self.width
-        return PendingReveal((), draw_noise(count, self.noise, source), released)
+        return PendingReveal((), draw_noise(count, self.noise, rng), released)
 
     def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
         """Return nothing."""

@@ -76,7 +76,7 @@ class OverwrittenBits:
         """Return cells, rows, noise and releases."""
         return {"cells": self.cells, "rows": self.rows, "noise": self.noise.numerator, "releases": self.releases}
 
-    def start(self, source: NoiseSource) -> Bits:
+    def start(self, rng: NoiseSource) -> Bits:
         """Return zeros."""
         return np.zeros(self.size, np.uint8)
 
@@ -139,13 +139,13 @@ class OverwrittenBits:
         return (data.view(np.uint32 if self.ring == COUNTS else np.uint64),)
 
     def hold_answer(
-        self, expander: SeedExpander, dealt: Dealt | None, released: int, source: NoiseSource
+        self, expander: SeedExpander, dealt: Dealt | None, released: int, rng: NoiseSource
     ) -> PendingReveal:
         """Return the random bits, as bits and as integers, and draw the noise."""
         # Each machine adds the whole noise: whoever has looked at one of them knows what that one drew.
         rho = expander.bits((self.counted + 7) // 8)
         words = expander.words(self.counted, self.ring) if dealt is None else dealt[0]
-        return PendingReveal((rho, words), draw_noise(self.rows, self.noise, source), released)
+        return PendingReveal((rho, words), draw_noise(self.rows, self.noise, rng), released)
 
     def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
         """Return the share masked by the random bits, in their place."""
@@ -233,9 +233,9 @@ class SaturatingCounters(OverwrittenBits):
         return sent
 
 
-def draw_noise(count: int, law: DiscreteLaplace, source: NoiseSource) -> NDArray[np.int64]:
+def draw_noise(count: int, law: DiscreteLaplace, rng: NoiseSource) -> NDArray[np.int64]:
     """Return so many draws of a law."""
-    noise: NDArray[np.int64] = source.scratch.array(count, np.int64)
+    noise: NDArray[np.int64] = rng.scratch.array(count, np.int64)
     noise.fill(0)
-    source.add_discrete_laplace(noise, law)
+    rng.add_discrete_laplace(noise, law)
     return noise

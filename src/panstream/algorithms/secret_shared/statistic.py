@@ -50,7 +50,7 @@ class SharedStatistic(Protocol):
         """Take a checked batch into the change of a step."""
 
     @abstractmethod
-    def to_dense_update(self, change: Dealt, source: NoiseSource, *, fresh: bool = False) -> Dealt:
+    def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return a change as the rule deals it, in the step that starts the state (``fresh``) or in a later one."""
 
     @abstractmethod

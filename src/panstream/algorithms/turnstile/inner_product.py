@@ -74,10 +74,10 @@ class InnerProduct(SignedSketch):
         rows = _TwoStreamBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
         return replace(rows, right=stream == "right")
 
-    def update(self, state: SketchState, batch: _TwoStreamBatch, source: NoiseSource) -> None:
+    def update(self, state: SketchState, batch: _TwoStreamBatch, rng: NoiseSource) -> None:
         """Add every row to its stream's counter with its sign."""
         side = slice(self.width, None) if batch.right else slice(self.width)
-        self._add(state.counters[side], batch, source)
+        self._add(state.counters[side], batch, rng)
 
     def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         value = float(sums[0] @ sums[1])

@@ -238,24 +238,24 @@ class ModularCounter(Shardable[_CounterState]):
         weight = np.int32 if self.max_weight < 1 << 31 else np.int64
         return (weight, np.uint64) if self._factored else (weight,)
 
-    def initial_cells(self, count: int, source: NoiseSource) -> _CounterState:
+    def initial_cells(self, count: int, rng: NoiseSource) -> _CounterState:
         """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
         counters = np.zeros(count, np.int64)
-        self._draw_start(counters, source)
+        self._draw_start(counters, rng)
         return _CounterState(counters=counters, released=0)
 
-    def _draw_start(self, counters: NDArray[np.int64], source: NoiseSource) -> None:
+    def _draw_start(self, counters: NDArray[np.int64], rng: NoiseSource) -> None:
         """Set counters to start values, where there are any."""
         start = self.law.start
         if start is not None:
             from panstream.primitives.kernels.algorithms.modular_counters import draw_start
 
-            coins = source.bernoulli(start.plus, counters.size)
+            coins = rng.bernoulli(start.plus, counters.size)
             squares = int(np.count_nonzero(coins))
             half = (self.prime - 1) // 2
-            plus = source.uniform_below(half, squares)
-            minus = source.uniform_below(half + 1, counters.size - squares)
-            offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
+            plus = rng.uniform_below(half, squares)
+            minus = rng.uniform_below(half + 1, counters.size - squares)
+            offsets = rng.uniform_below(self.width, counters.size if self.width > 1 else 0)
             draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
@@ -269,7 +269,7 @@ class ModularCounter(Shardable[_CounterState]):
             weights = batch.weights if batch.weights.size == 1 else batch.weights[rows]
             yield (cells, weights) if factors is None else (cells, weights, factors)
 
-    def apply_updates(self, state: _CounterState, touches: Touches, source: NoiseSource) -> None:
+    def apply_updates(self, state: _CounterState, touches: Touches, rng: NoiseSource) -> None:
         """Add every weight, times its factor, to its counter, modulo the modulus."""
         from panstream.primitives.kernels.algorithms.modular_counters import add, add_multiples
 
@@ -291,12 +291,12 @@ class ModularCounter(Shardable[_CounterState]):
         """Return whether only zero matters, so that each id's weights may carry a public factor of its own."""
         return False
 
-    def release(self, state: _CounterState, source: NoiseSource) -> Estimate:
+    def release(self, state: _CounterState, rng: NoiseSource) -> Estimate:
         """Publish the counted integers with noise, decoded."""
         state.released = consume_release(state.released, self.releases)
-        counts: NDArray[np.int64] = source.scratch.array(self._outputs, np.int64)
+        counts: NDArray[np.int64] = rng.scratch.array(self._outputs, np.int64)
         self._count(state.counters, counts)
-        source.add_discrete_laplace(counts, self.law.noise)
+        rng.add_discrete_laplace(counts, self.law.noise)
         return self._decode(tuple(counts.tolist()))
 
     @property
@@ -321,7 +321,7 @@ class ModularCounter(Shardable[_CounterState]):
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         """Turn published integers into an estimate."""
 
-    def refresh(self, state: _CounterState, source: NoiseSource) -> None:
+    def refresh(self, state: _CounterState, rng: NoiseSource) -> None:
         """Refuse: a second start value would be sound, but what is published cannot be decoded then."""
         factor = 1.0 if self.law.start is None else refresh_factor(self.law.epsilon_state, self.prime)
         raise NotSupported(

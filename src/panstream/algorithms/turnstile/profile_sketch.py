@@ -143,32 +143,32 @@ class ProfileSketch(ModularCounter):
 
         histogram(counters, counts)
 
-    def release(self, state: _CounterState, source: NoiseSource) -> Estimate:
+    def release(self, state: _CounterState, rng: NoiseSource) -> Estimate:
         """Publish the histogram with noise and answer a question from it; with ``announced``, after it the number of
         refreshes.
         """
         refreshed, released = divmod(state.released, self.releases + 1)
         state.released += consume_release(released, self.releases) - released
-        counts: NDArray[np.int64] = source.scratch.array(self.prime, np.int64)
+        counts: NDArray[np.int64] = rng.scratch.array(self.prime, np.int64)
         self._count(state.counters, counts)
-        source.add_discrete_laplace(counts, self.law.noise)
+        rng.add_discrete_laplace(counts, self.law.noise)
         return self._decode((*counts.tolist(), *([refreshed] if self.announced else [])))
 
-    def refresh(self, state: _CounterState, source: NoiseSource) -> None:
+    def refresh(self, state: _CounterState, rng: NoiseSource) -> None:
         """Add a second start value to every counter; at most as often as the claim has paid for."""
         if state.released // (self.releases + 1) >= self.announced:
             raise NotSupported(
                 f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
                 f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
             )
-        self.refresh_shard(state, self.cells, source)
+        self.refresh_shard(state, self.cells, rng)
         state.released += self.releases + 1
 
-    def refresh_shard(self, state: _CounterState, count: int, source: NoiseSource) -> None:
+    def refresh_shard(self, state: _CounterState, count: int, rng: NoiseSource) -> None:
         """Add start values to ``count`` counters; the whole state counts how often."""
-        starts: NDArray[np.int64] = source.scratch.array(count, np.int64)
+        starts: NDArray[np.int64] = rng.scratch.array(count, np.int64)
         starts.fill(0)
-        self._draw_start(starts, source)
+        self._draw_start(starts, rng)
         state.counters += starts
         np.remainder(state.counters, self.modulus, out=state.counters)
 

@@ -60,9 +60,9 @@ class SecondMoment(SignedSketch):
         """Check ids and their weights, integers from -max_weight to max_weight; one integer is for all rows."""
         return CounterBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
 
-    def update(self, state: SketchState, batch: CounterBatch, source: NoiseSource) -> None:
+    def update(self, state: SketchState, batch: CounterBatch, rng: NoiseSource) -> None:
         """Add every row to its counter with its sign."""
-        self._add(state.counters, batch, source)
+        self._add(state.counters, batch, rng)
 
     def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         unbiased = float(np.sum(sums[0] ** 2)) - self.width * noise.variance

@@ -226,37 +226,37 @@ class SignedSketch(Algorithm[SketchState]):
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
-    def initial_state(self, source: NoiseSource) -> SketchState:
+    def initial_state(self, rng: NoiseSource) -> SketchState:
         """Return counters that are noise."""
         cells = self.streams * self.width
         state = SketchState(counters=np.zeros(cells, np.int64), sums=np.zeros(cells, np.int64), draws=0, released=0)
-        self._draw(state, source)
+        self._draw(state, rng)
         return state
 
-    def _add(self, counters: NDArray[np.int64], batch: CounterBatch, source: NoiseSource) -> None:
+    def _add(self, counters: NDArray[np.int64], batch: CounterBatch, rng: NoiseSource) -> None:
         """Add every row to its counter with its sign."""
         from panstream.primitives.kernels.algorithms.signed_counters import add_signed
 
         assert isinstance(batch.ids, ItemBatch)
-        for rows, cells, _ in self._placement.pieces(batch.ids, source.scratch):
+        for rows, cells, _ in self._placement.pieces(batch.ids, rng.scratch):
             add_signed(counters, cells, batch.weights if batch.weights.size == 1 else batch.weights[rows])
 
-    def release(self, state: SketchState, source: NoiseSource) -> Estimate:
+    def release(self, state: SketchState, rng: NoiseSource) -> Estimate:
         """Publish all counters with fresh noise, and start them again as noise."""
         state.released = consume_release(state.released, self.releases)
-        self._draw(state, source)
+        self._draw(state, rng)
         state.sums += state.counters
         released = tuple(state.counters.tolist())
         noise = CounterNoise(self.law, state.draws)
         state.counters.fill(0)
-        self._draw(state, source)
+        self._draw(state, rng)
         return self._decode(state.sums.astype(np.float64).reshape(self.streams, -1), noise, released)
 
-    def refresh(self, state: SketchState, source: NoiseSource) -> None:
+    def refresh(self, state: SketchState, rng: NoiseSource) -> None:
         """Add fresh noise to every counter after an announced intrusion; any number of them is covered."""
-        self._draw(state, source)
+        self._draw(state, rng)
 
-    def _draw(self, state: SketchState, source: NoiseSource) -> None:
+    def _draw(self, state: SketchState, rng: NoiseSource) -> None:
         """Add one draw of noise to every counter."""
-        source.add_discrete_laplace(state.counters, self.law)
+        rng.add_discrete_laplace(state.counters, self.law)
         state.draws += 1

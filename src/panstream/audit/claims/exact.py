@@ -139,7 +139,7 @@ class LinearProgram:
         """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a
         threshold.
         """
-        still = Monitor(self.algorithm, source=ScriptedSource({}))
+        still = Monitor(self.algorithm, rng=ScriptedSource({}))
         threshold = float(weights @ self._seen(still, streams[1], look)) + beyond
         margin = 1e-9 * (1.0 + abs(threshold))
 
@@ -276,8 +276,8 @@ def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list
         elif step.verb in ("release", "tick", "tick_many"):
             seen.append(("output", getattr(monitor, step.verb)(*step.describe().values())))
         else:  # a step of the algorithm's own, such as a merge
-            with monitor._step() as source:
-                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.describe().values(), source)
+            with monitor._step() as rng:
+                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.describe().values(), rng)
             if isinstance(result, Estimate):
                 seen.append(("output", result))
         if position == look:

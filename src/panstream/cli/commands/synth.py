@@ -199,11 +199,11 @@ def _sample(
         conditioned_model = condition(network, parse_column_options("--given", given, str) or {})
         # By default as many rows as the table would have.
         size = rows if rows is not None else max(round(int(about["records"]) * conditioned_model.probability), 1)
-        with NoiseSource() as source:
-            records = conditioned_model.draw(size, source, independent=independent)
+        with NoiseSource() as rng:
+            records = conditioned_model.draw(size, rng, independent=independent)
             columns: dict[str, Any] = records.to_columns()
             if not labels:
-                columns = records.numeric_columns(source, within=conditioned_model.within, markers=out.suffix == ".csv")
+                columns = records.numeric_columns(rng, within=conditioned_model.within, markers=out.suffix == ".csv")
         write_columns(out, columns)
         share = f", {conditioned_model.probability:.3g} of the model's" if given else ""
         typer.echo(f"{out}: {size:,} rows{share}, {len(network.domain)} columns")

@@ -44,7 +44,7 @@ class _CommitGroup:
 class ClusterBackend(LocalBackend):
     """Holds the divided states of an engine on the shards of a link.
 
-    ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``source`` is for
+    ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``rng`` is for
     tests.
     """
 
@@ -53,10 +53,10 @@ class ClusterBackend(LocalBackend):
         link: ShardTransport,
         queries: Mapping[str, tuple[Any, int]] | None = None,
         *,
-        source: NoiseSource | None = None,
+        rng: NoiseSource | None = None,
     ) -> None:
-        super().__init__(source)
-        self._link, self.source = link, source
+        super().__init__(rng)
+        self._link, self.rng = link, rng
         self._outgoing = OutgoingQueue(queries or {}, link.shards)
         self._open: dict[str, list[Slot]] = {}  # the divided states of every query
         self._parts: list[_CommitGroup] = []  # closed, and waiting to be sent
@@ -245,15 +245,15 @@ class _ShardedState:
         """Bring the noisy cells together, and wipe them."""
         state = self._backend.gather(*self._place, self.algorithm, self._released)
         try:
-            with NoiseSource() if self._backend.source is None else self._backend.source as source:
-                yield state, source
+            with NoiseSource() if self._backend.rng is None else self._backend.rng as rng:
+                yield state, rng
         finally:
             wipe_state(state)
 
     def release(self) -> Estimate:
         """Let the algorithm release the whole state, as on one machine."""
-        with self._whole() as (state, source):
-            estimate: Estimate = self.algorithm.release(state, source)
+        with self._whole() as (state, rng):
+            estimate: Estimate = self.algorithm.release(state, rng)
             self._released = state.released
         return estimate
 
@@ -265,8 +265,8 @@ class _ShardedState:
         """Refresh the cells on every shard, if the algorithm was built for it."""
         if self.algorithm.freezes and self.algorithm.claim().intrusions.announced and rows_since_copy is not False:
             return Refresh.too_late(rows_since_copy)
-        with self._whole() as (state, source):
-            self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
+        with self._whole() as (state, rng):
+            self.algorithm.refresh(state, rng)  # raises where it was not paid for; the copy is thrown away
             self._released = state.released
         self._backend.refresh(*self._place)
         return Refresh(covered=True)

@@ -60,8 +60,8 @@ class CellMessage:
                 if bits.any():
                     marks = unpack_bits(bits, 8 * bits.size)  # 0 beyond the last cell
                     try:
-                        with random() as source:
-                            algorithm.apply_marked(state_of(slot), marks, source)
+                        with random() as rng:
+                            algorithm.apply_marked(state_of(slot), marks, rng)
                     finally:
                         wipe(marks)
             return
@@ -69,8 +69,8 @@ class CellMessage:
         present = np.flatnonzero(self.rows[0] >= 0)
         for slot, chosen in group_by_slot(self.slots, present, self.rows[1] if has_several_slots else None):
             touches = tuple(_wide(column[chosen]) for column in (self.rows[0], *self.rows[1 + has_several_slots :]))
-            with random() as source:
-                algorithm.apply_updates(state_of(slot), touches, source)
+            with random() as rng:
+                algorithm.apply_updates(state_of(slot), touches, rng)
             for column in touches:
                 wipe(column)
 

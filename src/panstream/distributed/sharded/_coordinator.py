@@ -65,7 +65,7 @@ class ClusterEngine(Engine):
         *,
         operator_key: bytes | None = None,
         positions: bool = False,
-        source: NoiseSource | None = None,
+        rng: NoiseSource | None = None,
         zero_noise: bool = False,
         **options: Any,
     ) -> None:
@@ -80,12 +80,12 @@ class ClusterEngine(Engine):
             if directory is not None:
                 reshard(link.shards, divided, directory, operator_key)
             link.open(divided, directory, operator_key)
-            self._divided = ClusterBackend(link, groups, source=source)
+            self._divided = ClusterBackend(link, groups, rng=rng)
             held = {name for _, _, _, names in self._divided.join() for name in names}
             super().__init__(
                 config,
                 operator_key=operator_key,
-                source=source,
+                rng=rng,
                 zero_noise=zero_noise,
                 backend=self._divided,
                 **options,

@@ -126,11 +126,11 @@ class Partitioning(ABC):
         """Return what each field of a shard's part looks like."""
 
     @abstractmethod
-    def initial_shard(self, shard: int, source: NoiseSource) -> Any:
+    def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
         """Return a shard's part of a state that no row has reached."""
 
     @abstractmethod
-    def refresh(self, part: Any, shard: int, source: NoiseSource) -> None:
+    def refresh(self, part: Any, shard: int, rng: NoiseSource) -> None:
         """Make a shard's part safe again after an announced intrusion."""
 
     @abstractmethod
@@ -179,13 +179,13 @@ class CellPartitioning(Partitioning):
             for name, field in self.algorithm.layout().items()
         }
 
-    def initial_shard(self, shard: int, source: NoiseSource) -> Any:
+    def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
         """Return cells that nobody has touched."""
-        return self.algorithm.initial_cells(self.count(shard), source)
+        return self.algorithm.initial_cells(self.count(shard), rng)
 
-    def refresh(self, part: Any, shard: int, source: NoiseSource) -> None:
+    def refresh(self, part: Any, shard: int, rng: NoiseSource) -> None:
         """Freeze what was seen and start afresh."""
-        self.algorithm.refresh_shard(part, self.count(shard), source)
+        self.algorithm.refresh_shard(part, self.count(shard), rng)
 
     def assemble(self, parts: Sequence[Any], released: int) -> Any:
         """Put every cell in its place."""
@@ -249,22 +249,22 @@ class TablePartitioning(Partitioning):
         """Return how many cells a shard's tables have."""
         return sum(math.prod(shape) for shape in self.shapes(shard).values())
 
-    def initial_shard(self, shard: int, source: NoiseSource) -> Any:
+    def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
         """Return tables of one draw of noise."""
         part = self.algorithm.zero_tables(self.owned(shard))
-        self.algorithm.refresh(part, source)
+        self.algorithm.refresh(part, rng)
         return part
 
-    def refresh(self, part: Any, shard: int, source: NoiseSource) -> None:
+    def refresh(self, part: Any, shard: int, rng: NoiseSource) -> None:
         """Add one draw of noise."""
-        self.algorithm.refresh(part, source)
+        self.algorithm.refresh(part, rng)
 
-    def shown(self, part: Any, source: NoiseSource) -> Any:
+    def shown(self, part: Any, rng: NoiseSource) -> Any:
         """Return a copy with the noise of a release."""
         values = {field.name: getattr(part, field.name) for field in fields(part)}
         copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         shown = self.algorithm.state_type(**copied)
-        self.algorithm.refresh(shown, source)
+        self.algorithm.refresh(shown, rng)
         return shown
 
     def assemble(self, parts: Sequence[Any], released: int) -> Any:

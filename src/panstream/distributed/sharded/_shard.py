@@ -164,8 +164,8 @@ class Shard:
         self._require_usable()
         division = self._divisions[query_of(name)]
         assert isinstance(division, TablePartitioning)
-        with NoiseSource() as source:
-            shown = division.shown(self._states[name], source)
+        with NoiseSource() as rng:
+            shown = division.shown(self._states[name], rng)
         try:
             return division.encode(shown, self.number)
         finally:
@@ -190,8 +190,8 @@ class Shard:
             return
         with self._all_or_nothing(step):
             for name in names:
-                with NoiseSource() as source:
-                    self._divisions[query_of(name)].refresh(self._states[name], self.number, source)
+                with NoiseSource() as rng:
+                    self._divisions[query_of(name)].refresh(self._states[name], self.number, rng)
                 move_to_secret_memory(self._states[name])
 
     def drop(self, step: int, names: Collection[str]) -> None:
@@ -206,8 +206,8 @@ class Shard:
 
     def _open(self, name: str) -> None:
         if name not in self._states:
-            with NoiseSource() as source:
-                self._states[name] = self._divisions[query_of(name)].initial_shard(self.number, source)
+            with NoiseSource() as rng:
+                self._states[name] = self._divisions[query_of(name)].initial_shard(self.number, rng)
             move_to_secret_memory(self._states[name])
 
     def _load(self) -> None:

@@ -59,11 +59,9 @@ class TableMessage:
         for slot, chosen in group_by_slot(
             self.slots, np.flatnonzero(counts), self.rows[1] if has_several_slots else None
         ):
-            with random() as source:
+            with random() as rng:
                 owned = division.owned(shard)
-                division.algorithm.apply_update_columns(
-                    state_of(slot), owned, (counts, *columns), chosen, source.scratch
-                )
+                division.algorithm.apply_update_columns(state_of(slot), owned, (counts, *columns), chosen, rng.scratch)
 
     def wipe(self) -> None:
         """Overwrite it, also where it came as memory that may not be written."""

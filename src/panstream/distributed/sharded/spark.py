@@ -73,6 +73,6 @@ def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
 def _draw(algorithm: Bitmap, monitor: Monitor[Any], cells: bytes) -> None:
     """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
     marks = unpack_bits(np.frombuffer(cells, np.uint8), algorithm.cells)
-    with NoiseSource() as source:
-        algorithm.apply_marked(monitor.state, marks, source)
+    with NoiseSource() as rng:
+        algorithm.apply_marked(monitor.state, marks, rng)
     wipe(marks)

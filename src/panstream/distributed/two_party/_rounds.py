@@ -38,7 +38,7 @@ class StepInProgress:
     party: Party
     kinds: dict[str, str]
     round: int = 0
-    source: NoiseSource = field(
+    rng: NoiseSource = field(
         default_factory=NoiseSource
     )  # of the round: what was dealt and drawn lives until it is over
     sent: NDArray[np.uint8] | None = None
@@ -49,8 +49,8 @@ class StepInProgress:
 
     def open_idle(self) -> None:
         """Open a round without rows or answers, in which shares are blinded anew."""
-        unused = Keystream(np.zeros(SEED_BYTES, np.uint8), self.source.scratch)
-        self.party.open(StepTask(kind="idle"), unused, {}, self.source)
+        unused = Keystream(np.zeros(SEED_BYTES, np.uint8), self.rng.scratch)
+        self.party.open(StepTask(kind="idle"), unused, {}, self.rng)
         self.sent = np.empty(0, np.uint8)
 
     def end_round(self, after: StepResult) -> None:
@@ -60,11 +60,11 @@ class StepInProgress:
         self._wipe_own(before)
         self.round += 1
         self.sent = None
-        self.source.close()
+        self.rng.close()
 
     def abandon(self) -> None:
         """Wipe what the step has drawn, received and computed so far."""
-        self.source.close()
+        self.rng.close()
         self.party.abandon()
         if self.sent is not None:
             wipe(self.sent)
@@ -92,7 +92,7 @@ def read_dealt_shares(task: StepTask, work: StepInProgress, body: NDArray[np.uin
     parts = _cut(body, sizes, "what was dealt does not fit the states that this machine holds")
     dealt: dict[str, Dealt] = {}
     for name, message in zip(names, parts, strict=True):
-        part = work.source.scratch.array(message.size)
+        part = work.rng.scratch.array(message.size)
         part[:] = message
         dealt[name] = rules[name].dealt_answer(part) if task.kind == "answers" else rules[name].dealt(part)
     return dealt

@@ -272,16 +272,16 @@ class TwoPartyBackend:
         seeds, dense, dealt = np.empty((2, 32), np.uint8), dict[str, Dealt](), dict[str, Dealt]()
         system_entropy(seeds.reshape(-1))
         try:
-            with NoiseSource() as source:
+            with NoiseSource() as rng:
                 if task.kind == "rows":
                     dense = {
                         name: rule.empty_update() for name, rule in self._rules.items() if name not in self._changes
                     }
                     dense |= {
-                        name: statistic.to_dense_update(change, source, fresh=name in task.started)
+                        name: statistic.to_dense_update(change, rng, fresh=name in task.started)
                         for name, (statistic, change) in self._changes.items()
                     }
-                dealt = deal(task, self._rules, dense, *(Keystream(seed, source.scratch) for seed in seeds))
+                dealt = deal(task, self._rules, dense, *(Keystream(seed, rng.scratch) for seed in seeds))
                 arrays = [array for name in sorted(dealt) for array in dealt[name]]
                 self._ask(line, False, about, [seeds[1], *arrays])
                 return self._ask(line, True, about, [seeds[0]])

@@ -145,12 +145,12 @@ class Participant:
             self._resolve_in_doubt(*map(int, header["after"]))
         work = self._begun(header) if number == 0 else self._check_continues(header)
         with self._abort_on_error():
-            source = work.source
+            rng = work.rng
             dealt = None if self.first else read_dealt_shares(task, work, body[SEED_BYTES:])
             fresh = {name: rule for name, rule in task.started.items() if name not in work.party.shares}
             task = StepTask(kind=task.kind, started=fresh, dropped=task.dropped, answered=task.answered)
             work.kinds |= {name: header["task"]["started"][name][0] for name in fresh}
-            arrays = work.party.open(task, Keystream(body[:SEED_BYTES], source.scratch), dealt, source)
+            arrays = work.party.open(task, Keystream(body[:SEED_BYTES], rng.scratch), dealt, rng)
             work.sent = np.concatenate([np.empty(0, np.uint8), *arrays])
             if task.kind == "answers" or fresh:
                 wait_for_send_slot()
@@ -191,7 +191,7 @@ class Participant:
         with exchange(self._peer, message) as (reply, body):
             key = agreement.key(reply["public"], agreement.public + reply["public"], self._about(work))
             try:
-                step_result = work.party.close(body, Keystream(key, work.source.scratch))
+                step_result = work.party.close(body, Keystream(key, work.rng.scratch))
             finally:
                 wipe(key)
                 wipe(work.sent)
@@ -216,7 +216,7 @@ class Participant:
             agreement = KeyAgreement()
             key = agreement.key(header["public"], header["public"] + agreement.public, self._about(work))
             try:
-                step_result = work.party.close(body, Keystream(key, work.source.scratch))
+                step_result = work.party.close(body, Keystream(key, work.rng.scratch))
                 message = pack({"public": agreement.public}, [work.sent])
             finally:
                 wipe(key)

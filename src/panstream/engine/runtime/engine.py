@@ -48,7 +48,7 @@ class Engine:
     max_clock_jump``, nothing is drawn by it until it comes back, or the engine is opened with ``accept_time``.
     ``publish`` is called with every answer when it is durable and in the log. Rows whose event time is further ahead of
     the clock than ``[stream] max_ahead`` are bad rows, and move nothing: a row from the future would close everybody's
-    windows. ``source`` and ``zero_noise`` are for tests; every claim then says that there is no privacy. ``backend`` is
+    windows. ``rng`` and ``zero_noise`` are for tests; every claim then says that there is no privacy. ``backend`` is
     where states live.
     """
 
@@ -61,13 +61,13 @@ class Engine:
         accept_time: bool = False,
         operator_key: bytes | None = None,
         publish: Callable[[Release], None] = lambda release: None,
-        source: NoiseSource | None = None,
+        rng: NoiseSource | None = None,
         zero_noise: bool = False,
         backend: StateBackend | None = None,
     ) -> None:
         self.config = config
         self.plans: tuple[QueryPlan, ...] = plan_all(config, zero_noise=zero_noise)
-        if source is not None and not source.is_secure:
+        if rng is not None and not rng.is_secure:
             self.plans = tuple(
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
@@ -76,7 +76,7 @@ class Engine:
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # another one after every commit
         self.sink: SinkState | None = None  # how copying answers to a database goes, where it is configured
-        self._backend: StateBackend = LocalBackend(source) if backend is None else backend
+        self._backend: StateBackend = LocalBackend(rng) if backend is None else backend
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
         self._clock: Callable[[], float] = clock  # watched from now on, and standing still during a live stream's step
         self._queries = {

@@ -130,20 +130,18 @@ class _StoredMonitor(Monitor[Any]):
 class LocalBackend:
     """The usual place: a monitor each, in this process, stored with everything else."""
 
-    def __init__(self, source: NoiseSource | None = None) -> None:
-        self._source = source
+    def __init__(self, rng: NoiseSource | None = None) -> None:
+        self._rng = rng
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Return a monitor."""
         if isinstance(algorithm, SharedStatistic):
             raise NotSupported("this stream is kept by two machines: open it with panstream.distributed.two_party")
-        return _StoredMonitor(algorithm, source=self._source)
+        return _StoredMonitor(algorithm, rng=self._rng)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
         """Return the stored monitor."""
-        return _StoredMonitor.from_bytes(
-            data, source=self._source, verify_checksum=False
-        )  # the store has authenticated it
+        return _StoredMonitor.from_bytes(data, rng=self._rng, verify_checksum=False)  # the store has authenticated it
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Do nothing."""

@@ -71,11 +71,11 @@ def _candidates(placed: Sequence[int], degree: int, count: int) -> list[Family]:
     return [(child, parents) for child in range(count) if child not in placed for parents in sets]
 
 
-def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, source: NoiseSource) -> None:
+def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, rng: NoiseSource) -> None:
     if noise == "laplace":
-        source.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
+        rng.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
     else:
-        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(float(budget))))
+        rng.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(float(budget))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ class CountTables(RecordQuestion):
         budgets = [table.budget for table in self.tables]
         return Loss.pure(budgets) if self.noise == "laplace" else Loss.gaussian(budgets)
 
-    def draw(self, statistics: Statistics, source: NoiseSource) -> TablesAnswer:
+    def draw(self, statistics: Statistics, rng: NoiseSource) -> TablesAnswer:
         """Add noise to every cell."""
         exact = [table.counts(statistics) for table in self.tables]
         noisy = np.concatenate([counts.reshape(-1) for counts in exact])
@@ -208,7 +208,7 @@ class CountTables(RecordQuestion):
         start = 0
         for budget, run in itertools.groupby(zip(budgets, ends, strict=True), key=lambda pair: pair[0]):
             *_, (_, end) = run
-            _add_noise(noisy[start:end], self.noise, budget, source)  # one call for tables of equal shares
+            _add_noise(noisy[start:end], self.noise, budget, rng)  # one call for tables of equal shares
             start = end
         pieces = np.split(noisy, ends[:-1])
         return TablesAnswer(
@@ -246,9 +246,9 @@ class Vote(RecordQuestion):
         """Return the loss of one choice."""
         return Loss.of_choice(self.epsilon)
 
-    def draw(self, statistics: Statistics, source: NoiseSource) -> VoteAnswer:
+    def draw(self, statistics: Statistics, rng: NoiseSource) -> VoteAnswer:
         """Choose one family."""
-        child, parents = statistics.vote(self.candidates(len(statistics.domain)), self.epsilon, source)
+        child, parents = statistics.vote(self.candidates(len(statistics.domain)), self.epsilon, rng)
         return VoteAnswer(child=child, parents=parents)
 
 
@@ -279,18 +279,18 @@ class LocalModel(RecordQuestion):
         """Return the loss of both parts."""
         return Loss.pure([self.structure, self.parameters])
 
-    def draw(self, statistics: Statistics, source: NoiseSource) -> LocalModelAnswer:
+    def draw(self, statistics: Statistics, rng: NoiseSource) -> LocalModelAnswer:
         """Learn alone (Digalakis 2018, Algorithms 3.2 and 3.3): N-1 choices, then the tables that are needed."""
         count = len(statistics.domain)
         placed = [self.root]
         parents: list[tuple[int, ...]] = [()] * count
         structure = equal_share(self.structure, max(count - 1, 1))
         while len(placed) < count:
-            child, parents[child] = statistics.vote(_candidates(placed, self.degree, count), structure, source)
+            child, parents[child] = statistics.vote(_candidates(placed, self.degree, count), structure, rng)
             placed.append(child)
         noisy_tables = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
         for table in noisy_tables.values():
-            _add_noise(table.reshape(-1), "laplace", equal_share(self.parameters, len(noisy_tables)), source)
+            _add_noise(table.reshape(-1), "laplace", equal_share(self.parameters, len(noisy_tables)), rng)
         tables = marginal_tables(noisy_tables)
         return LocalModelAnswer(
             parents=tuple(parents), tables=tuple(tables((*parents[attribute], attribute)) for attribute in range(count))
@@ -322,13 +322,13 @@ class LocalScores(RecordQuestion):
         """Return the loss of all scores."""
         return Loss.pure([equal_share(self.epsilon, len(self.families))] * len(self.families))
 
-    def draw(self, statistics: Statistics, source: NoiseSource) -> ScoresAnswer:
+    def draw(self, statistics: Statistics, rng: NoiseSource) -> ScoresAnswer:
         """Add noise to every score, for families of two values less."""
         score_epsilon = equal_share(self.epsilon, len(self.families))
         scores = np.array([statistics.score(family) for family in self.families], np.int64)
         binary = np.array([statistics.is_binary(family) for family in self.families])
         for kind in (True, False):
             chosen = scores[binary == kind]
-            source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(score_epsilon / statistics.sensitivity(kind)))
+            rng.add_discrete_laplace(chosen, DiscreteLaplace.at_most(score_epsilon / statistics.sensitivity(kind)))
             scores[binary == kind] = chosen
         return ScoresAnswer(scores=scores)

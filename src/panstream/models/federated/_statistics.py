@@ -80,12 +80,12 @@ class Statistics:
         sizes = self.domain.sizes
         return sizes[family[-1]] <= 2 or math.prod(sizes[parent] for parent in family[:-1]) <= 2
 
-    def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, source: NoiseSource) -> Family:
+    def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, rng: NoiseSource) -> Family:
         """Choose what comes next by the exponential mechanism on mutual information."""
         binary = all(self.is_binary((*parents, child)) for child, parents in candidates)
         utilities = np.array([self.score((*parents, child)) for child, parents in candidates], np.int64)
         rate = choice_rate(epsilon, self.sensitivity(binary))
-        return candidates[source.exponential(utilities, SelectionRate.at_most(rate))]
+        return candidates[rng.exponential(utilities, SelectionRate.at_most(rate))]
 
 
 def needed_tables(placed: Sequence[int], parents: Sequence[tuple[int, ...]], degree: int) -> list[tuple[int, ...]]:

@@ -369,5 +369,5 @@ def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], re
 
 
 def _label() -> str:
-    with NoiseSource() as source:
-        return "".join(f"{int(word):08x}" for word in source.uniform_below(1 << 32, 4))
+    with NoiseSource() as rng:
+        return "".join(f"{int(word):08x}" for word in rng.uniform_below(1 << 32, 4))

@@ -67,8 +67,8 @@ class FederatedPairs:
             NoisyTable(*measurement) for measurement in zip(sums.attributes, sums.tables, sums.deviations, strict=True)
         ]
         federation.report("fitting the mixture")
-        with NoiseSource() as source:
-            network = fit_pair_model(domain, sums.records, noisy, source)
+        with NoiseSource() as rng:
+            network = fit_pair_model(domain, sums.records, noisy, rng)
         method = "all pairs, secure sums" if self.secure else "all pairs"
         return federation.finish(
             network, method, epsilon=self.epsilon, delta=self.delta, assumption=assumption, tables=len(tables)

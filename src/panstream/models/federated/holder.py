@@ -132,13 +132,13 @@ class Holder:
             return self._ledger.open(name, lambda: self._opening(question, name))
 
         def draw() -> bytes:
-            with self._source() as source:
+            with self._source() as rng:
                 if not isinstance(question, SubmitSum):
-                    return question.draw(self._statistics, source).write(name)
+                    return question.draw(self._statistics, rng).write(name)
                 assert self._roster is not None
                 # The one-time secret is forgotten in the commit that stores the answer.
                 secret = self._ledger.take_secret(question.opened)
-                tables = question.draw(self._statistics, source)
+                tables = question.draw(self._statistics, rng)
                 return question.masked(tables, self.name, secret, self._roster).write(name)
 
         answer = self._ledger.answer_once(name, question.kind, question.run, question.loss(), draw, question.assumption)
@@ -164,5 +164,5 @@ class Holder:
         )
 
     def _is_secure(self) -> bool:
-        with self._source() as source:
-            return source.is_secure
+        with self._source() as rng:
+            return rng.is_secure

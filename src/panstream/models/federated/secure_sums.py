@@ -173,13 +173,13 @@ class SubmitSum(_Sum):
         """Return how many members may collude before ``loss`` is exceeded."""
         return collusion_bound(len(self.members), self.colluders)
 
-    def draw(self, statistics: Statistics, source: NoiseSource) -> TablesAnswer:
+    def draw(self, statistics: Statistics, rng: NoiseSource) -> TablesAnswer:
         """Return the counts with this holder's part of the noise, not yet masked: never sent like this."""
         # Copies: the exact counts are kept for later questions, and noise in them would be used twice.
         exact = [table.counts(statistics).copy() for table in self.tables]
         for table, counts in zip(self.tables, exact, strict=True):
             law = noise_share(table.budget, len(self.members), self.colluders)
-            source.add_discrete_gaussian(counts.reshape(-1), law)
+            rng.add_discrete_gaussian(counts.reshape(-1), law)
         return TablesAnswer(tables=tuple(exact))
 
     def masked(self, tables: TablesAnswer, name: str, secret: bytes, roster: Roster) -> TablesAnswer:

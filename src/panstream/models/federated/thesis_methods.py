@@ -222,8 +222,8 @@ class NoisyModel(_TwoStageMethod):
         )
         pieces = []
         for who, model in federation.ask(question, LocalModelAnswer, lambda answer, _: _check_model(answer, domain)):
-            with self.source() as source:
-                pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, source).codes)
+            with self.source() as rng:
+                pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, rng).codes)
         tables = exact_tables(Records(domain, np.concatenate(pieces, axis=1)))
         network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)
         return federation.finish(network, "noisy model", epsilon=self.epsilon)

@@ -52,10 +52,10 @@ class MeasuredTables:
         """Return the places of each attribute's categories."""
         return [slice(int(start), int(start) + size) for start, size in zip(self.starts, self.sizes, strict=True)]
 
-    def thinned(self, source: NoiseSource) -> Half:
+    def thinned(self, rng: NoiseSource) -> Half:
         """Return (ones, pairs) with more noise, sqrt(1 + g²) times as much; `other_half` is independent of it."""
-        ones = self.ones + _THINNING * spread(self.one_weights) * normal(source, self.ones.shape)
-        noise = np.triu(normal(source, self.pairs.shape), 1)
+        ones = self.ones + _THINNING * spread(self.one_weights) * normal(rng, self.ones.shape)
+        noise = np.triu(normal(rng, self.pairs.shape), 1)
         return ones, self.pairs + _THINNING * spread(self.pair_weights) * (noise + noise.T)
 
     def distance(self, half: Half, ones: NDArray[np.floating[Any]], pairs: NDArray[np.floating[Any]]) -> float:
@@ -76,10 +76,10 @@ def other_half(noisy: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray
     return noisy - (half - noisy) / _THINNING**2
 
 
-def normal(source: NoiseSource, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def normal(rng: NoiseSource, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return normal numbers in steps of 1/1024: where a fit starts and what thins released noise need no finer ones."""
     draws = np.zeros(math.prod(shape), np.int64)
-    source.add_discrete_gaussian(draws, _LAW)
+    rng.add_discrete_gaussian(draws, _LAW)
     return draws.reshape(shape) / _LAW.sigma
 
 

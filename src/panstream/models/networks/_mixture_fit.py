@@ -38,13 +38,13 @@ class _Fit:
     Single precision is far finer than the noise.
     """
 
-    def __init__(self, tables: MeasuredTables, half: Half, shape: TiltedForest, source: NoiseSource) -> None:
+    def __init__(self, tables: MeasuredTables, half: Half, shape: TiltedForest, rng: NoiseSource) -> None:
         self.half, self.shape = half, shape
         self.goal, self.weights = (
             [array.astype(np.float32) for array in part] for part in (half, (tables.one_weights, tables.pair_weights))
         )
         components = _FORESTS if shape.edges else _PRODUCTS
-        self.tilts = (_START * normal(source, (components, tables.ones.size))).astype(np.float32)
+        self.tilts = (_START * normal(rng, (components, tables.ones.size))).astype(np.float32)
         self.weight_logits = np.zeros(components, np.float32)
         self.scale = np.float32(components / max(tables.one_weights.max(), tables.pair_weights.max()))
         self.moments = [_Adam(self.tilts.shape), _Adam(self.weight_logits.shape)]
@@ -106,11 +106,11 @@ def try_mixture(
     tables: MeasuredTables,
     halves: Sequence[Half],
     shapes: Sequence[TiltedForest],
-    source: NoiseSource,
+    rng: NoiseSource,
     progress: Callable[[float], None] = lambda done: None,
 ) -> FitTrial:
     """Fit a mixture to each half, around the shape that was found there, until they are nearest to the other halves."""
-    fits = [_Fit(tables, half, shape, source) for half, shape in zip(halves, shapes, strict=True)]
+    fits = [_Fit(tables, half, shape, rng) for half, shape in zip(halves, shapes, strict=True)]
     best, steps, step = math.inf, 0, 0
     while step < _MOST_STEPS and step <= 1.3 * steps + 25:
         fitted_tables = [fit.step() for fit in fits]
@@ -129,7 +129,7 @@ def fit_mixture(
     tables: MeasuredTables,
     shape: TiltedForest,
     steps: int,
-    source: NoiseSource,
+    rng: NoiseSource,
     progress: Callable[[float], None] = lambda done: None,
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Return the weights of the components and each attribute's tilts, the average of four fits of so many steps.
@@ -139,7 +139,7 @@ def fit_mixture(
     """
     fits = []
     for run in range(_RUNS):
-        fit = _Fit(tables, (tables.ones, tables.pairs), shape, source)
+        fit = _Fit(tables, (tables.ones, tables.pairs), shape, rng)
         for _ in range(steps):
             fit.step()
         fits.append((fit.tables(), fit.tilts))

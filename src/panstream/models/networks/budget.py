@@ -113,7 +113,7 @@ class Budget(ABC):
         """Return what was spent on what."""
 
     @abstractmethod
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: NoiseSource, is_sum_public: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, rng: NoiseSource, is_sum_public: bool) -> float:
         """Add noise that costs ``share`` and return its standard deviation; ``is_sum_public`` says that the sum is
         public.
         """
@@ -123,7 +123,7 @@ class Budget(ABC):
         """Return the exponent for each unit of utility in a choice that costs ``share``."""
 
     @abstractmethod
-    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, source: NoiseSource) -> int:
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, rng: NoiseSource) -> int:
         """Choose by this budget's mechanism."""
 
     def _pay(self, purpose: str, share: Fraction) -> None:
@@ -137,32 +137,32 @@ class Budget(ABC):
         attributes: tuple[int, ...],
         counts: NDArray[np.int64],
         share: Fraction,
-        source: NoiseSource,
+        rng: NoiseSource,
         views: Views | None = None,
     ) -> NoisyTable:
         """Return the counts, one for each record in one cell or its difference, with noise that costs ``share``."""
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
         is_sum_public = views is None or all(view.count != 2 for view in views)
-        sigma = self._add_noise(noisy.reshape(-1), share, source, is_sum_public)
+        sigma = self._add_noise(noisy.reshape(-1), share, rng, is_sum_public)
         return NoisyTable(attributes, noisy, sigma, self.laplace, views)
 
     def measure_all(
-        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: NoiseSource
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, rng: NoiseSource
     ) -> list[NoisyTable]:
         """Return the one-way tables of all attributes with noise that costs ``share`` in all."""
         parts = split_proportionally(share, [self.weight(table.size) for table in counts])
         return [
-            self.measure(purpose, (attribute,), table, part, source)
+            self.measure(purpose, (attribute,), table, part, rng)
             for attribute, (table, part) in enumerate(zip(counts, parts, strict=True))
         ]
 
     def choose(
-        self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: NoiseSource
+        self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, rng: NoiseSource
     ) -> int:
         """Return the position of a large utility, at the cost of ``share``."""
         self._pay(purpose, share)
-        return self._choose(utilities, SelectionRate.at_most(self._rate(share, sensitivity)), source)
+        return self._choose(utilities, SelectionRate.at_most(self._rate(share, sensitivity)), rng)
 
     def choice_noise(self, share: Fraction, sensitivity: int) -> float:
         """Return how much utility a choice that costs ``share`` may overlook, for each nat of candidates."""
@@ -204,7 +204,7 @@ class Budget(ABC):
             rounds -= 1
         return rounds
 
-    def claim(self, source: NoiseSource | None = None) -> Claim:
+    def claim(self, rng: NoiseSource | None = None) -> Claim:
         """Return the claim of a network learned from one table: one record replaced by any other."""
         claim = record_claim(
             self.epsilon,
@@ -214,7 +214,7 @@ class Budget(ABC):
             public=("the number of records", "the declared domain"),
             note="not pan-private: whoever holds the records keeps them",
         )
-        if source is not None and not source.is_secure:
+        if rng is not None and not rng.is_secure:
             return claim.without_privacy("drawn from a test source")
         return claim
 
@@ -253,7 +253,7 @@ class PureBudget(Budget):
         size = math.sqrt(self._law(share).variance / 2.0)
         return size * (1.0 - 1.0 / cells) if cells <= LARGEST_TABLE else size
 
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: NoiseSource, is_sum_public: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, rng: NoiseSource, is_sum_public: bool) -> float:
         """Add discrete Laplace noise of rate epsilon·share/2 to every cell; in small whole tables it adds up to 0.
 
         The sum of a table is the public number of records, so noise in that direction would protect nothing. A cell's
@@ -261,9 +261,9 @@ class PureBudget(Budget):
         """
         law, cells = self._law(share), counts.size
         if cells > LARGEST_TABLE or not is_sum_public:
-            source.add_discrete_laplace(counts, law)
+            rng.add_discrete_laplace(counts, law)
             return math.sqrt(law.variance)
-        source.add_balanced_laplace(counts, law)
+        rng.add_balanced_laplace(counts, law)
         variance_factor = (cells - 1) * (2 * cells - 1) / (2 * cells * (cells + 1))
         return math.sqrt(law.variance * variance_factor)
 
@@ -272,7 +272,7 @@ class PureBudget(Budget):
         return records * float(self._loss(share)) / (2.0 * self.theta)
 
     def measure_all(
-        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: NoiseSource
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, rng: NoiseSource
     ) -> list[NoisyTable]:
         """Add noise of rate epsilon·share/2 to groups of tables at once."""
         sizes = [table.size for table in counts]
@@ -283,11 +283,11 @@ class PureBudget(Budget):
         )
         for group, part in zip(groups, parts, strict=True):
             if len(group) == 1:
-                noisy_tables[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, source)
+                noisy_tables[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, rng)
                 continue
             self._pay(purpose, part)
             law, noisy = self._law(part), [np.array(counts[attribute], np.int64) for attribute in group]
-            source.add_joint_laplace(noisy, law)
+            rng.add_joint_laplace(noisy, law)
             for attribute, table, spread in zip(
                 group, noisy, joint_spread([table.size for table in noisy]), strict=True
             ):
@@ -314,8 +314,8 @@ class PureBudget(Budget):
     def _rate(self, share: Fraction, sensitivity: int) -> Fraction | float:
         return choice_rate(self._loss(share), sensitivity)
 
-    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, source: NoiseSource) -> int:
-        return source.permute_and_flip(utilities, preference)
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, rng: NoiseSource) -> int:
+        return rng.permute_and_flip(utilities, preference)
 
     def parts(self) -> dict[str, float]:
         """Return what was spent on what, in epsilon."""
@@ -346,10 +346,10 @@ class ZcdpBudget(Budget):
         """Return the mean absolute value of the noise once the table's sum is known: sigma·sqrt(2/pi·(1 - 1/cells))."""
         return self._law(share).sigma * math.sqrt(2.0 / math.pi * (1.0 - 1.0 / cells))
 
-    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: NoiseSource, is_sum_public: bool) -> float:
+    def _add_noise(self, counts: NDArray[np.int64], share: Fraction, rng: NoiseSource, is_sum_public: bool) -> float:
         """Add discrete Gaussian noise with sigma² = 1/(rho·share) to every cell."""
         law = self._law(share)
-        source.add_discrete_gaussian(counts, law)
+        rng.add_discrete_gaussian(counts, law)
         return law.sigma
 
     def useful(self, share: Fraction, records: int) -> float:
@@ -359,8 +359,8 @@ class ZcdpBudget(Budget):
     def _rate(self, share: Fraction, sensitivity: int) -> Fraction | float:
         return choice_rate(choice_epsilon(self.rho * float(share)), sensitivity)
 
-    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, source: NoiseSource) -> int:
-        return source.exponential(utilities, preference)
+    def _choose(self, utilities: NDArray[np.int64], preference: SelectionRate, rng: NoiseSource) -> int:
+        return rng.exponential(utilities, preference)
 
     def parts(self) -> dict[str, float]:
         """Return what was spent on what, in rho."""

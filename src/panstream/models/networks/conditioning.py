@@ -49,9 +49,9 @@ class ConditionedModel:
         """Return the exact joint distribution of some attributes, one axis each."""
         return self.network.marginal([attribute + self.hidden for attribute in attributes])
 
-    def draw(self, size: int, source: NoiseSource, *, independent: bool = False) -> Records:
+    def draw(self, size: int, rng: NoiseSource, *, independent: bool = False) -> Records:
         """Return records that agree with what is given; balanced, or independent of each other."""
-        drawn = (sample if independent else balanced_sample)(self.network, size, source)
+        drawn = (sample if independent else balanced_sample)(self.network, size, rng)
         return Records(self.domain, drawn.codes[self.hidden :])
 
 

@@ -64,7 +64,7 @@ class _Learner(ABC):
         """Return the whole budget, nothing of it spent."""
 
     @abstractmethod
-    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         """Spend the budget; only what it measured may be in what comes out."""
 
     def claim(self) -> Claim:
@@ -72,19 +72,19 @@ class _Learner(ABC):
         return self._budget().claim()
 
     def fit(
-        self, records: Records, source: NoiseSource | None = None, progress: Progress = lambda what, done: None
+        self, records: Records, rng: NoiseSource | None = None, progress: Progress = lambda what, done: None
     ) -> LearnedNetwork:
         """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
-        if source is None:
+        if rng is None:
             with NoiseSource() as fresh:
                 return self.fit(records, fresh, progress)
         if len(records) < 1:
             raise InvalidParameter("records must not be empty")
         budget = self._budget()
-        tables, network = self._learn(records, budget, source, progress)
+        tables, network = self._learn(records, budget, rng, progress)
         progress("done", 1.0)
         notes = _notes(network, budget, len(records), getattr(self, "degree", None) != 0)
-        return LearnedNetwork(network, budget.claim(source), len(records), tuple(tables), notes)
+        return LearnedNetwork(network, budget.claim(rng), len(records), tuple(tables), notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

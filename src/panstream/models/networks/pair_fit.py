@@ -59,13 +59,13 @@ class _SimpleFits:
 
 
 def screen_models(
-    domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, source: NoiseSource
+    domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, rng: NoiseSource
 ) -> tuple[ModelKind, list[tuple[int, int]]]:
     """Return what is nearest to the tables, and the edges of a forest: the chosen ones and those that stand out."""
     measured = measured_tables_from(domain, records, tables)
-    halves = [measured.thinned(source) for _ in range(HALVES)]
+    halves = [measured.thinned(rng) for _ in range(HALVES)]
     simple = _try_simple(domain, records, tables, chosen, measured, halves)
-    mixture = try_mixture(measured, halves, [product_mixture(measured, half[0]) for half in halves], source)
+    mixture = try_mixture(measured, halves, [product_mixture(measured, half[0]) for half in halves], rng)
     forest_tables = _forest_tables(domain, records, tables, chosen)
     edges = [(table.attributes[0], table.attributes[1]) for table in forest_tables if len(table.attributes) == 2]
     if min(simple.independent, simple.forest) >= mixture.error:
@@ -77,7 +77,7 @@ def fit_pair_model(
     domain: Domain,
     records: int,
     tables: Sequence[NoisyTable],
-    source: NoiseSource,
+    rng: NoiseSource,
     progress: Progress = lambda what, done: None,
     *,
     chosen: Edges = (),
@@ -87,17 +87,15 @@ def fit_pair_model(
     ``chosen`` are edges that are known to be worth keeping: they need not stand out from the noise.
     """
     measured = measured_tables_from(domain, records, tables)
-    halves = [measured.thinned(source) for _ in range(HALVES)]
+    halves = [measured.thinned(rng) for _ in range(HALVES)]
     progress("comparing forests", 0.25)
     simple = _try_simple(domain, records, tables, chosen, measured, halves)
     shapes = [product_mixture(measured, half[0]) for half in halves]
-    plain = try_mixture(measured, halves, shapes, source, lambda done: progress("products", 0.3 + 0.2 * done))
+    plain = try_mixture(measured, halves, shapes, rng, lambda done: progress("products", 0.3 + 0.2 * done))
     edges = _forest_tables(domain, records, tables, chosen)
     tilted = FitTrial(0, math.inf)
     if len(edges) > len(domain):
-        tilted = try_mixture(
-            measured, halves, simple.shapes, source, lambda done: progress("forests", 0.5 + 0.2 * done)
-        )
+        tilted = try_mixture(measured, halves, simple.shapes, rng, lambda done: progress("forests", 0.5 + 0.2 * done))
     best = min(simple.independent, simple.forest, plain.error, tilted.error)
     if best == simple.independent:
         return fit_forest(domain, records, one_way(tables))
@@ -108,7 +106,7 @@ def fit_pair_model(
         small = _forest_tables(domain, records, tables, chosen, _LARGEST_TREE)
         forest = _with_noise_floor(measured, fit_forest(domain, records, small))
         trial, shape = tilted, TiltedForest.of(forest)
-    weights, tilts = fit_mixture(measured, shape, trial.steps, source, lambda done: progress("fit", 0.7 + 0.3 * done))
+    weights, tilts = fit_mixture(measured, shape, trial.steps, rng, lambda done: progress("fit", 0.7 + 0.3 * done))
     if forest is None:
         tilts = [np.exp(logs) * tilt for logs, tilt in zip(shape.logs, tilts, strict=True)]
     return Mixture(domain, weights, tuple(tilt / tilt.sum(axis=1, keepdims=True) for tilt in tilts), forest)

@@ -85,18 +85,18 @@ class PairModel(GaussianLearner):
     (True, 1.0)
     """
 
-    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         if not _fits(records.domain):
             raise InvalidParameter(
                 f"all pairs need 2 attributes or more and at most {_MOST_CATEGORIES:,} categories in all; "
                 "TreeNetwork takes any number"
             )
-        tables, chosen = _measure(records, budget, source, progress)
-        return tables, fit_pair_model(records.domain, len(records), tables, source, progress, chosen=chosen)
+        tables, chosen = _measure(records, budget, rng, progress)
+        return tables, fit_pair_model(records.domain, len(records), tables, rng, progress, chosen=chosen)
 
 
 def _measure(
-    records: Records, budget: Budget, source: NoiseSource, progress: Progress
+    records: Records, budget: Budget, rng: NoiseSource, progress: Progress
 ) -> tuple[list[NoisyTable], list[tuple[int, int]]]:
     """Spend the whole budget; return the tables, those measured twice averaged, and the edges that were chosen."""
     domain = records.domain
@@ -104,28 +104,28 @@ def _measure(
     remaining = 1 - _ONES - _STRUCTURE - _EDGES - look
     progress("one-way tables", 0.0)
     counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
-    tables = budget.measure_all("marginals", counts, _ONES, source)
+    tables = budget.measure_all("marginals", counts, _ONES, rng)
     progress("counting all pairs", 0.05)
     pairs = pairwise(records)
     progress("choosing edges", 0.1)
     prospect = _STRUCTURE, _EDGES + remaining / 2
-    chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, prospect, source)
+    chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, prospect, rng)
     remaining += unspent
     if chosen:
-        tables += _measured(budget, pairs, chosen, _EDGES, source)
+        tables += _measured(budget, pairs, chosen, _EDGES, rng)
     else:
         remaining += _EDGES
-    tables = average_repeats(tables + _measured(budget, pairs, list(pairs), look, source))
+    tables = average_repeats(tables + _measured(budget, pairs, list(pairs), look, rng))
     progress("a first look", 0.15)
-    nearest, edges = screen_models(domain, len(records), tables, chosen, source)
+    nearest, edges = screen_models(domain, len(records), tables, chosen, rng)
     to_ones, to_edges = _LAST[nearest]
     to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is ModelKind.MIXTURE else 1
     if to_ones:
-        tables += budget.measure_all("marginals", counts, remaining * to_ones, source)
+        tables += budget.measure_all("marginals", counts, remaining * to_ones, rng)
     if to_edges:
-        tables += _measured(budget, pairs, edges, remaining * to_edges, source)
+        tables += _measured(budget, pairs, edges, remaining * to_edges, rng)
     if to_ones + to_edges < 1:
-        tables += _measured(budget, pairs, list(pairs), remaining * (1 - to_ones - to_edges), source)
+        tables += _measured(budget, pairs, list(pairs), remaining * (1 - to_ones - to_edges), rng)
     return average_repeats(tables), chosen
 
 
@@ -140,7 +140,7 @@ def _measured(
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
     which: Sequence[tuple[int, int]],
     share: Fraction,
-    source: NoiseSource,
+    rng: NoiseSource,
 ) -> list[NoisyTable]:
     shares = split_proportionally(share, [budget.weight(pairs[pair].size) for pair in which])
-    return [budget.measure("tables", pair, pairs[pair], part, source) for pair, part in zip(which, shares, strict=True)]
+    return [budget.measure("tables", pair, pairs[pair], part, rng) for pair, part in zip(which, shares, strict=True)]

@@ -69,14 +69,14 @@ class PrivBayes(PureLearner):
             raise InvalidParameter(f"score gain makes a forest, so degree must be 0 or 1, got degree={self.degree}")
         checks.require_positive(theta=self.theta)
 
-    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
+    def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         if self.score != "gain":
-            return self._greedy(records, budget, source, progress)
-        tables = grow_forest(records, budget, source, self.split, self.degree, progress)
+            return self._greedy(records, budget, rng, progress)
+        tables = grow_forest(records, budget, rng, self.split, self.degree, progress)
         return tables, fit_forest(records.domain, len(records), tables)
 
     def _greedy(
-        self, records: Records, budget: Budget, source: NoiseSource, progress: Progress
+        self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress
     ) -> tuple[list[NoisyTable], BayesianNetwork]:
         domain = records.domain
         split = self.split or BudgetSplit()
@@ -84,21 +84,21 @@ class PrivBayes(PureLearner):
         tables = []
         if marginals:
             counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
-            tables += budget.measure_all("marginals", counts, marginals, source)
+            tables += budget.measure_all("marginals", counts, marginals, rng)
         limit = _useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
         families = _ParentSets(degree=self.degree, cells=limit)
         parents: tuple[tuple[int, ...], ...] = ((),) * len(domain)
         if self.degree != 0 and len(domain) > 1 and structure:
             if self.score == "F" and any(size != 2 for size in domain.sizes):
                 raise InvalidParameter("score F needs attributes with two values each; use R")
-            parents = _greedy_families(records, _SCORES[self.score], families, budget, structure, source, progress)
+            parents = _greedy_families(records, _SCORES[self.score], families, budget, structure, rng, progress)
         needed = sorted(largest_families(parents))  # the N - k tables that need noise
         for family in needed:
             domain.shape(family)  # refuse what does not fit before paying for it
         sizes = [math.sqrt(math.prod(domain.sizes[attribute] for attribute in family)) for family in needed]
         progress("noisy tables", 0.9)
         for family, share in zip(needed, split_proportionally(rest, sizes), strict=True):
-            tables.append(budget.measure("tables", family, contingency(records, family), share, source))
+            tables.append(budget.measure("tables", family, contingency(records, family), share, rng))
         if all(len(family) <= 2 for family in needed):
             return tables, fit_forest(domain, len(records), tables)
         return tables, _fit_families(domain, len(records), parents, tables)
@@ -181,7 +181,7 @@ def _greedy_families(
     families: _ParentSets,
     budget: Budget,
     share: Fraction,
-    source: NoiseSource,
+    rng: NoiseSource,
     progress: Progress,
 ) -> tuple[tuple[int, ...], ...]:
     """Return the parents of every attribute: d - 1 private choices that cost ``share`` in all.
@@ -207,7 +207,7 @@ def _greedy_families(
                 scores[child][family] = score.units(contingency(records, (*family, child)))
         candidates = [(child, family) for child in rest for family in scores[child]]
         utilities = np.array([scores[child][family] for child, family in candidates], np.int64)
-        chosen = budget.choose("structure", utilities, sensitivity, each_share[len(placed) - 1], source)
+        chosen = budget.choose("structure", utilities, sensitivity, each_share[len(placed) - 1], rng)
         child, family = candidates[chosen]
         parents[child] = family
         placed.append(child)

@@ -94,7 +94,7 @@ class Records:
         return columns
 
     def numeric_columns(
-        self, source: NoiseSource, *, within: Mapping[str, Within] | None = None, markers: bool = False
+        self, rng: NoiseSource, *, within: Mapping[str, Within] | None = None, markers: bool = False
     ) -> dict[str, list[object]]:
         """Return columns of labels, and of numbers or dates drawn evenly from the bins where an attribute has bins.
 
@@ -108,8 +108,8 @@ class Records:
                 integers = whole_numbers(attribute)
                 values = list(labels) if integers is None else [integers[code] for code in row.tolist()]
             else:
-                words = source.scratch.array(row.size, np.uint64)
-                source.fill_words(words)
+                words = rng.scratch.array(row.size, np.uint64)
+                rng.fill_words(words)
                 limits = (within or {}).get(attribute.name, EVERYWHERE)
                 values = attribute.bins.sample_values(row, np.minimum(words / 2.0**64, 1 - 2.0**-53), limits)
             if markers and attribute.missing is not None:

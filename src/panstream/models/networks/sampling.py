@@ -24,7 +24,7 @@ _BLOCK = 1 << 15
 _BITS = 63
 
 
-def sample(network: BayesianNetwork | Mixture, size: int, source: NoiseSource) -> Records:
+def sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> Records:
     """Draw ``size`` independent records from the network's distribution.
 
     Sampling a network that was learned privately looks at no data, so it costs no privacy.
@@ -32,15 +32,15 @@ def sample(network: BayesianNetwork | Mixture, size: int, source: NoiseSource) -
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})
     >>> fair = BayesianNetwork(domain, ((),), (np.array([0.5, 0.5]),))
-    >>> with NoiseSource() as source:
-    ...     heads = sample(fair, 1000, source).to_columns()["coin"].count("heads")
+    >>> with NoiseSource() as rng:
+    ...     heads = sample(fair, 1000, rng).to_columns()["coin"].count("heads")
     >>> 300 < heads < 700
     True
     """
     from panstream.primitives.kernels.models.prior_sampling import draw_attribute
 
     if isinstance(network, Mixture):
-        return _visible(network, sample(network.with_component(), size, source))
+        return _visible(network, sample(network.with_component(), size, rng))
     if size < 0:
         raise InvalidParameter(f"size must be nonnegative, got size={size}")
     domain, order = network.domain, network.order
@@ -48,12 +48,12 @@ def sample(network: BayesianNetwork | Mixture, size: int, source: NoiseSource) -
     steps = [_thresholds(table) for table in network.tables]
     parents = [np.array(family, np.int64) for family in network.parents]
     sizes = [np.array([domain.sizes[parent] for parent in family], np.int64) for family in network.parents]
-    words: NDArray[np.uint64] = source.scratch.array(min(size, _BLOCK), np.uint64)
+    words: NDArray[np.uint64] = rng.scratch.array(min(size, _BLOCK), np.uint64)
     for start in range(0, size, _BLOCK):
         piece = words[: min(_BLOCK, size - start)]
         for attribute in order:
             if domain.sizes[attribute] > 1:
-                source.fill_words(piece)
+                rng.fill_words(piece)
                 draw_attribute(codes, start, attribute, parents[attribute], sizes[attribute], steps[attribute], piece)
     return Records(domain, codes)
 
@@ -71,35 +71,35 @@ def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(np.ldexp(cumulative[:, :-1], _BITS).astype(np.uint64))
 
 
-def balanced_sample(network: BayesianNetwork | Mixture, size: int, source: NoiseSource) -> Records:
+def balanced_sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> Records:
     """Return ``size`` records by systematic sampling within the groups of equal parents.
 
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})
     >>> fair = BayesianNetwork(domain, ((),), (np.array([0.5, 0.5]),))
-    >>> with NoiseSource() as source:
-    ...     balanced_sample(fair, 1000, source).to_columns()["coin"].count("heads")
+    >>> with NoiseSource() as rng:
+    ...     balanced_sample(fair, 1000, rng).to_columns()["coin"].count("heads")
     500
     """
     if isinstance(network, Mixture):
-        return _visible(network, balanced_sample(network.with_component(), size, source))
+        return _visible(network, balanced_sample(network.with_component(), size, rng))
     if size < 0:
         raise InvalidParameter(f"size must be nonnegative, got size={size}")
     sizes = network.domain.sizes
     codes = np.zeros((len(sizes), size), np.uint16)
     if size == 0:
         return Records(network.domain, codes)
-    words = source.scratch.array(size, np.uint64)
+    words = rng.scratch.array(size, np.uint64)
     for child in network.order:
         table = network.tables[child].reshape(-1, sizes[child])
         group = np.zeros(size, np.int64)
         for parent in network.parents[child]:
             group = group * sizes[parent] + codes[parent]
-        source.fill_words(words)
+        rng.fill_words(words)
         order = np.lexsort((words, group))
         members = np.bincount(group, minlength=len(table))
         starts = np.cumsum(members) - members
-        source.fill_words(words[: min(len(table), size)])
+        rng.fill_words(words[: min(len(table), size)])
         offsets = np.zeros(len(table))
         used = np.flatnonzero(members)
         offsets[used] = words[: used.size] / 2.0**64

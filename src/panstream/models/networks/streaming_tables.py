@@ -263,19 +263,19 @@ class StreamingTables(Tree):
             yield NoisyTable(attributes, counts, sigma, isinstance(law, DiscreteLaplace))
             start = end
 
-    def model(self, state: TreeState, source: NoiseSource | None = None) -> LearnedNetwork:
+    def model(self, state: TreeState, rng: NoiseSource | None = None) -> LearnedNetwork:
         """Return a network fitted to the tables after the last tick: public numbers only, so it costs nothing.
 
         Its number of records is the estimate of that tick, rounded.
         """
-        if source is None:
+        if rng is None:
             with NoiseSource() as fresh:
                 return self.model(state, fresh)
         tables = self.tables(state)
         records = round(self._answer(state, ()).unclipped)
         if records < 1:
             raise InvalidParameter("the tables hold nothing but noise: wait for more records")
-        network = fit_pair_model(self.domain, records, tables, source)
+        network = fit_pair_model(self.domain, records, tables, rng)
         return LearnedNetwork(network, self.claim(), records, tables)
 
     def records_needed(self, distance: float, ticks: int | None = None) -> float:
@@ -293,7 +293,7 @@ class StreamingTables(Tree):
         return math.fsum(moved) / (len(moved) * distance)
 
     def merge(
-        self, mine: TreeState, other: Any, theirs: TreeState, source: NoiseSource
+        self, mine: TreeState, other: Any, theirs: TreeState, rng: NoiseSource
     ) -> tuple[StreamingTables, TreeState]:
         """Return the sum of two sites' tables; both inputs are wiped."""
         if other != self:
@@ -325,17 +325,17 @@ class _TablesEngine(NoisyTree):
         """Return 1: what a draw is worth differs from table to table."""
         return 1.0
 
-    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: NoiseSource) -> None:
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
         """Add one draw to every number of whole rows, table by table."""
         start = 0
-        drawn = source.scratch.array(rows.shape[0] * rows.shape[1], np.int64)
+        drawn = rng.scratch.array(rows.shape[0] * rows.shape[1], np.int64)
         for end, law in _runs(self.sizes, self.laws):
             part = drawn[: rows.shape[0] * (end - start)]
             part.fill(0)
             if isinstance(law, DiscreteGaussian):
-                source.add_discrete_gaussian(part, law)
+                rng.add_discrete_gaussian(part, law)
             else:
-                source.add_discrete_laplace(part, law)
+                rng.add_discrete_laplace(part, law)
             rows[:, start:end] += part.reshape(rows.shape[0], end - start)
             start = end
 

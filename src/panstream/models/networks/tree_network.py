@@ -59,15 +59,15 @@ class TreeNetwork(GaussianLearner):
         if self.degree not in (None, 0, 1):
             raise InvalidParameter(f"degree must be 0 or 1, got degree={self.degree}")
 
-    def _learn(self, records: Records, budget: Budget, source: NoiseSource, progress: Progress) -> Learned:
-        tables = grow_forest(records, budget, source, self.split, self.degree, progress)
+    def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
+        tables = grow_forest(records, budget, rng, self.split, self.degree, progress)
         return tables, fit_forest(records.domain, len(records), tables)
 
 
 def grow_forest(
     records: Records,
     budget: Budget,
-    source: NoiseSource,
+    rng: NoiseSource,
     split: BudgetSplit | None = None,
     degree: int | None = None,
     progress: Progress = lambda what, done: None,
@@ -77,7 +77,7 @@ def grow_forest(
     plan = budget.plan(len(records), domain.sizes, split, degree)
     progress("one-way tables", 0.0)
     counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
-    ones = budget.measure_all("marginals", counts, plan.marginals, source)
+    ones = budget.measure_all("marginals", counts, plan.marginals, rng)
     if not plan.rounds:
         progress("fitting the network", 0.6)
         return ones
@@ -86,17 +86,17 @@ def grow_forest(
     progress("choosing edges", 0.4)
     share = plan.tables / plan.rounds
     seen = _candidates(domain, len(records), ones, pairs, budget, share)
-    edges, remaining = _choose_edges(domain, seen, budget, plan.structure, plan.rounds, source)
+    edges, remaining = _choose_edges(domain, seen, budget, plan.structure, plan.rounds, rng)
     progress("two-way tables", 0.5)
     remaining += plan.tables
     if edges:
         shares = split_proportionally(remaining, [budget.weight(seen[edge].cells) for edge in edges])
         more = [
-            budget.measure("tables", edge, _seen(pairs[edge], seen[edge].views), share, source, seen[edge].views)
+            budget.measure("tables", edge, _seen(pairs[edge], seen[edge].views), share, rng, seen[edge].views)
             for edge, share in zip(edges, shares, strict=True)
         ]
     else:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
-        more = budget.measure_all("tables", counts, remaining, source)
+        more = budget.measure_all("tables", counts, remaining, rng)
     progress("fitting the network", 0.6)
     return ones + more
 
@@ -108,7 +108,7 @@ def choose_forest(
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
     budget: Budget,
     shares: tuple[Fraction, Fraction],
-    source: NoiseSource,
+    rng: NoiseSource,
 ) -> tuple[list[tuple[int, int]], Fraction]:
     """Return edges chosen at the cost of the first of two shares, and what is left of it.
 
@@ -119,7 +119,7 @@ def choose_forest(
     if not rounds:
         return [], structure
     seen = _candidates(domain, records, ones, pairs, budget, tables / rounds)
-    return _choose_edges(domain, seen, budget, structure, rounds, source)
+    return _choose_edges(domain, seen, budget, structure, rounds, rng)
 
 
 class _Candidate(NamedTuple):
@@ -185,7 +185,7 @@ def _choose_edges(
     budget: Budget,
     share: Fraction,
     rounds: int,
-    source: NoiseSource,
+    rng: NoiseSource,
 ) -> tuple[list[tuple[int, int]], Fraction]:
     """Join components one by one; the last candidate of each round, of utility 0, ends the search.
 
@@ -199,7 +199,7 @@ def _choose_edges(
             edge for edge in itertools.combinations(range(len(domain)), 2) if component[edge[0]] != component[edge[1]]
         ]
         values = np.array([*(seen[edge].utility for edge in open_pairs), 0], np.int64)
-        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, round_share, source)
+        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, round_share, rng)
         if chosen == len(open_pairs):
             break
         edge = open_pairs[chosen]

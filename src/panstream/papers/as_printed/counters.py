@@ -69,7 +69,7 @@ class _LiteralCounter(Algorithm[_ClearState]):
         return self.sums * binary_levels(self.horizon)
 
     @abstractmethod
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Take one slot's value, publish, and return the estimate; ``state.time`` is the slot's number."""
 
     def released(self, state: _ClearState) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class _LiteralCounter(Algorithm[_ClearState]):
             "time": FieldLayout("int", at_least=0, below=self.horizon + 1),
         }
 
-    def initial_state(self, source: NoiseSource) -> _ClearState:
+    def initial_state(self, rng: NoiseSource) -> _ClearState:
         """Return sums of nothing."""
         sums, noisy = np.zeros((2, self.rows), np.int64)
         return _ClearState(sums, noisy, np.zeros(1, np.int64), 0)
@@ -108,22 +108,22 @@ class _LiteralCounter(Algorithm[_ClearState]):
         checked, copied = integers(values, name="values", lower=0, upper=self.bound)
         return GridBatch(checked, (checked,) if copied else ())
 
-    def update(self, state: _ClearState, batch: GridBatch, source: NoiseSource) -> None:
+    def update(self, state: _ClearState, batch: GridBatch, rng: NoiseSource) -> None:
         """Add to the open slot, in the clear."""
         state.slot[0] += int(batch.rows.sum())
 
-    def tick(self, state: _ClearState, source: NoiseSource) -> Estimate:
+    def tick(self, state: _ClearState, rng: NoiseSource) -> Estimate:
         """Close the slot and publish."""
         if state.time >= self.horizon:
             raise BudgetExhausted(f"the horizon of {self.horizon} slots is used up")
         value, state.slot[0] = int(state.slot[0]), 0
         state.time += 1
-        answer = self.close(state, value, source)
+        answer = self.close(state, value, rng)
         return Estimate(
             value=answer, standard_error=math.nan, claim=self.claim(), released=self.released(state), name="published"
         )
 
-    def tick_many(self, state: _ClearState, values: Any, source: NoiseSource) -> Estimates:
+    def tick_many(self, state: _ClearState, values: Any, rng: NoiseSource) -> Estimates:
         """Close one slot per value."""
         checked = self.batch(values).rows
         if state.time + checked.size > self.horizon:
@@ -131,16 +131,16 @@ class _LiteralCounter(Algorithm[_ClearState]):
         answers = np.empty(checked.size)
         for row in range(checked.size):
             state.slot[0] += checked[row]
-            answers[row] = self.tick(state, source).value
+            answers[row] = self.tick(state, rng).value
         return Estimates(
             unclipped=answers, standard_error=np.full(answers.size, math.nan), claim=self.claim(), name="published"
         )
 
-    def release(self, state: _ClearState, source: NoiseSource) -> Estimate:
+    def release(self, state: _ClearState, rng: NoiseSource) -> Estimate:
         """Refuse: the literal forms publish at ticks."""
         raise NotSupported("the literal forms publish at ticks only")
 
-    def refresh(self, state: _ClearState, source: NoiseSource) -> None:
+    def refresh(self, state: _ClearState, rng: NoiseSource) -> None:
         """Refuse: nothing makes a clear sum safe again."""
         raise NotSupported("the literal forms cannot be refreshed")
 
@@ -154,7 +154,7 @@ def _digits(time: int) -> list[int]:
 
 
 def _binary_step(
-    clear: NDArray[np.int64], noisy: NDArray[np.int64], time: int, value: int, law: DiscreteLaplace, source: NoiseSource
+    clear: NDArray[np.int64], noisy: NDArray[np.int64], time: int, value: int, law: DiscreteLaplace, rng: NoiseSource
 ) -> int:
     """Do what Algorithm 2 does at ``time`` and return its estimate: sums below i move into i, noise comes on top."""
     level = (time & -time).bit_length() - 1
@@ -162,7 +162,7 @@ def _binary_step(
     clear[:level] = 0
     noisy[:level] = 0
     noisy[level] = clear[level]
-    source.add_discrete_laplace(noisy[level : level + 1], law)
+    rng.add_discrete_laplace(noisy[level : level + 1], law)
     return int(noisy[_digits(time)].sum())
 
 
@@ -183,14 +183,14 @@ class PublishedSimpleCounterI(_LiteralCounter):
         """Return one: the count."""
         return 1
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Count and publish."""
         state.sums[0] += value
-        return self._publish(state, int(state.sums[0]), source)
+        return self._publish(state, int(state.sums[0]), rng)
 
-    def _publish(self, state: _ClearState, number: int, source: NoiseSource) -> float:
+    def _publish(self, state: _ClearState, number: int, rng: NoiseSource) -> float:
         state.noisy[0] = number
-        source.add_discrete_laplace(state.noisy, DiscreteLaplace.at_most(self.epsilon))
+        rng.add_discrete_laplace(state.noisy, DiscreteLaplace.at_most(self.epsilon))
         return float(state.noisy[0])
 
     def released(self, state: _ClearState) -> tuple[int, ...]:
@@ -216,9 +216,9 @@ class PublishedPointNoise(PublishedSimpleCounterI):
         """Return N·epsilon: nothing but what was sent stays in memory."""
         return self.output_loss
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Send the point with noise."""
-        return self._publish(state, value, source)
+        return self._publish(state, value, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,9 +239,9 @@ class PublishedBinary(_LiteralCounter):
         """Return the loss of all outputs."""
         return self.epsilon * binary_levels(self.horizon) / math.log2(self.horizon)
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Do one step of the loop."""
-        return _binary_step(state.sums, state.noisy, state.time, value, self.law, source)
+        return _binary_step(state.sums, state.noisy, state.time, value, self.law, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,19 +252,19 @@ class PublishedInitialNoise(PublishedBinary):
     minus the state that was seen is what came in between.
     """
 
-    def initial_state(self, source: NoiseSource) -> _ClearState:
+    def initial_state(self, rng: NoiseSource) -> _ClearState:
         """Return sums that start as noise."""
-        state = _LiteralCounter.initial_state(self, source)
-        source.add_discrete_laplace(state.sums, self.law)
+        state = _LiteralCounter.initial_state(self, rng)
+        rng.add_discrete_laplace(state.sums, self.law)
         return state
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Add to every sum; publish the one that is complete as it is, and start the lower ones again."""
         state.sums += value
         level = (state.time & -state.time).bit_length() - 1
         state.noisy[level] = state.sums[level]
         state.sums[: level + 1] = 0
-        source.add_discrete_laplace(state.sums[: level + 1], self.law)
+        rng.add_discrete_laplace(state.sums[: level + 1], self.law)
         return float(sum(self.released(state)))
 
 
@@ -293,18 +293,18 @@ class PublishedHybrid(_LiteralCounter):
         """Return the logarithmic sum and the levels of the largest epoch."""
         return 1 + self.horizon.bit_length()
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Give the value to the logarithmic mechanism, and between powers of two to the epoch's binary mechanism."""
         state.sums[0] += value
         if state.time & (state.time - 1) == 0:
-            source.add_discrete_laplace(state.sums[:1], DiscreteLaplace.at_most(self.epsilon / 2 / self.bound))
+            rng.add_discrete_laplace(state.sums[:1], DiscreteLaplace.at_most(self.epsilon / 2 / self.bound))
             state.noisy[0] = state.sums[0]
             state.sums[1:] = state.noisy[1:] = 0
             return float(state.noisy[0])
         epoch = state.time.bit_length() - 1
         kappa = self.epsilon / 2 / (self.bound * (epoch + 1))  # Lap((log W + 1)/(epsilon/2)) for W = 2**epoch
         since = state.time - (1 << epoch)
-        _binary_step(state.sums[1:], state.noisy[1:], since, value, DiscreteLaplace.at_most(kappa), source)
+        _binary_step(state.sums[1:], state.noisy[1:], since, value, DiscreteLaplace.at_most(kappa), rng)
         return float(sum(self.released(state)))
 
     def released(self, state: _ClearState) -> tuple[int, ...]:
@@ -332,18 +332,18 @@ class PublishedAverage(_LiteralCounter):
     def _average_loss(self, bound: int) -> float:
         return (1.0 + bound) * self.epsilon * binary_levels(self.horizon) / (2.0 * math.log2(self.horizon))
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Return noisy sum over noisy count."""
-        count, total = self._steps(state, (int(value != 0), value), (2, 2), source)
+        count, total = self._steps(state, (int(value != 0), value), (2, 2), rng)
         return total / count if count else math.nan
 
     def _steps(
-        self, state: _ClearState, values: tuple[int, ...], shares: tuple[int, ...], source: NoiseSource
+        self, state: _ClearState, values: tuple[int, ...], shares: tuple[int, ...], rng: NoiseSource
     ) -> list[int]:
         """Give each value to its binary mechanism, with noise of rate epsilon/(share·log2 T)."""
         clear, noisy = state.sums.reshape(self.sums, -1), state.noisy.reshape(self.sums, -1)
         laws = [DiscreteLaplace.at_most(self.epsilon / (share * math.log2(self.horizon))) for share in shares]
-        return [_binary_step(clear[i], noisy[i], state.time, values[i], laws[i], source) for i in range(self.sums)]
+        return [_binary_step(clear[i], noisy[i], state.time, values[i], laws[i], rng) for i in range(self.sums)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,10 +361,10 @@ class PublishedVariance(PublishedAverage):
         count = self.epsilon * binary_levels(self.horizon) / math.log2(self.horizon)
         return count + self._average_loss(self.bound) + self._average_loss(self.bound**2)
 
-    def close(self, state: _ClearState, value: int, source: NoiseSource) -> float:
+    def close(self, state: _ClearState, value: int, rng: NoiseSource) -> float:
         """Return the rolling variance formula of the noisy numbers."""
         here = int(value != 0)
-        counts = self._steps(state, (here, here, value, here, value * value), (1, 2, 2, 2, 2), source)
+        counts = self._steps(state, (here, here, value, here, value * value), (1, 2, 2, 2, 2), rng)
         if counts[0] == 1 or not counts[1] or not counts[3]:
             return math.nan
         mean, power = counts[2] / counts[1], counts[4] / counts[3]

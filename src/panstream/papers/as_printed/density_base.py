@@ -117,13 +117,13 @@ class LiteralDensity(Algorithm[_SampleState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def initial_state(self, source: NoiseSource) -> _SampleState:
+    def initial_state(self, rng: NoiseSource) -> _SampleState:
         """Sample m users without replacement and draw a value for each as for a user not seen."""
         users = np.arange(self.universe)
         if self.sampled < self.universe:
-            order = np.argsort(source.uniform_below(1 << 62, self.universe))
+            order = np.argsort(rng.uniform_below(1 << 62, self.universe))
             users = np.sort(users[order[: self.sampled]])
-        return _SampleState(users=users, stored=np.array(self.law.draw(False, self.sampled, source)), released=0)
+        return _SampleState(users=users, stored=np.array(self.law.draw(False, self.sampled, rng)), released=0)
 
     def batch(self, ids: Any = None, *, delete: Any = None) -> PresenceBatch:
         """Check ids that arrive, and ids that leave after them."""
@@ -140,7 +140,7 @@ class LiteralDensity(Algorithm[_SampleState]):
         weights = np.repeat(np.array([1, -1]), [chunk.size for chunk in rows])
         return PresenceBatch(both, weights, (*copies, both, weights))
 
-    def update(self, state: _SampleState, batch: PresenceBatch, source: NoiseSource) -> None:
+    def update(self, state: _SampleState, batch: PresenceBatch, rng: NoiseSource) -> None:
         """Draw a fresh value for every sampled user that arrives or leaves."""
         for present in (True, False):
             rows = batch.cells[(batch.weights == 1) == present]
@@ -148,21 +148,21 @@ class LiteralDensity(Algorithm[_SampleState]):
             indices[indices == self.sampled] = 0
             indices = indices[state.users[indices] == rows]
             if indices.size:
-                state.stored[indices] = self.law.draw(present, indices.size, source)
+                state.stored[indices] = self.law.draw(present, indices.size, rng)
 
-    def release(self, state: _SampleState, source: NoiseSource) -> Estimate:
+    def release(self, state: _SampleState, rng: NoiseSource) -> Estimate:
         """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
         state.released = consume_release(state.released, 1)
         released: tuple[int, ...] = ()
         low, high, noise = self.law.mean(False), self.law.mean(True), 0.0
         if self.integer_noise:
             ones = np.array([state.stored.sum(dtype=np.int64)])
-            source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / (high - low)))
+            rng.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / (high - low)))
             released = (int(ones[0]),)
             mean = released[0] / self.sampled
         else:
             mean = float(self.law.values(state.stored).mean())
-            noise = float(laplace_quantile(uniforms(source, 1))[0]) / (self.epsilon * self.sampled)
+            noise = float(laplace_quantile(uniforms(rng, 1))[0]) / (self.epsilon * self.sampled)
         return Estimate(
             value=(mean - low) / (high - low) + noise,
             standard_error=math.sqrt(self.mean_squared_error),
@@ -171,7 +171,7 @@ class LiteralDensity(Algorithm[_SampleState]):
             released=released,
         )
 
-    def refresh(self, state: _SampleState, source: NoiseSource) -> None:
+    def refresh(self, state: _SampleState, rng: NoiseSource) -> None:
         """Refuse: the papers print no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 

@@ -53,11 +53,11 @@ class LevelDistribution:
         """Return the probabilities of the levels."""
         return self.present if present else self.absent
 
-    def draw(self, present: bool, size: int, source: NoiseSource) -> NDArray[np.uint8]:
+    def draw(self, present: bool, size: int, rng: NoiseSource) -> NDArray[np.uint8]:
         """Return levels, by one coin for each step from a level to the next."""
         levels, climbing = np.zeros(size, np.uint8), np.ones(size, np.uint8)
         for coin in self._coins(present):
-            climbing &= source.bernoulli(coin, size)
+            climbing &= rng.bernoulli(coin, size)
             levels += climbing
         return levels
 
@@ -96,9 +96,9 @@ class RealDistribution(ABC):
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers."""
 
-    def draw(self, present: bool, size: int, source: NoiseSource) -> Floats:
+    def draw(self, present: bool, size: int, rng: NoiseSource) -> Floats:
         """Return real values."""
-        return self.sample(present, size, lambda count: uniforms(source, count))
+        return self.sample(present, size, lambda count: uniforms(rng, count))
 
     def values(self, stored: NDArray[Any]) -> Floats:
         """Return the stored numbers themselves."""
@@ -165,9 +165,9 @@ StoredLaw = LevelDistribution | RealDistribution
 """The two laws of a stored value."""
 
 
-def uniforms(source: NoiseSource, size: int) -> Floats:
+def uniforms(rng: NoiseSource, size: int) -> Floats:
     """Return ``size`` uniform numbers in (0, 1) with 53 bits."""
-    return (source.uniform_below(1 << 53, size) + 0.5) / (1 << 53)
+    return (rng.uniform_below(1 << 53, size) + 0.5) / (1 << 53)
 
 
 def laplace_quantile(uniform: Floats) -> Floats:

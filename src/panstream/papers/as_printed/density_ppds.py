@@ -115,13 +115,13 @@ class PublishedPPDS(Algorithm[_PPDSState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def initial_state(self, source: NoiseSource) -> _PPDSState:
+    def initial_state(self, rng: NoiseSource) -> _PPDSState:
         """Draw the hash function, then scan the universe: each user enters with probability p_init."""
         half = 1 << max(self.bits - 1, 0)
-        factor = 2 * int(source.uniform_below(half, 1)[0]) + 1 if self.factor is None else self.factor
-        shift = int(source.uniform_below(1 << self.bits, 1)[0]) if self.shift is None else self.shift
+        factor = 2 * int(rng.uniform_below(half, 1)[0]) + 1 if self.factor is None else self.factor
+        shift = int(rng.uniform_below(1 << self.bits, 1)[0]) if self.shift is None else self.shift
         state = _PPDSState(members=np.empty(0, np.int64), level=0, factor=factor, shift=shift, released=0)
-        self._take(state, np.arange(self.universe), (1 - self.gap) / 2, source)
+        self._take(state, np.arange(self.universe), (1 - self.gap) / 2, rng)
         return state
 
     def batch(self, ids: Any) -> PresenceBatch:
@@ -131,18 +131,18 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         checked, copied = integers(ids, name="ids", lower=0, upper=self.universe - 1)
         return PresenceBatch(checked, None, (checked,) if copied else ())
 
-    def update(self, state: _PPDSState, batch: PresenceBatch, source: NoiseSource) -> None:
+    def update(self, state: _PPDSState, batch: PresenceBatch, rng: NoiseSource) -> None:
         """Toss a coin of p_upd for each arrival: stay or enter, else leave or stay away."""
-        self._take(state, batch.cells, (1 + self.gap) / 2, source)
+        self._take(state, batch.cells, (1 + self.gap) / 2, rng)
 
-    def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: NoiseSource) -> None:
-        coins = source.bernoulli(Coin.at_most(chance), ids.size)
+    def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, rng: NoiseSource) -> None:
+        coins = rng.bernoulli(Coin.at_most(chance), ids.size)
         levels, new = (levels_of(user_ids, self.bits, state.factor, state.shift) for user_ids in (state.members, ids))
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
         state.level = _walk(members, state.level, ids, new, coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
 
-    def release(self, state: _PPDSState, source: NoiseSource) -> Estimate:
+    def release(self, state: _PPDSState, rng: NoiseSource) -> Estimate:
         """Return the debiased share of stored ids plus Laplace(2^L/(ε·|U|)), unclipped as in the paper."""
         state.released = consume_release(state.released, 1)
         scale, count = math.ldexp(1.0, state.level) / self.universe, float(state.members.size)
@@ -150,10 +150,10 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         noise = 0.0
         if self.integer_noise:
             noisy = np.array([state.members.size], np.int64)
-            source.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.gap))
+            rng.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.gap))
             released, count = (int(noisy[0]), state.level), float(noisy[0])
         else:
-            noise = float(laplace_quantile(uniforms(source, 1))[0]) * scale / self.epsilon
+            noise = float(laplace_quantile(uniforms(rng, 1))[0]) * scale / self.epsilon
         bits = 0.25 / (self.gap**2) * scale  # [Theorem 5.2]
         return Estimate(
             value=(scale * count - 0.5 + self.gap / 2) / self.gap + noise,
@@ -163,7 +163,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
             released=released,
         )
 
-    def refresh(self, state: _PPDSState, source: NoiseSource) -> None:
+    def refresh(self, state: _PPDSState, rng: NoiseSource) -> None:
         """Refuse: the paper prints no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 

@@ -72,13 +72,13 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         """Refuse: real numbers have no place in panstream's bytes."""
         raise NotSupported("the published forms keep real numbers and are not stored")
 
-    def initial_state(self, source: NoiseSource) -> _RealState:
+    def initial_state(self, rng: NoiseSource) -> _RealState:
         """Draw c_i from the density (2) of the paper and w_i from [1, 2]."""
         top, size = math.exp(self.epsilon), self.universe
-        inner = _uniform(source, size) < top / (2 * self.crop - 1 + top)
-        uniforms = _uniform(source, size)
+        inner = _uniform(rng, size) < top / (2 * self.crop - 1 + top)
+        uniforms = _uniform(rng, size)
         counters = np.where(inner, uniforms, 1 + (2 * self.crop - 1) * uniforms)
-        return _RealState(counters=counters, factors=1 + _uniform(source, size), released=0)
+        return _RealState(counters=counters, factors=1 + _uniform(rng, size), released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids 0..m-1 and integer weights."""
@@ -88,15 +88,15 @@ class PublishedCroppedSum(Algorithm[_RealState]):
             raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {rows.size}")
         return CounterBatch(rows, weights, (rows,) * copied + (weights,) * copied_too)
 
-    def update(self, state: _RealState, batch: CounterBatch, source: NoiseSource) -> None:
+    def update(self, state: _RealState, batch: CounterBatch, rng: NoiseSource) -> None:
         """Set c := (c + w·d) mod 2·crop, row by row."""
         for user, weight in zip(np.asarray(batch.ids), batch.weights, strict=True):
             state.counters[user] = (state.counters[user] + state.factors[user] * weight) % (2 * self.crop)
 
-    def release(self, state: _RealState, source: NoiseSource) -> Estimate:
+    def release(self, state: _RealState, rng: NoiseSource) -> Estimate:
         """Return the debiased sum with Lap(2·crop/epsilon) noise."""
         state.released = consume_release(state.released, 1)
-        uniform = float(_uniform(source, 1)[0]) - 0.5
+        uniform = float(_uniform(rng, 1)[0]) - 0.5
         noise = -math.copysign(math.log1p(-2 * abs(uniform)), uniform) * (2 * self.crop / self.epsilon)
         value = self.debias(float(state.counters.sum()) + noise)
         spread = self.deviation()
@@ -127,7 +127,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         noise = 2 * (2 * crop / self.epsilon) ** 2 if output else 0.0
         return math.sqrt(self.universe * spread + noise) * self._scale / gain
 
-    def refresh(self, state: _RealState, source: NoiseSource) -> None:
+    def refresh(self, state: _RealState, rng: NoiseSource) -> None:
         """Refuse: the paper only says "randomize anew"."""
         raise NotSupported("the published form has no refresh")
 
@@ -136,8 +136,8 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         return math.inf
 
 
-def _uniform(source: NoiseSource, size: int) -> NDArray[np.float64]:
-    return source.uniform_below(1 << 53, size) / float(1 << 53)
+def _uniform(rng: NoiseSource, size: int) -> NDArray[np.float64]:
+    return rng.uniform_below(1 << 53, size) / float(1 << 53)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

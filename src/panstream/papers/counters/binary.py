@@ -84,12 +84,12 @@ class BinaryMechanism(PartialSums):
         cleared = [(last >> i << i) - 1 for i in range(last.bit_length()) if last >> i & 1]
         return [time for time in (last, *cleared) if time > 0]
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Do what the transform does with the dyadic plan, in one loop over the slots."""
         last, bare, size = self.horizon or 1, self.one_step_ticks, slots.totals.size
         count = binary_starts(state.time, size, last, self.memberships, int(bare))
-        starts, releases = source.scratch.array(count, np.int64), source.scratch.array(size, np.int64)
+        starts, releases = rng.scratch.array(count, np.int64), rng.scratch.array(size, np.int64)
         for drawn in (starts, releases):
             drawn.fill(0)
-            source.add_discrete_laplace(drawn, self.law)
+            rng.add_discrete_laplace(drawn, self.law)
         binary_slots(*state.sums, last, slots.totals, starts, releases, bare, slots.answers, slots.draws)

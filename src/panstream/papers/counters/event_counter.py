@@ -63,18 +63,18 @@ class EventCounter(PartialSumCounter):
         """Return the count's draw and one for each running segment."""
         return ((1 + self.shape[2], self.law),)
 
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Start a count as noise."""
-        source.add_discrete_laplace(state.open, self.law)
+        rng.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Add up the slots; draw the noise of segments that begin, publish, erase that of segments that end."""
         size = slots.totals.size
-        starts = source.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
+        starts = rng.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
         starts.fill(0)
-        source.add_discrete_laplace(starts, self.law)
-        outputs, running = source.scratch.array(size, np.int64), source.scratch.array(size, np.int64)
+        rng.add_discrete_laplace(starts, self.law)
+        outputs, running = rng.scratch.array(size, np.int64), rng.scratch.array(size, np.int64)
         counts = np.empty(size, np.int64)
         segment_slots(state.kept, state.kept_draws, state.time, starts, outputs, counts)
         np.cumsum(slots.totals, out=running)

@@ -103,15 +103,15 @@ class HybridMechanism(PartialSumCounter):
         inner = [(1 << n) + slot for n in range(1, last.bit_length()) for slot in self.epoch(n).worst_times()]
         return [time for time in (last, *inner) if time <= last]
 
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Start the logarithmic mechanism; the first two slots have no bounded one."""
-        self.logarithmic.initialize(state.part(0, _OUTER, state.time), source)
+        self.logarithmic.initialize(state.part(0, _OUTER, state.time), rng)
 
     def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: NoiseSource
+        self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give all slots to the logarithmic mechanism, and those within epochs to their bounded counter too."""
-        answers, variances = self.logarithmic.advance(state.part(0, _OUTER, state.time), totals, source)
+        answers, variances = self.logarithmic.advance(state.part(0, _OUTER, state.time), totals, rng)
         done = 0
         while done < totals.size:
             number, since = _epoch_of(state.time + 1)
@@ -119,11 +119,11 @@ class HybridMechanism(PartialSumCounter):
                 done, state.time = done + 1, state.time + 1
                 if number > 0:
                     _forget(state, released=True)
-                    self.epoch(number).initialize(self._inner(state, number), source)
+                    self.epoch(number).initialize(self._inner(state, number), rng)
                 continue
             remaining = (2 << number) - 1 - state.time
             piece = slice(done, done + min(remaining, totals.size - done))
-            more, noise = self.epoch(number).advance(self._inner(state, number), totals[piece], source)
+            more, noise = self.epoch(number).advance(self._inner(state, number), totals[piece], rng)
             answers[piece] += more
             variances[piece] += noise
             done, state.time = piece.stop, state.time + more.size
@@ -140,12 +140,12 @@ class HybridMechanism(PartialSumCounter):
         inner = self.epoch(number).answer(self._inner(state, number))
         return CounterAnswer(outer.value + inner.value, outer.released + inner.released, (*outer.parts, *inner.parts))
 
-    def refresh(self, state: TickState, source: NoiseSource) -> None:
+    def refresh(self, state: TickState, rng: NoiseSource) -> None:
         """Add fresh noise to every open accumulator of both mechanisms."""
-        state.part(0, _OUTER, state.time).refresh(self.logarithmic.law, source)
+        state.part(0, _OUTER, state.time).refresh(self.logarithmic.law, rng)
         number = _epoch_of(state.time)[0]
         if number > 0:
-            self._inner(state, number).refresh(self.epoch(number).law, source)
+            self._inner(state, number).refresh(self.epoch(number).law, rng)
 
     def _inner(self, state: TickState, number: int) -> TickState:
         """Return the bounded counter's part of the state."""

@@ -62,37 +62,37 @@ class PartialSums(PartialSumCounter):
         """Return the places that add up to the answer after ``slot``: the first, unless a mechanism has more."""
         return (0,)
 
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Open the first sums of an empty state."""
-        self._open(state, 1, source)
+        self._open(state, 1, rng)
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Close the slots one by one."""
-        self.transform(state, state.time, slots, source)
+        self.transform(state, state.time, slots, rng)
 
-    def transform(self, state: TickState, time: int, slots: SlotBatch, source: NoiseSource) -> None:
+    def transform(self, state: TickState, time: int, slots: SlotBatch, rng: NoiseSource) -> None:
         """Fill and close the slots that come after the first ``time`` ones: noise at every start and every release."""
         for row in range(slots.totals.size):
             slot = time + row + 1
             state.add(slots.totals[row : row + 1])
             for closing in self.closes(slot):
-                self._close(state, closing, source)
-            self._open(state, slot + 1, source)
+                self._close(state, closing, rng)
+            self._open(state, slot + 1, rng)
             indices = list(self.places(slot))
             slots.answers[row], slots.draws[row] = state.closed[indices].sum(), state.closed_draws[indices].sum()
 
-    def _open(self, state: TickState, slot: int, source: NoiseSource) -> None:
+    def _open(self, state: TickState, slot: int, rng: NoiseSource) -> None:
         for opening in self.opens(slot):
             accumulator = opening.accumulator
             bare = self.one_step_ticks and opening.slots == 1
             state.open[accumulator] = 0
             if not bare:
-                source.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
+                rng.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
             state.open_draws[accumulator] = 0 if bare else 1
 
-    def _close(self, state: TickState, closing: AccumulatorClosing, source: NoiseSource) -> None:
+    def _close(self, state: TickState, closing: AccumulatorClosing, rng: NoiseSource) -> None:
         accumulator, index = closing.accumulator, closing.slot
-        source.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
+        rng.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
         if not closing.adds:
             state.closed[index] = state.closed_draws[index] = 0
         state.closed[index] += state.open[accumulator]

@@ -61,7 +61,7 @@ class LogarithmicMechanism(PartialSums):
         sums = time.bit_length()
         return ((2 * sums - (min(sums, 2) if self.one_step_ticks else 0), self.law),)
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Do what the transform does with doubling sums, from one power of two to the next at a time."""
         done, size = 0, slots.totals.size
         while done < size:
@@ -69,11 +69,11 @@ class LogarithmicMechanism(PartialSums):
             standing = (1 << time.bit_length()) - 1 - time if time else 0
             quiet = slots.piece(done, done + standing)
             if quiet.totals.size:
-                total = source.scratch.array(1, np.int64)
+                total = rng.scratch.array(1, np.int64)
                 np.sum(quiet.totals, keepdims=True, out=total)
                 state.add(total)
                 quiet.answers[:], quiet.draws[:] = state.closed, state.closed_draws
             done += standing
             if done < size:
-                self.transform(state, time + standing, slots.piece(done, done + 1), source)
+                self.transform(state, time + standing, slots.piece(done, done + 1), rng)
                 done += 1

@@ -57,18 +57,18 @@ class SimpleCounterI(PartialSumCounter):
         """Return the start and the output's own draw."""
         return ((2, self.law),)
 
-    def initialize(self, state: TickState, source: NoiseSource) -> None:
+    def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Start a sum as noise."""
-        source.add_discrete_laplace(state.open, self.law)
+        rng.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Add up the slots and publish each sum with fresh noise."""
-        outputs = source.scratch.array(slots.totals.size, np.int64)
+        outputs = rng.scratch.array(slots.totals.size, np.int64)
         np.cumsum(slots.totals, out=outputs)
         outputs += state.open
         state.open[:] = outputs[-1:]
-        source.add_discrete_laplace(outputs, self.law)
+        rng.add_discrete_laplace(outputs, self.law)
         state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
         slots.answers[:], slots.draws[:] = outputs, state.closed_draws
 
@@ -116,9 +116,9 @@ class SimpleCounterII(PartialSums):
         """Return the draws of ``time`` slots."""
         return ((self.slot_draws * time, self.law),)
 
-    def close(self, state: TickState, slots: SlotBatch, source: NoiseSource) -> None:
+    def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Do what the transform does with one sum per slot, for all slots at once."""
-        released, draws = self.noisy_slots(state, slots.totals, source)
+        released, draws = self.noisy_slots(state, slots.totals, rng)
         np.cumsum(released, out=released)
         released += state.closed
         np.cumsum(draws, out=draws)

@@ -78,8 +78,8 @@ def _world(data: str, options: FigureOptions, run: int) -> _Experiment:
     if data != "seven":
         return held_out(read_table(options.diabetes), run)
     truth = seven_attributes()
-    with _source(options, "seven attributes", run) as source:
-        train = sample(truth, min(_RECORDS, options.length), source)
+    with _source(options, "seven attributes", run) as rng:
+        train = sample(truth, min(_RECORDS, options.length), rng)
     return _Experiment(train, lambda network: network.cross_entropy_from(truth), truth)
 
 
@@ -87,11 +87,11 @@ def _source(options: FigureOptions, *names: object) -> SeededSource:
     return SeededSource(int(options.generator(*names).integers(1 << 62)))
 
 
-def _methods(setting: ExperimentSetting, source: SeededSource) -> Iterator[tuple[str, Any]]:
+def _methods(setting: ExperimentSetting, rng: SeededSource) -> Iterator[tuple[str, Any]]:
     """Yield the thesis's methods with pure epsilon, ours and the independent attributes with delta = 1e-6."""
     common: Mapping[str, Any] = {"epsilon": setting.epsilon, "degree": setting.degree}
     for name, kind in _KINDS.items():
-        more = {"source": lambda: source} if kind is NoisyModel else {}
+        more = {"source": lambda: rng} if kind is NoisyModel else {}
         for form, clip in ((PRINTED, True), (SUMMED, False)):
             yield name + form, kind(**common, clip_at_holder=clip, **more)
     yield "panstream: Gaussian sums", GaussianSums(**common, delta=_DELTA)
@@ -101,7 +101,7 @@ def _methods(setting: ExperimentSetting, source: SeededSource) -> Iterator[tuple
 
 
 def measure(
-    world: _Experiment, settings: Sequence[ExperimentSetting], source: SeededSource, *, without: Sequence[str] = ()
+    world: _Experiment, settings: Sequence[ExperimentSetting], rng: SeededSource, *, without: Sequence[str] = ()
 ) -> list[dict[str, float]]:
     """Return the bits per record of every method but some, for settings with the same number of holders, whose counts
     serve all of them.
@@ -109,12 +109,12 @@ def measure(
     train, results = world.train, []
     (holders,) = {setting.holders for setting in settings}
     parties = [
-        Holder(f"holder {number}", part, epsilon=math.inf, source=lambda: source)
+        Holder(f"holder {number}", part, epsilon=math.inf, source=lambda: rng)
         for number, part in enumerate(train.split(holders), 1)
     ]
     for setting in settings:
         bits_by_method = {}
-        for name, method in _methods(setting, source):
+        for name, method in _methods(setting, rng):
             if name.startswith(tuple(without)):
                 continue
             bits_by_method[name] = world.bits(method.run(Federation(train.domain, parties)).network)

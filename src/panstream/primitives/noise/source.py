@@ -49,8 +49,8 @@ class NoiseSource:
     """Draws for one atomic step. Use as a context manager; arrays it returns are zeroed when the block ends.
 
     >>> from panstream.primitives.noise import Coin
-    >>> with NoiseSource() as source:
-    ...     heads = int(source.bernoulli(Coin.at_most(0.5), 1000).sum())
+    >>> with NoiseSource() as rng:
+    ...     heads = int(rng.bernoulli(Coin.at_most(0.5), 1000).sum())
     >>> 300 < heads < 700
     True
     """

@@ -22,9 +22,9 @@ COINS = CoinPair.symmetric(math.log(3), math.log(2))
 class Unblinded(SharedViews):
     """Shares that are not blinded anew."""
 
-    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
+    def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Blind with zeros."""
-        return _Zeros(source, self.width), memory
+        return _Zeros(rng, self.width), memory
 
 
 class _Zeros(RecordedKeystream):
@@ -40,9 +40,9 @@ class _Zeros(RecordedKeystream):
 class BlindedAlike(SharedViews):
     """Every idle step blinds with the same numbers."""
 
-    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
+    def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Remember the numbers of the first idle step after the start."""
-        tape = RecordedKeystream(source, self.width)
+        tape = RecordedKeystream(rng, self.width)
         if kind == "idle":
             drawn = tape.bits(self.rule.size) if memory in (None, "started") else np.frombuffer(memory, np.uint8)
             tape.read.append(drawn)
@@ -54,14 +54,14 @@ class Named(SharedViews):
     """Touched cells are named, and they alone get fresh shares."""
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Deal fresh shares of what is touched."""
         if kind != "rows" or change is None:
-            return SharedViews.step(self, state, kind, change, source, start=start)
+            return SharedViews.step(self, state, kind, change, rng, start=start)
         a, b = state[0][0], state[1][0]
         touched, value = int(change[0][0]), int(change[1][0])
-        fresh = int(source.uniform_below(2, 1)[0])
+        fresh = int(rng.uniform_below(2, 1)[0])
         next_shares = (bytes([fresh]), bytes([fresh ^ value])) if touched else (bytes([a]), bytes([b]))
         handled: dict[str, Key] = {
             "A": (touched, next_shares[0]),
@@ -74,9 +74,9 @@ class Named(SharedViews):
 class MaskedAlike(SharedViews):
     """The front end masks every step's shares with the same bits."""
 
-    def seed(self, source: NoiseSource, *, first: bool) -> RecordedKeystream:
+    def seed(self, rng: NoiseSource, *, first: bool) -> RecordedKeystream:
         """Give 0 to the first machine and 1 to the second."""
-        tape = RecordedKeystream(source, self.width)
+        tape = RecordedKeystream(rng, self.width)
         tape.read.append(np.full(self.rule.size, 0 if first else 1, np.uint8))
         return tape
 
@@ -84,9 +84,9 @@ class MaskedAlike(SharedViews):
 class OneNoise(SharedViews):
     """Only the first machine draws noise."""
 
-    def drawing(self, source: NoiseSource, *, first: bool) -> Any:
+    def drawing(self, rng: NoiseSource, *, first: bool) -> Any:
         """Let the second machine draw nothing."""
-        return RecordingNoise(source) if first else _Silent(source)
+        return RecordingNoise(rng) if first else _Silent(rng)
 
 
 class _Silent(RecordingNoise):
@@ -97,9 +97,9 @@ class _Silent(RecordingNoise):
 class Unmasked(SharedViews):
     """The machines' parts of an answer go to the front end without a common mask."""
 
-    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
+    def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Blind shares, and not the answers."""
-        return _OnlyBits(source, self.width), memory
+        return _OnlyBits(rng, self.width), memory
 
 
 class _OnlyBits(RecordedKeystream):
@@ -111,22 +111,22 @@ class _OnlyBits(RecordedKeystream):
 class Noisy(SharedViews):
     """Cells that the front end draws, as on one machine: 3/4 where somebody came, 1/4 elsewhere."""
 
-    def drawn(self, change: Dealt, source: NoiseSource, released: int, memory: Any) -> Dealt:
+    def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
         """Draw what is touched, and in the first step all cells."""
         touched, there = (array.copy() for array in change)
-        return draw_cells(touched, there, 1, COINS, source, fresh=memory is None)
+        return draw_cells(touched, there, 1, COINS, rng, fresh=memory is None)
 
-    def common(self, source: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
+    def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
         """Remember that the first step is over."""
-        return SharedViews.common(self, source, kind, memory)[0], "begun" if kind == "rows" else memory
+        return SharedViews.common(self, rng, kind, memory)[0], "begun" if kind == "rows" else memory
 
 
 class DrawnOnce(Noisy):
     """Cells that are noisy at the start, and exact where somebody came."""
 
-    def drawn(self, change: Dealt, source: NoiseSource, released: int, memory: Any) -> Dealt:
+    def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
         """Draw the first step's cells only."""
-        return Noisy.drawn(self, change, source, released, memory) if memory is None else change
+        return Noisy.drawn(self, change, rng, released, memory) if memory is None else change
 
 
 class Retried(SharedViews):
@@ -136,11 +136,11 @@ class Retried(SharedViews):
     """
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Do one round; after the first answer go back to the shares before the first rows."""
         memory = state[3]
-        next_state, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        next_state, opened, handled = SharedViews.step(self, state, kind, change, rng, start=start)
         if kind == "rows" and memory is None:
             return (*next_state[:3], state[:3]), opened, handled
         if kind == "answers" and not isinstance(memory, str):
@@ -167,22 +167,22 @@ class NoiseAgain(SharedViews):
     noise: tuple[Key, Key] | None = None
 
     def step(
-        self, state: Key, kind: Kind, change: Dealt | None, source: NoiseSource, *, start: bool
+        self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Remember both machines' noise."""
         self.noise = state[3] if kind == "answers" else None
-        next_state, opened, handled = SharedViews.step(self, state, kind, change, source, start=start)
+        next_state, opened, handled = SharedViews.step(self, state, kind, change, rng, start=start)
         noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
         return (*next_state[:3], noise), opened, handled
 
-    def drawing(self, source: NoiseSource, *, first: bool) -> Any:
+    def drawing(self, rng: NoiseSource, *, first: bool) -> Any:
         """Let a machine draw what it drew before."""
-        return RecordingNoise(source) if self.noise is None else _Replayed(source, self.noise[0 if first else 1])
+        return RecordingNoise(rng) if self.noise is None else _Replayed(rng, self.noise[0 if first else 1])
 
 
 class _Replayed(RecordingNoise):
-    def __init__(self, source: NoiseSource, noise: Key) -> None:
-        super().__init__(source)
+    def __init__(self, rng: NoiseSource, noise: Key) -> None:
+        super().__init__(rng)
         self._noise = noise
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:

@@ -101,14 +101,14 @@ class _KeptGenerator(NoiseSource):
 
 
 def _fresh_word() -> int:
-    with NoiseSource() as source:
-        return int(source.uniform_below(1 << 62, 1)[0])
+    with NoiseSource() as rng:
+        return int(rng.uniform_below(1 << 62, 1)[0])
 
 
 def _rewound(algorithm: OptBern, first: bool) -> bool:
     """Guess whether user 0 came, from the bits and the generator as they are at the end."""
     generator = _KeptGenerator(_fresh_word())
-    monitor = Monitor(algorithm, source=generator)
+    monitor = Monitor(algorithm, rng=generator)
     if first:
         monitor.update([0])
     seen, word = restore_snapshot(monitor).bits, generator.word
@@ -118,7 +118,7 @@ def _rewound(algorithm: OptBern, first: bool) -> bool:
 def _explains(algorithm: OptBern, seen: NDArray[np.uint8], word: int, ids: list[int]) -> bool:
     for steps in range(1, _MOST_WORDS):
         again = _KeptGenerator(_KeptGenerator.before(word, steps))
-        monitor = Monitor(algorithm, source=again)
+        monitor = Monitor(algorithm, rng=again)
         if ids:
             monitor.update(ids)
         if again.word == word and np.array_equal(monitor.state.bits, seen):
@@ -129,14 +129,14 @@ def _explains(algorithm: OptBern, seen: NDArray[np.uint8], word: int, ids: list[
 def _predicted(algorithm: OptBern, first: bool) -> bool:
     """Guess whether user 0 came after the look, from what the generator was going to draw."""
     generator = _KeptGenerator(_fresh_word())
-    monitor = Monitor(algorithm, source=generator)
+    monitor = Monitor(algorithm, rng=generator)
     seen, word = restore_snapshot(monitor), generator.word
     if first:
         monitor.update([0])
     published = monitor.release().released
     outputs = []
     for ids in ([0], []):
-        ahead = Monitor(algorithm, state=copy.deepcopy(seen), source=_KeptGenerator(word))
+        ahead = Monitor(algorithm, state=copy.deepcopy(seen), rng=_KeptGenerator(word))
         if ids:
             ahead.update(ids)
         outputs.append(ahead.release().released)
@@ -160,9 +160,9 @@ class _SeedKept(OptBern):
         """Return the bits and the seed."""
         return {**OptBern.layout(self), "seed": FieldLayout("int"), "steps": FieldLayout("int")}
 
-    def initial_state(self, source: NoiseSource) -> _SeedState:
+    def initial_state(self, rng: NoiseSource) -> _SeedState:
         """Draw the seed, and from it the bits."""
-        return self.replayed(int(source.uniform_below(1 << 62, 1)[0]))
+        return self.replayed(int(rng.uniform_below(1 << 62, 1)[0]))
 
     def replayed(self, seed: int) -> _SeedState:
         """Return the start that a seed leads to."""
@@ -170,7 +170,7 @@ class _SeedKept(OptBern):
             bits = draw_packed_bits(self.law.absent, self.cells, seeded_rng)
         return _SeedState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, seed=seed, steps=1)
 
-    def update(self, state: Any, batch: PresenceBatch, source: NoiseSource) -> None:
+    def update(self, state: Any, batch: PresenceBatch, rng: NoiseSource) -> None:
         """Draw from the seed again."""
         with SeededSource(state.seed + state.steps) as seeded_rng:
             OptBern.update(self, state, batch, seeded_rng)

@@ -282,15 +282,15 @@ def _published() -> Iterator[Case]:
 class _ClearLeaf(KaryTree):
     """An open slot holds what it received, without noise. Never use it, nor the other two."""
 
-    def initial_state(self, source: NoiseSource) -> TreeState:
+    def initial_state(self, rng: NoiseSource) -> TreeState:
         """Start as the tree does, then clear the leaf."""
-        state = KaryTree.initial_state(self, source)
+        state = KaryTree.initial_state(self, rng)
         state.open[0] = 0
         return state
 
-    def tick(self, state: TreeState, source: NoiseSource) -> Estimate:
+    def tick(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Close the slot, then clear the next one."""
-        estimate = KaryTree.tick(self, state, source)
+        estimate = KaryTree.tick(self, state, rng)
         state.open[0] = 0
         return estimate
 
@@ -309,7 +309,7 @@ class _OneLevelTooFew(KaryTree):
 class _StaleRefresh(KaryTree):
     """Does nothing after an announced intrusion."""
 
-    def refresh(self, state: TreeState, source: NoiseSource) -> None:
+    def refresh(self, state: TreeState, rng: NoiseSource) -> None:
         """Leave the state as it was seen."""
 
 

@@ -84,9 +84,9 @@ def _watches_first(algorithm: ContinualDensity) -> bool:
 class _CountsTheStart(ContinualDensity):
     """Counts the start as a change: what opens first holds its draw only. Never use it."""
 
-    def initial_state(self, source: NoiseSource) -> SetBitState:
+    def initial_state(self, rng: NoiseSource) -> SetBitState:
         """Start as it should, then add the ones again."""
-        state = ContinualDensity.initial_state(self, source)
+        state = ContinualDensity.initial_state(self, rng)
         state.open += int(state.bits[0] & 1)
         return state
 

@@ -153,22 +153,22 @@ def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
     its draws are those of any other.
     """
     arrival = algorithm.batch([0])
-    source, left = NoiseSource(), 0
+    rng, left = NoiseSource(), 0
 
     def happens(first: bool) -> bool:
-        nonlocal source, left
+        nonlocal rng, left
         if left == 0:
-            source.close()
-            source, left = NoiseSource(), 500
+            rng.close()
+            rng, left = NoiseSource(), 500
         left -= 1
-        state = algorithm.initial_state(source)
+        state = algorithm.initial_state(rng)
         if not first:
-            algorithm.update(state, arrival, source)
+            algorithm.update(state, arrival, rng)
         if state.stored[0] != 0:
             return False
         if first:
-            algorithm.update(state, arrival, source)
-        return bool(algorithm.release(state, source).released[0] >= 1)
+            algorithm.update(state, arrival, rng)
+        return bool(algorithm.release(state, rng).released[0] >= 1)
 
     return happens
 

@@ -96,9 +96,9 @@ class _TwoSites:
     @cached_property
     def merged(self) -> MergedBitmap:
         """Return what the two sites become."""
-        with NoiseSource() as source:
-            states = [self.site.initial_state(source) for _ in range(2)]
-            algorithm, _ = self.site.merge(states[0], self.site, states[1], source)
+        with NoiseSource() as rng:
+            states = [self.site.initial_state(rng) for _ in range(2)]
+            algorithm, _ = self.site.merge(states[0], self.site, states[1], rng)
         assert isinstance(algorithm, MergedBitmap)
         return algorithm
 
@@ -118,16 +118,16 @@ class _TwoSites:
         """Return what the bytes name."""
         return {"user": self.user}
 
-    def initial_state(self, source: NoiseSource) -> _SitesState:
+    def initial_state(self, rng: NoiseSource) -> _SitesState:
         """Start both sites."""
-        cells = np.concatenate([self.site.initial_state(source).bits for _ in range(2)])
+        cells = np.concatenate([self.site.initial_state(rng).bits for _ in range(2)])
         return _SitesState(cells=cells, merged=0, released=0)
 
     def batch(self, ids: Any = (), *, site: int = -1) -> GridBatch:
         """Return at which site the user comes; -1 is nowhere."""
         return GridBatch(np.array([site], np.int64))
 
-    def update(self, state: _SitesState, batch: GridBatch, source: NoiseSource) -> None:
+    def update(self, state: _SitesState, batch: GridBatch, rng: NoiseSource) -> None:
         """Let the user come; once the sites are merged there is one place."""
         site = int(batch.rows[0])
         if site < 0:
@@ -135,34 +135,34 @@ class _TwoSites:
         algorithm: Any = self.merged if state.merged else self.site
         for index in (0,) if state.merged else (0, 1) if site == 2 else (site,):
             held = self._held(state, index)
-            algorithm.update(held, algorithm.batch([self.user]), source)
+            algorithm.update(held, algorithm.batch([self.user]), rng)
             state.cells[index : index + 1] = held.bits
 
     def _held(self, state: _SitesState, index: int) -> BitState:
         bits = state.cells[index : index + 1].copy()
         return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
 
-    def join(self, state: _SitesState, source: NoiseSource) -> None:
+    def join(self, state: _SitesState, rng: NoiseSource) -> None:
         """Merge the two sites."""
         first, second = self._held(state, 0), self._held(state, 1)
-        state.cells = self.site.merge(first, self.site, second, source)[1].bits
+        state.cells = self.site.merge(first, self.site, second, rng)[1].bits
         state.merged = 1
 
-    def look_first(self, state: _SitesState, source: NoiseSource) -> Estimate:
+    def look_first(self, state: _SitesState, rng: NoiseSource) -> Estimate:
         """Show the first site's cell, or that of the union."""
         return self._shown(int(state.cells[0]))
 
-    def look_second(self, state: _SitesState, source: NoiseSource) -> Estimate:
+    def look_second(self, state: _SitesState, rng: NoiseSource) -> Estimate:
         """Show the second site's cell."""
         return self._shown(int(state.cells[1]))
 
     def _shown(self, cell: int) -> Estimate:
         return Estimate(value=float(cell), standard_error=0.0, claim=self.claim(), released=(cell,))
 
-    def release(self, state: _SitesState, source: NoiseSource) -> Estimate:
+    def release(self, state: _SitesState, rng: NoiseSource) -> Estimate:
         """Publish the merged count."""
         held = self._held(state, 0)
-        estimate = self.merged.release(held, source)
+        estimate = self.merged.release(held, rng)
         state.released = held.released
         return estimate
 

@@ -25,10 +25,10 @@ class _Shown(FrequentItems):
         cells = (*levels.ravel().tolist(), *rows.ravel().tolist())
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=cells)
 
-    def joined(self, state: FrequentState, source: NoiseSource) -> Estimate:
+    def joined(self, state: FrequentState, rng: NoiseSource) -> Estimate:
         """Merge with a site at which nothing happened; shows nothing."""
         mine = replace(state)
-        _, both = self.merge(mine, self, FrequentItems.initial_state(self, source), source)
+        _, both = self.merge(mine, self, FrequentItems.initial_state(self, rng), rng)
         state.levels, state.rows, state.draws = both.levels, both.rows, both.draws
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
 
@@ -36,11 +36,11 @@ class _Shown(FrequentItems):
 class _Elsewhere(_Shown):
     """A release beside that of another site, where an event came; their sum is published too."""
 
-    def release(self, state: FrequentState, source: NoiseSource) -> Any:
+    def release(self, state: FrequentState, rng: NoiseSource) -> Any:
         """Publish the cells of both sites and what they add up to."""
-        there = FrequentItems.initial_state(self, source)
-        self.update(there, self.batch(["b"]), source)
-        cells = [_Shown.release(self, site_state, source).released for site_state in (state, there)]
+        there = FrequentItems.initial_state(self, rng)
+        self.update(there, self.batch(["b"]), rng)
+        cells = [_Shown.release(self, site_state, rng).released for site_state in (state, there)]
         both = tuple(map(sum, zip(*cells, strict=True)))
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(*cells[0], *cells[1], *both))
 
@@ -48,9 +48,9 @@ class _Elsewhere(_Shown):
 class _NoStart(_Shown):
     """Starts with zeros."""
 
-    def initial_state(self, source: NoiseSource) -> FrequentState:
+    def initial_state(self, rng: NoiseSource) -> FrequentState:
         """Return tables without noise."""
-        state = FrequentItems.initial_state(self, source)
+        state = FrequentItems.initial_state(self, rng)
         state.levels.fill(0)
         state.rows.fill(0)
         return state
@@ -59,10 +59,10 @@ class _NoStart(_Shown):
 class _NoFresh(_Shown):
     """Shows the state as it is."""
 
-    def release(self, state: FrequentState, source: NoiseSource) -> Any:
+    def release(self, state: FrequentState, rng: NoiseSource) -> Any:
         """Publish without fresh noise."""
         shown = self.read(state.levels, state.rows, draws=1)
-        fresh = self.initial_state(source)
+        fresh = self.initial_state(rng)
         state.levels, state.rows = fresh.levels, fresh.rows
         return shown
 
@@ -70,17 +70,17 @@ class _NoFresh(_Shown):
 class _GoesOn(_Shown):
     """Counts on after a release instead of starting again."""
 
-    def release(self, state: FrequentState, source: NoiseSource) -> Any:
+    def release(self, state: FrequentState, rng: NoiseSource) -> Any:
         """Publish with fresh noise and keep the state."""
         levels, rows = state.levels.copy(), state.rows.copy()
-        self._add_noise(levels, rows, source)
+        self._add_noise(levels, rows, rng)
         return self.read(levels, rows, draws=2)
 
 
 class _Unnoticed(_Shown):
     """A look that nobody notices, before another."""
 
-    def refresh(self, state: FrequentState, source: NoiseSource) -> None:
+    def refresh(self, state: FrequentState, rng: NoiseSource) -> None:
         """Do nothing."""
 
 

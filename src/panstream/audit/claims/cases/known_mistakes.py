@@ -32,10 +32,10 @@ _NOTHING, _APPEAR = update([]), update([0])
 class _ReNoised(OptBern):
     """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
 
-    def release(self, state: BitState, source: NoiseSource) -> Estimate:
+    def release(self, state: BitState, rng: NoiseSource) -> Estimate:
         """Release as if for the first time."""
         state.released = 0
-        estimate = OptBern.release(self, state, source)
+        estimate = OptBern.release(self, state, rng)
         state.released = 0
         return estimate
 
@@ -43,7 +43,7 @@ class _ReNoised(OptBern):
 class _Unnoticed(OptBern):
     """A look that nobody notices: the state is seen, and nothing happens."""
 
-    def refresh(self, state: BitState, source: NoiseSource) -> None:
+    def refresh(self, state: BitState, rng: NoiseSource) -> None:
         """Do nothing."""
 
 
@@ -70,17 +70,17 @@ class _StoredThreshold(OptBern):
         """Return the bits and the threshold."""
         return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
 
-    def initial_state(self, source: NoiseSource) -> _ThresholdState:
+    def initial_state(self, rng: NoiseSource) -> _ThresholdState:
         """Draw bits and threshold."""
-        bits = draw_packed_bits(self.law.absent, self.cells, source)
+        bits = draw_packed_bits(self.law.absent, self.cells, rng)
         threshold = np.ones(1, np.int64)
-        source.add_discrete_laplace(threshold, self.law.noise)
+        rng.add_discrete_laplace(threshold, self.law.noise)
         return _ThresholdState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, threshold=threshold)
 
-    def release(self, state: Any, source: NoiseSource) -> Estimate:
+    def release(self, state: Any, rng: NoiseSource) -> Estimate:
         """Say whether the noisy count reaches the threshold."""
         count = np.array([popcount(state.bits)])
-        source.add_discrete_laplace(count, self.law.noise)
+        rng.add_discrete_laplace(count, self.law.noise)
         above = int(count[0] >= state.threshold[0])
         return Estimate(value=float(above), standard_error=0.0, claim=self.claim(), released=(above,))
 
@@ -119,7 +119,7 @@ class _DropWhenFull:
             "released": FieldLayout("int", at_least=0),
         }
 
-    def initial_state(self, source: NoiseSource) -> _TableState:
+    def initial_state(self, rng: NoiseSource) -> _TableState:
         """Return an empty table."""
         return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
 
@@ -127,19 +127,19 @@ class _DropWhenFull:
         """Return the arrivals."""
         return GridBatch(np.array(ids, np.int64))
 
-    def update(self, state: _TableState, batch: GridBatch, source: NoiseSource) -> None:
+    def update(self, state: _TableState, batch: GridBatch, rng: NoiseSource) -> None:
         """Enter users while there is room."""
         for user in batch.rows.tolist():
             matches = np.flatnonzero(state.users == user)
             free = matches if matches.size else np.flatnonzero(state.users < 0)
             if free.size:
                 state.users[free[0]] = user
-                state.bits[free[0]] = source.bernoulli(symmetric_coins(self.epsilon / 2)[1], 1)[0]
+                state.bits[free[0]] = rng.bernoulli(symmetric_coins(self.epsilon / 2)[1], 1)[0]
 
-    def release(self, state: _TableState, source: NoiseSource) -> Estimate:
+    def release(self, state: _TableState, rng: NoiseSource) -> Estimate:
         """Publish the noisy number of ones."""
         ones = np.array([int(state.bits.sum())])
-        source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
+        rng.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
         return Estimate(value=float(ones[0]), standard_error=math.nan, claim=self.claim(), released=(int(ones[0]),))
 
 

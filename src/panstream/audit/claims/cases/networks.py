@@ -128,9 +128,9 @@ class _ForestViews:
 
     def _run(self, records: Records, tables: Sequence[Counts], choice: int) -> _PrescribedSource:
         budget = self.learner._budget()
-        with _PrescribedSource(tables, [choice]) as source:
-            grow_forest(records, budget, source, self.learner.split)
-        return source
+        with _PrescribedSource(tables, [choice]) as rng:
+            grow_forest(records, budget, rng, self.learner.split)
+        return rng
 
 
 def _replaced(one: Records, other: Records) -> bool:

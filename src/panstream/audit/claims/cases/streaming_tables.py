@@ -27,11 +27,11 @@ def _records(*rows: tuple[str, str]) -> Step:
 class _Joined(StreamingTables):
     """The shipped tables, with a merge as a step."""
 
-    def joined(self, state: TreeState, source: NoiseSource) -> Estimate:
+    def joined(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Merge with a site at which nothing happened; shows nothing."""
-        other = StreamingTables.initial_state(self, source)
+        other = StreamingTables.initial_state(self, rng)
         other.ticks, other.digits[:] = state.ticks, state.digits
-        _, both = self.merge(replace(state, open=state.open.copy()), self, other, source)
+        _, both = self.merge(replace(state, open=state.open.copy()), self, other, rng)
         state.open[:], state.draws[:] = both.open, both.draws
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(0,))
 
@@ -39,9 +39,9 @@ class _Joined(StreamingTables):
 class _NoStart(StreamingTables):
     """Starts with zeros."""
 
-    def initial_state(self, source: NoiseSource) -> TreeState:
+    def initial_state(self, rng: NoiseSource) -> TreeState:
         """Return tables without noise."""
-        state = StreamingTables.initial_state(self, source)
+        state = StreamingTables.initial_state(self, rng)
         state.open.fill(0)
         return state
 
@@ -49,10 +49,10 @@ class _NoStart(StreamingTables):
 class _NoFresh(StreamingTables):
     """Shows the open leaf as it is."""
 
-    def tick(self, state: TreeState, source: NoiseSource) -> Estimate:
+    def tick(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Publish without fresh noise."""
         shown = tuple(int(cell) for cell in state.open[0])
-        return replace(StreamingTables.tick(self, state, source), released=shown)
+        return replace(StreamingTables.tick(self, state, rng), released=shown)
 
 
 class _OneTableFree(StreamingTables):

@@ -107,10 +107,10 @@ def _rounded(algorithm: PublishedCroppedSum, first: bool) -> bool:
 class _NotRestarted(SecondMoment):
     """Goes on after a release with the counters that were released. Never use it, nor the other one."""
 
-    def release(self, state: SketchState, source: NoiseSource) -> Estimate:
+    def release(self, state: SketchState, rng: NoiseSource) -> Estimate:
         """Publish, and put back what was there before."""
         previous_counters = state.counters.copy()
-        estimate = SecondMoment.release(self, state, source)
+        estimate = SecondMoment.release(self, state, rng)
         state.counters[:] = previous_counters
         return estimate
 
@@ -118,9 +118,9 @@ class _NotRestarted(SecondMoment):
 class _StartsClear(SecondMoment):
     """Adds noise only when it publishes."""
 
-    def initial_state(self, source: NoiseSource) -> SketchState:
+    def initial_state(self, rng: NoiseSource) -> SketchState:
         """Start as the sketch does, then clear the counters."""
-        state = SecondMoment.initial_state(self, source)
+        state = SecondMoment.initial_state(self, rng)
         state.counters.fill(0)
         return state
 
