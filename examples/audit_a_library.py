@@ -15,7 +15,8 @@ from panstream import ContinualCount
 from panstream.audit import Case, Trial, audit, linear_case, register_case
 from panstream.testing.enumeration import tick, update
 
-EPSILON, OTHERS = 1.0, 7
+EPSILON = 1.0
+OTHERS = 7
 
 
 def counter(you_came: bool) -> Count:

@@ -26,10 +26,8 @@ VISITS = HERE / "data" / "clinic.csv.gz"
 def true_answers() -> dict[str, int]:
     with gzip.open(VISITS, "rt") as file:
         rows = list(csv.DictReader(file))
-    patients, sick = (
-        np.array([int(row["patient"]) for row in rows]),
-        np.array([row["symptom"] == "YES" for row in rows]),
-    )
+    patients = np.array([int(row["patient"]) for row in rows])
+    sick = np.array([row["symptom"] == "YES" for row in rows])
     day = np.array([row["time"][:10] for row in rows])
     return {
         "patients": np.unique(patients).size,

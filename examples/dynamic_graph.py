@@ -11,7 +11,10 @@ from rich.table import Table
 
 from panstream import GraphDensity
 
-PEOPLE, WEEKS, EVERY, EPSILON = 600, 12, 3, 1.0
+PEOPLE = 600
+WEEKS = 12
+EVERY = 3
+EPSILON = 1.0
 
 
 def week(chance: np.random.Generator, friends: np.ndarray) -> np.ndarray:

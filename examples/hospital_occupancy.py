@@ -11,12 +11,14 @@ from shared.band_plot import draw, target
 
 from panstream import ContinualCount
 
-EPSILON, DAYS = 1.0, 60
+EPSILON = 1.0
+DAYS = 60
 
 
 def stays() -> tuple[np.ndarray, np.ndarray]:
     """Return admissions and discharges per hour: a busy town, a flu wave in the middle, stays of about five days."""
-    chance, hours = np.random.default_rng(11), 24 * DAYS
+    chance = np.random.default_rng(11)
+    hours = 24 * DAYS
     wave = 1 + 0.8 * np.exp(-(((np.arange(hours) / 24 - 30) / 7) ** 2))
     day = 1 + 0.6 * np.sin((np.arange(hours) % 24 - 8) / 24 * 2 * np.pi)
     admitted = chance.poisson(9 * wave * day)
@@ -27,7 +29,8 @@ def stays() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    out, console = target(__doc__, "hospital_occupancy.png"), Console()
+    out = target(__doc__, "hospital_occupancy.png")
+    console = Console()
     admitted, discharged = stays()
     truth = np.cumsum(admitted - discharged)
     monitor = ContinualCount(epsilon=EPSILON, horizon=24 * DAYS, contributions=2).start()

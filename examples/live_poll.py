@@ -13,12 +13,14 @@ from shared.band_plot import draw, target
 from panstream import ContinualMean, ContinualVariance
 from panstream.privacy import compose_sequential
 
-EPSILON, MINUTES = 1.0, 180
+EPSILON = 1.0
+MINUTES = 180
 
 
 def votes() -> list[np.ndarray]:
     """Return each minute's votes: opinions drift upwards and grow apart."""
-    chance, minutes = np.random.default_rng(7), []
+    chance = np.random.default_rng(7)
+    minutes = []
     for minute in range(MINUTES):
         drift = minute / MINUTES
         ballots = chance.normal(5 + 1.5 * drift, 1.2 + 1.2 * drift, chance.poisson(60 + 40 * math.sin(minute / 20)))
@@ -27,9 +29,12 @@ def votes() -> list[np.ndarray]:
 
 
 def main() -> None:
-    out, console, minutes = target(__doc__, "live_poll.png"), Console(), votes()
+    out = target(__doc__, "live_poll.png")
+    console = Console()
+    minutes = votes()
     shared = {"epsilon": EPSILON / 2, "horizon": MINUTES, "lower": 1.0, "upper": 10.0, "resolution": 1.0}
-    means, variances = ContinualMean(**shared).start(), ContinualVariance(**shared).start()
+    means = ContinualMean(**shared).start()
+    variances = ContinualVariance(**shared).start()
     answers = []
     for ballots in minutes:
         for piece in np.array_split(ballots, 3):  # votes come in as they are cast, several steps to a minute
@@ -50,7 +55,8 @@ def main() -> None:
     console.print(table)
     console.print(f"both together:\n{compose_sequential([means.claim(), variances.claim()])}")
 
-    x, panels = np.arange(1, MINUTES + 1), []
+    x = np.arange(1, MINUTES + 1)
+    panels = []
     for number, (title, exact) in enumerate((("mean", np.mean), ("variance", lambda v: np.var(v, ddof=1)))):
         ends = np.array([pair[number].interval() for pair in answers])
         panels.append(

@@ -14,11 +14,17 @@ from shared.band_plot import draw, target
 from panstream import ContinualSum, WindowedSum
 from panstream.papers import PublishedPointNoise
 
-EPSILON, MOST, FILMS, RATINGS, MACHINES = 1.0, 10, 12, 5000, 4
+EPSILON = 1.0
+MOST = 10
+FILMS = 12
+RATINGS = 5000
+MACHINES = 4
 
 
 def main() -> None:
-    out, console, chance = target(__doc__, "outsourced.png"), Console(), np.random.default_rng(3)
+    out = target(__doc__, "outsourced.png")
+    console = Console()
+    chance = np.random.default_rng(3)
     liked = np.linspace(3, 8.5, FILMS)
     ratings = np.clip(np.rint(chance.normal(liked[:, None], 2.0, (FILMS, RATINGS))), 0, MOST).astype(np.int64)
     slots = RATINGS * FILMS
@@ -28,7 +34,8 @@ def main() -> None:
     points = sender.start().tick_many(ratings.ravel())
     shares = np.array_split(points.unclipped.reshape(FILMS, RATINGS), MACHINES, axis=1)  # each machine gets a quarter
     total = sum(share.sum(axis=1) for share in shares)  # what the machines send back, added up
-    mean, half = total / RATINGS, 1.96 * points.standard_error[0] / np.sqrt(RATINGS)
+    mean = total / RATINGS
+    half = 1.96 * points.standard_error[0] / np.sqrt(RATINGS)
 
     kept = ContinualSum(epsilon=EPSILON, horizon=slots, lower=0, upper=MOST, unit="slot", one_step_ticks=True)
     sums = kept.start().tick_many(ratings.ravel().astype(float))

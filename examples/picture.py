@@ -10,7 +10,9 @@ from matplotlib import pyplot as plt
 from panstream.algorithms.density import OptBern
 
 ROOT = Path(__file__).parents[1]
-PATIENTS, EPSILON, DAYS = 50_000, 1.0, 30
+PATIENTS = 50_000
+EPSILON = 1.0
+DAYS = 30
 
 
 def main() -> None:
@@ -18,7 +20,10 @@ def main() -> None:
         rows = [(int(row["time"][8:10]) - 1, int(row["patient"])) for row in csv.DictReader(file)]
     day, patient = np.array(rows).T
     monitor = OptBern(universe=PATIENTS, epsilon=EPSILON, releases=DAYS).start()
-    truth, value, low, high = [], [], [], []
+    truth = []
+    value = []
+    low = []
+    high = []
     for today in range(DAYS):
         monitor.update(patient[day == today])
         estimate = monitor.release().scaled(PATIENTS, "patients")

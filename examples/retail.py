@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 from panstream import HeavyHitterCount
 from panstream.algorithms.turnstile import BlockCounter, LegendreCounter
 
-FIRST, NUMBERS = 12_000, 7_000  # customer numbers go from 12000 to 18999: public
-EPSILON, CROP, HEAVY = 2.0, 500, 1_000
+FIRST = 12_000  # customer numbers go from 12000 to 18999: public
+NUMBERS = 7_000
+EPSILON = 2.0
+CROP = 500
+HEAVY = 1_000
 MIN_NET_WEIGHT = -500  # nobody is taken to send back 500 more than was bought this year
 
 

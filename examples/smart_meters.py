@@ -17,7 +17,9 @@ from shared.band_plot import draw, target
 
 from panstream import ContinualMean, ContinualSum, ContinualVariance
 
-EPSILON, MOST, METERS = 1.0, 10.0, 1000  # kilowatts: what the main fuse lets through
+EPSILON = 1.0  # kilowatts: what the main fuse lets through
+MOST = 10.0
+METERS = 1000
 
 
 def readings() -> np.ndarray:
@@ -38,20 +40,24 @@ def home(hours: np.ndarray) -> dict[str, list]:
 
 
 def neighbourhood(hours: np.ndarray, console: Console) -> tuple[np.ndarray, ...]:
-    chance, hourly = np.random.default_rng(1), hours.mean(axis=1)
+    chance = np.random.default_rng(1)
+    hourly = hours.mean(axis=1)
     shared = {"horizon": len(hours), "lower": 0.0, "upper": MOST}
     meter = ContinualSum(epsilon=EPSILON, unit="slot", one_step_ticks=True, **shared)
     truth, published, variance = np.zeros((3, len(hours)))
     for _ in track(range(METERS), "reading 1,000 meters", console=console, transient=True):
         usage = np.clip(np.roll(hourly, 24 * chance.integers(13)) * chance.uniform(0.3, 1.7), 0, MOST)
         answers = meter.start().tick_many(usage)
-        truth, published = truth + np.cumsum(usage), published + answers.unclipped
+        truth = truth + np.cumsum(usage)
+        published = published + answers.unclipped
         variance += answers.standard_error**2
     return tuple(sums / np.arange(1, len(hours) + 1) for sums in (truth, published, 1.96 * np.sqrt(variance)))
 
 
 def main() -> None:
-    out, console, hours = target(__doc__, "smart_meters.png"), Console(), readings()
+    out = target(__doc__, "smart_meters.png")
+    console = Console()
+    hours = readings()
     answers, (demand, published, half) = home(hours), neighbourhood(hours, console)
     so_far = [hours[: n + 1].ravel() for n in range(len(hours))]
     truth = {"mean": [x.mean() for x in so_far], "variance": [x.var(ddof=1) for x in so_far]}
@@ -59,12 +65,14 @@ def main() -> None:
     for column in ("after hour", "home: mean", "true", "variance", "true", "1,000 meters: mean demand", "true"):
         table.add_column(column, justify="right")
     for at in (11, 23, 47, 95, 167, 239, len(hours) - 1):
-        mean, variance = answers["mean"][at], answers["variance"][at]
+        mean = answers["mean"][at]
+        variance = answers["variance"][at]
         row = [f"{mean.value:.2f} ± {1.96 * mean.standard_error:.2f}", f"{truth['mean'][at]:.2f}"]
         row += [f"{variance.value:.2f} ± {1.96 * variance.standard_error:.2f}", f"{truth['variance'][at]:.2f}"]
         table.add_row(str(at + 1), *row, f"{published[at]:,.0f} ± {half[at]:,.0f}", f"{demand[at]:,.0f}")
     console.print(table)
-    x, panels = np.arange(1, len(hours) + 1), []
+    x = np.arange(1, len(hours) + 1)
+    panels = []
     for name, column in answers.items():
         low, high = np.array([estimate.interval() for estimate in column]).T
         values = [estimate.value for estimate in column]

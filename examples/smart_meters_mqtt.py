@@ -16,7 +16,8 @@ from shared.broker import mosquitto, publish
 
 from panstream.engine import Engine, ingest, read_config
 
-HOMES, HOURS = 5, 24
+HOMES = 5
+HOURS = 24
 CONFIG = {
     "stream": {"name": "meters", "time": "at", "columns": {"at": "timestamp", "kilowatts": "double"}},
     "query": [
@@ -65,7 +66,8 @@ def main() -> None:
     for column in ("after hour", "published", "95% interval", "true"):
         table.add_column(column, justify="right")
     for hour in (1, 2, 6, 12, 18, 24):
-        answer, so_far = published[hour - 1], [power for homes in minutes[: 60 * hour] for power in homes]
+        answer = published[hour - 1]
+        so_far = [power for homes in minutes[: 60 * hour] for power in homes]
         low, high = answer["interval"]
         true = sum(so_far) / len(so_far)
         table.add_row(str(hour), f"{answer['value']:.2f}", f"{low:.2f} to {high:.2f}", f"{true:.2f}")

@@ -9,7 +9,9 @@ import numpy as np
 
 from panstream.algorithms import Bitmap
 
-USERS, SHARED, RUNS = 60_000, 0.3, 12
+USERS = 60_000
+SHARED = 0.3
+RUNS = 12
 
 
 def one_run(epsilon: float, draw: np.random.Generator) -> tuple[float, float]:

@@ -18,7 +18,8 @@ from rich.table import Table
 from panstream import DistinctCount
 
 BUNDLED = Path(__file__).parent / "data" / "nasa_hosts.txt.gz"
-EPSILON, BATCH = 1.0, 5_000
+EPSILON = 1.0
+BATCH = 5_000
 
 
 def logs() -> Iterator[tuple[str, Any, int]]:
@@ -29,7 +30,8 @@ def logs() -> Iterator[tuple[str, Any, int]]:
         return
     tabbed = csv.ParseOptions(delimiter="\t", quote_char=False)
     yield "web log: hosts", csv.read_csv(folder / "nasa_19950801.tsv.gz", parse_options=tabbed)["host"], 2_000
-    named, spaced = csv.ReadOptions(column_names=["source", "target", "time"]), csv.ParseOptions(delimiter=" ")
+    named = csv.ReadOptions(column_names=["source", "target", "time"])
+    spaced = csv.ParseOptions(delimiter=" ")
     messages = csv.read_csv(folder / "CollegeMsg.txt.gz", named, spaced)
     users = pa.chunked_array([*messages["source"].chunks, *messages["target"].chunks])
     yield "messages: users", users, 2_000

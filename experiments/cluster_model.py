@@ -87,7 +87,8 @@ def measure(rows: int) -> dict[str, float]:
                 held = len(shard.gather(state_name("n", (0, 0))))
                 shard.close()
             own = Partitioning(algorithm, shards).count(0)
-            take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
+            take = seconds[0] / own
+            store = max(seconds[1] - seconds[0], 0.0) / own
             table.append((read, take, store, sent, held / own))
             print(
                 f"{shards:>6} {read * 1e9:>13.1f} {take * 1e9:>14.2f} {store * 1e9:>15.2f} {sent:>17.3f} "
@@ -111,7 +112,9 @@ def simulate(constants: dict[str, float], workers: int, rows: int, partitions: i
     """
     draw = np.random.default_rng(2)
     serve = call + (constants["take"] + constants["store"]) * constants["cells"] / workers
-    free, left, done = [0.0] * workers, partitions, 0.0
+    free = [0.0] * workers
+    left = partitions
+    done = 0.0
     events: list[tuple[float, int, int]] = []  # when a worker may begin to read its next partition
 
     def busy(worker: int, begin: float, seconds: float) -> float:

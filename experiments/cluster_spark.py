@@ -82,7 +82,9 @@ def main() -> int:
         frame = users_of(session, rows, users)
         same = equal_without_noise(frame, users)
         show("without noise, state and count as one process", "equal" if same else "different", "equal", same)
-        inside, seconds, shares = 0, [], []
+        inside = 0
+        seconds = []
+        shares = []
         for _ in range(runs):
             start = time.perf_counter()
             estimate = distinct(frame, "user", epsilon=1.0, expected=users)

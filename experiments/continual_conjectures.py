@@ -15,7 +15,8 @@ from rich.table import Table
 from panstream.algorithms.planning.continual import conjectured_bound
 
 Floats = NDArray[np.float64]
-HORIZON, RUNS = 1024, 200_000
+HORIZON = 1024
+RUNS = 200_000
 AVERAGES = {
     "1 value of 1": (1, 1024, 1.0),
     "64 values, mean 1": (64, 1024, 1.0),
@@ -59,7 +60,8 @@ def average_error_quantile(
     def tail(error: float) -> float:
         return average_error_tail(error, count=count, mean=mean, draws=draws, scale=scale, bound=bound)
 
-    low, high = 1e-9, 1.0
+    low = 1e-9
+    high = 1.0
     while tail(high) > beta:
         high *= 2.0
     for _ in range(60):
@@ -77,7 +79,9 @@ def grid(kink: float, reach: float) -> Floats:
 
 def tail_coefficients(draws: int) -> Floats:
     """Return a with P(sum of Laplace(1) draws > x) = exp(-x)·sum a_j·x**j for x >= 0."""
-    term, partial, sums = 2.0**-draws, 0.0, []
+    term = 2.0**-draws
+    partial = 0.0
+    sums = []
     for r in range(draws):
         partial += term
         sums.append(partial)
@@ -105,7 +109,8 @@ def average(count: int, time: int, mean: float, beta: float) -> float:
 
 def variance_errors(time: int, values: np.ndarray) -> np.ndarray:
     """Return errors of Algorithm 4 at epsilon = 1."""
-    chance, log = np.random.default_rng(0), math.log2(HORIZON)
+    chance = np.random.default_rng(0)
+    log = math.log2(HORIZON)
 
     def noise(scale: float) -> np.ndarray:
         return chance.laplace(0.0, scale, (RUNS, time.bit_count())).sum(axis=1)

@@ -28,7 +28,8 @@ from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCoun
 from panstream.primitives.noise import SeededSource
 
 ROOT = Path(__file__).parents[1]
-TABLE, PICTURE = ROOT / "experiments" / "continual_error.csv", ROOT / "docs" / "pictures" / "continual_error"
+TABLE = ROOT / "experiments" / "continual_error.csv"
+PICTURE = ROOT / "docs" / "pictures" / "continual_error"
 EPSILON = 0.1
 SHARED: dict[str, Any] = {"epsilon": EPSILON, "one_step_ticks": True}
 POWERS = range(6, 21)
@@ -50,7 +51,9 @@ COUNTERS: dict[str, Build] = {
 
 def measure(build: Build, slots: int, runs: int, seed: int) -> tuple[float, float]:
     """Return predicted and measured mean squared error times epsilon²; a window is measured once it is full."""
-    rng, squared, predicted = SeededSource(seed), [], 0.0
+    rng = SeededSource(seed)
+    squared = []
+    predicted = 0.0
     for _ in range(runs):
         counter = build(slots)
         warm = slots if isinstance(counter, WindowedSum | DecayedSum) else 0

@@ -20,13 +20,18 @@ from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.core.monitor import Monitor
 from panstream.primitives.noise import SeededSource
 
-USERS, LEAST, BAR = 2000, -9, 0.93
-TICKS, UPPER = 20, 100.0
+USERS = 2000
+LEAST = -9
+BAR = 0.93
+TICKS = 20
+UPPER = 100.0
 
 
 def loads(mean: int) -> dict[str, Any]:
     """Return net weights around a threshold of ``mean``."""
-    draw, zipf, ids = np.random.default_rng(1), 1 / np.arange(1, USERS + 1) ** 0.7, np.arange(USERS)
+    draw = np.random.default_rng(1)
+    zipf = 1 / np.arange(1, USERS + 1) ** 0.7
+    ids = np.arange(USERS)
     return {
         "uniform": draw.multinomial(USERS * mean, np.full(USERS, 1 / USERS)),
         "Zipf .7": draw.multinomial(USERS * mean, zipf / zipf.sum()),
@@ -100,7 +105,9 @@ def show(algorithm: Any, batch: Any, load: str, truth: float, runs: int) -> floa
 def extremes(all_values: NDArray[np.float64], runs: int) -> float:
     """Return how often all that is said of minimum and maximum after the last tick is true."""
     histogram = RangeHistogram(epsilon=1.0, horizon=TICKS, lower=0.0, upper=UPPER)
-    rng, step, true = SeededSource(5), UPPER / histogram.cells, 0
+    rng = SeededSource(5)
+    step = UPPER / histogram.cells
+    true = 0
     parts = np.array_split(np.random.default_rng(3).permutation(all_values), TICKS)
     for _ in range(runs):
         monitor = Monitor(histogram, rng=rng)

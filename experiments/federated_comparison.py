@@ -25,7 +25,9 @@ from panstream.papers.diabetes_table import read_table
 from panstream.papers.figures.networks import PRINTED, SUMMED, ExperimentSetting, held_out, measure, references
 from panstream.primitives.noise import SeededSource
 
-HOLDERS, BUDGETS, SPLITS = (3, 10, 30), (0.1, 0.5, 1.0, 2.0), 20
+HOLDERS = (3, 10, 30)
+BUDGETS = (0.1, 0.5, 1.0, 2.0)
+SPLITS = 20
 THESIS = ("noisy ss (3.5)", "noisy mv (3.6)", "noisy model (3.7)")
 OTHERS = ("private independent", "panstream: Gaussian sums", "panstream: federated tree")
 LEFT_OUT = ("mean of local scores",)  # which only the figures show

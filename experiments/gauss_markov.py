@@ -23,7 +23,8 @@ from panstream.algorithms.continual.tree_shape import TreeShape
 from panstream.primitives.noise import DiscreteLaplace
 from panstream.privacy.composition import zcdp_rho
 
-EPSILON, DELTA = 1.0, 1e-6
+EPSILON = 1.0
+DELTA = 1e-6
 PROCESSES = {10: 5, 14: 7, 20: 9}
 _SLACK = 1e-3  # of the root of 2 rho, for roundings
 Floats = NDArray[np.float64]
@@ -36,14 +37,17 @@ def shift_cost(theta: Floats, spread: Floats, ticks: int) -> float:
     It is the information that exact values of the sum hold about a constant added to all of them.
     """
     size = theta.size
-    covariance, gain, total = np.zeros((size, size)), np.zeros(size), 0.0
+    covariance = np.zeros((size, size))
+    gain = np.zeros(size)
+    total = 0.0
     for _ in range(ticks):
         gain *= theta
         covariance *= np.outer(theta, theta)
         for i in range(size):
             covariance[i, i] += spread[i] * (1.0 - theta[i] ** 2)
         across = covariance.sum(axis=1)
-        width, left = across.sum(), 1.0 - gain.sum()
+        width = across.sum()
+        left = 1.0 - gain.sum()
         total += left * left / width
         gain += across / width * left
         covariance -= np.outer(across, across) / width
@@ -62,7 +66,8 @@ def processes(shape: Floats, size: int) -> tuple[Floats, Floats]:
 
 def best(power: int) -> tuple[Floats, Floats, float]:
     """Return the processes that were found best for 2**power ticks, with c·Var X."""
-    size, ticks = PROCESSES[power], 1 << power
+    size = PROCESSES[power]
+    ticks = 1 << power
     tuned = 1 << min(power, 14)  # the last ones are tuned on a shorter scale, and stretched
 
     def error(shape: Floats) -> float:

@@ -33,8 +33,11 @@ from panstream.testing.reconstruction import (
 )
 
 FIELDS = ("panel", "series", "x", "accuracy", "standard_error", "bound")
-USERS, QUERIES, REPEAT = 128, 512, 16
-OWN_USERS, OWN_REPEAT = 512, 8
+USERS = 128
+QUERIES = 512
+REPEAT = 16
+OWN_USERS = 512
+OWN_REPEAT = 8
 Row = tuple[str, str, float, float, float, float]
 
 

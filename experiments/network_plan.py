@@ -37,7 +37,8 @@ def random_tree(attributes: int, seed: int) -> BayesianNetwork:
     parents = ((), *((int(rng.integers(at)),) for at in range(1, attributes)))
     tables = [rng.dirichlet(np.full(sizes[0], 0.6))]
     for at in range(1, attributes):
-        own, tie = rng.dirichlet(np.full(sizes[at], 0.6)), rng.beta(1, 1.5)
+        own = rng.dirichlet(np.full(sizes[at], 0.6))
+        tie = rng.beta(1, 1.5)
         drawn = rng.dirichlet(np.full(sizes[at], 0.4), sizes[parents[at][0]])
         tables.append((1 - tie) * own + tie * drawn)
     return BayesianNetwork(domain, parents, tuple(tables))
@@ -46,7 +47,8 @@ def random_tree(attributes: int, seed: int) -> BayesianNetwork:
 def data() -> dict[str, tuple[Records, Records]]:
     """Records to learn from and to compare with, by name."""
     found: dict[str, tuple[Records, Records]] = {}
-    patients, rng = prepare(Path(os.environ["PANSTREAM_DATA"]) / "diabetic_data.csv.gz"), np.random.default_rng(5)
+    patients = prepare(Path(os.environ["PANSTREAM_DATA"]) / "diabetic_data.csv.gz")
+    rng = np.random.default_rng(5)
     for attributes, records in SUBSETS:
         part = patients.select(sorted(rng.choice(43, attributes, replace=False).tolist()))
         order = rng.permutation(len(part))
@@ -77,7 +79,8 @@ def distance(network: BayesianNetwork, test: Records) -> float:
                 table = margins[other][:, None] * network.tables[child]
             else:
                 table = pairs[other, above[0]] @ network.tables[child]
-            pairs[other, child], pairs[child, other] = table, table.T
+            pairs[other, child] = table
+            pairs[child, other] = table.T
     truth = pairwise(test)
     return float(np.mean([np.abs(pairs[pair] - counts / len(test)).sum() / 2 for pair, counts in truth.items()]))
 
@@ -94,9 +97,11 @@ def main() -> None:
         for kind in (PrivBayes, TreeNetwork):
             more = {} if kind is PrivBayes else {"delta": DELTA}
             budget = PureBudget(epsilon) if kind is PrivBayes else ZcdpBudget(epsilon, DELTA)
-            means, edges = [], 0.0
+            means = []
+            edges = 0.0
             for degree in (0, None):
-                learner, seeds = kind(epsilon=epsilon, degree=degree, **more), range(given.seeds)
+                learner = kind(epsilon=epsilon, degree=degree, **more)
+                seeds = range(given.seeds)
                 networks = [learner.fit(train, SeededSource(seed)).network for seed in seeds]
                 means.append(np.mean([distance(network, test) for network in networks]))
                 edges = float(np.mean([len(network.edges) for network in networks]))

@@ -23,7 +23,8 @@ from panstream.models.networks import noisy_entropy_bias, noisy_entropy_error, s
 from panstream.primitives.noise import DiscreteLaplace, SeededSource
 
 ROOT = Path(__file__).parents[1]
-TABLE, PICTURE = ROOT / "experiments" / "noisy_entropy.csv", ROOT / "docs" / "pictures" / "noisy_entropy.svg"
+TABLE = ROOT / "experiments" / "noisy_entropy.csv"
+PICTURE = ROOT / "docs" / "pictures" / "noisy_entropy.svg"
 ATTRIBUTES = (2, 6)
 TABLES_SHARED = math.comb(7, 2)
 RUNS = 20_000
@@ -61,7 +62,8 @@ def rows() -> list[dict[str, object]]:
         scale = 2 * TABLES_SHARED / epsilon
         rest, gaps = measure(p, holders, scale, records, seed)
         given = {"records": records, "holders": holders, "scale": scale}
-        bias, error = noisy_entropy_bias(p, **given), noisy_entropy_error(p, **given)
+        bias = noisy_entropy_bias(p, **given)
+        error = noisy_entropy_error(p, **given)
         ratio = math.sqrt(2 * holders) * scale / (records * p.min())
         figures = (
             bias.sampling, bias.sampling + bias.noise, bias.total, rest.mean(), rest.std() / math.sqrt(RUNS),
@@ -87,7 +89,8 @@ def verdicts(found: list[dict[str, object]]) -> str:
     for row in found:
         cells = [str(row[key]) for key in ("holders", "epsilon", "records", "noise_to_count")]
         for kind in ("bias", "mse"):
-            expansion, measured = float(str(row[f"{kind}_expansion"])), float(str(row[f"{kind}_measured"]))
+            expansion = float(str(row[f"{kind}_expansion"]))
+            measured = float(str(row[f"{kind}_measured"]))
             cells += [f"{float(str(row[f'{kind}_theorem'])):.3g}", f"{expansion:.3g}", f"{measured:.3g}"]
             cells.append(f"{measured / expansion:.3f}")
         body.append([*cells, "" if row["inside"] else "outside"])

@@ -26,7 +26,8 @@ def dpmm() -> None:
     from dpmm.models.mst import MST, compute_weight
     from dpmm.models.priv_bayes import MI, ExponentialMechanism
 
-    noise, choices = [], []
+    noise = []
+    choices = []
 
     def recorded(sigma, size=None):
         noise.append(float(sigma))
@@ -45,7 +46,8 @@ def dpmm() -> None:
 
     learner.exponential_mechanism = watched
     learner.fit(frame)
-    one_way, two_way = noise[: len(columns)], noise[len(columns) :]
+    one_way = noise[: len(columns)]
+    two_way = noise[len(columns) :]
     print("dpmm MST, parts of rho for a record added or removed (a table moves by 1 in L2, a score by 1):")
     print(f"  one-way tables {sum(0.5 / sigma**2 for sigma in one_way) / learner.rho:.4f}")
     print(f"  two-way tables {sum(0.5 / sigma**2 for sigma in two_way) / learner.rho:.4f} (at most a third)")
@@ -74,7 +76,8 @@ def dpmm() -> None:
         score = MI(table)
         return ExponentialMechanism(table, epsilon=0.5)([score(("a",), "b"), score(("c",), "b")])
 
-    none, single = rare(0), rare(1)
+    none = rare(0)
+    single = rare(1)
     scale = ExponentialMechanism(none, epsilon=0.5)
     loss = math.log(chances(none)[1] / chances(single)[1])
     print(f"dpmm PrivBayes, {ROWS:,} rows, two equal columns that are constant but for one record:")

@@ -43,7 +43,8 @@ def build(strength: float, decimals: int | None = None) -> BayesianNetwork:
 
 
 def solve() -> float:
-    low, high = 0.0, 1.0  # the entropy falls as the strength grows
+    low = 0.0  # the entropy falls as the strength grows
+    high = 1.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if build(middle).entropy() > ENTROPY else (low, middle)

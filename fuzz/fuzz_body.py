@@ -8,7 +8,8 @@ with fuzzing.instrumented():
     from panstream.server.errors import HttpError
     from panstream.server.ingest.request_bodies import RequestBody, parse
 
-_KINDS, _ENCODINGS = ("csv", "json", "arrow"), ("identity", "gzip", "zstd")
+_KINDS = ("csv", "json", "arrow")
+_ENCODINGS = ("identity", "gzip", "zstd")
 _SCHEMA = RowSchema(
     columns={
         "user": "string",
@@ -28,7 +29,8 @@ def test_one_input(data: bytes) -> None:
     """The first byte chooses format and packing."""
     if not data:
         return
-    choice, gate = data[0], QuotaTracker(_LIMITS)
+    choice = data[0]
+    gate = QuotaTracker(_LIMITS)
     body = RequestBody(gate, _KINDS[choice % 3], _ENCODINGS[choice // 3 % 3])
     try:
         body.make_room(len(data) - 1)

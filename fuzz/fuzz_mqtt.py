@@ -38,8 +38,10 @@ def test_one_input(data: bytes) -> None:
         client = feed._client = Client(CallbackAPIVersion.VERSION2, client_id="fuzz", protocol=MQTTv5)
         ours.setblocking(False)
         client._sock = ours
-        client.on_connect, client.on_message = feed._on_connect, feed._on_message
-        client.on_subscribe, client.on_unsubscribe = feed._on_subscribe, feed._on_answer
+        client.on_connect = feed._on_connect
+        client.on_message = feed._on_message
+        client.on_subscribe = feed._on_subscribe
+        client.on_unsubscribe = feed._on_answer
         try:
             while feed._run_loop(0.0):
                 pass

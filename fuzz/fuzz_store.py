@@ -19,7 +19,8 @@ _GOOD = _FILE.read_bytes()
 
 def test_one_input(data: bytes) -> None:
     """The first bytes say where the others are written over a good file."""
-    place, cut = int.from_bytes(data[:3], "little") % len(_GOOD), int.from_bytes(data[3:6], "little")
+    place = int.from_bytes(data[:3], "little") % len(_GOOD)
+    cut = int.from_bytes(data[3:6], "little")
     body = _GOOD[:place] + data[6:] + _GOOD[place + len(data[6:]) :]
     _FILE.write_bytes(body[: cut % len(body)] if cut % 5 == 0 else body)
     try:

@@ -41,13 +41,15 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
-    rows, shape = 5_003, (1_021, 14)
+    rows = 5_003
+    shape = (1_021, 14)
     numbers = rng.integers(-(2**63), 2**63 - 1, rows)
     for name, longest in (("short", 16), ("any", 700)):
         offsets = np.concatenate([[0], np.cumsum(rng.integers(0, longest + 1, rows))]).astype(np.int32)
         text = rng.integers(0, 256, int(offsets[-1]), np.uint8)
         for kind in ("fold", "siphash"):
-            hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
+            hashes = np.empty(rows, np.uint64)
+            cells = np.empty(rows, np.int32)
             hash_strings(offsets, text, 3, hashes, hash=kind)
             cells_of_strings(offsets, text, 3, *shape, cells, hash=kind)
             yield f"{kind} of {name} strings", hashes
@@ -59,12 +61,14 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         mark_strings_packed(offsets, text, 3, *shape, words)
         yield f"packed marks of {name} strings", words
     for length in (16, 11):
-        equal, bits_of_cells = np.arange(301, dtype=np.int64) * length, np.zeros(words.size, np.uint64)
+        equal = np.arange(301, dtype=np.int64) * length
+        bits_of_cells = np.zeros(words.size, np.uint64)
         hash_strings(equal, text, 3, hashes[:300], hash="fold")
         mark_strings_packed(equal, text, 3, *shape, bits_of_cells)
         yield f"hashes of {length} bytes", hashes[:300].copy()
         yield f"packed marks of {length} bytes", bits_of_cells
-    hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
+    hashes = np.empty(rows, np.uint64)
+    cells = np.empty(rows, np.int32)
     hash_integers(numbers, 3, hashes)
     cells_of_integers(numbers, 3, *shape, cells)
     yield "integers", hashes
@@ -97,15 +101,15 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         yield "Laplace noise", noise
     lines = [b'{"a":%d,"b c":"%s"}' % (number, b"x" * (number % 80)) for number in range(-500, 500)]
     text = np.frombuffer(b"\n".join(lines) + b"\n" + b'{"a":[],"b c":"\\n"}\n{"a":\n', np.uint8).copy()
-    starts, stops, forms = (
-        np.zeros((2, 1_002), np.int64),
-        np.zeros((2, 1_002), np.int64),
-        np.zeros((2, 1_002), np.uint8),
-    )
-    names, faults = np.frombuffer(b"ab c", np.uint8), np.zeros(1_002, np.uint8)
+    starts = np.zeros((2, 1_002), np.int64)
+    stops = np.zeros((2, 1_002), np.int64)
+    forms = np.zeros((2, 1_002), np.uint8)
+    names = np.frombuffer(b"ab c", np.uint8)
+    faults = np.zeros(1_002, np.uint8)
     assert json_fields.scan_lines(text, text.size, names, np.array([0, 1, 4]), starts, stops, forms, faults) == 1_002
     yield "values of JSON", np.concatenate([*starts, *stops, *forms, faults])
-    numbers, bad = np.zeros(1_002, np.int64), np.zeros(1_002, bool)
+    numbers = np.zeros(1_002, np.int64)
+    bad = np.zeros(1_002, bool)
     text_values.parse_ints(text, starts[0], stops[0], forms[0] == json_fields.NUMBER, numbers, bad)
     yield "whole numbers", numbers
     cells = [b'"%s",%d' % (b'x""y,\n' * (number % 20), number) for number in range(1_000)]
@@ -116,9 +120,11 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         text.size,
     )
     yield "fields of CSV", np.concatenate([*starts, *stops, *forms, faults])
-    keep, users = np.empty(rows, np.uint8), rng.integers(0, 900, rows)
+    keep = np.empty(rows, np.uint8)
+    users = rng.integers(0, 900, rows)
     places = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
-    firsts, counts = np.empty(1 << 14, np.int64), np.zeros(1 << 14, np.int64)
+    firsts = np.empty(1 << 14, np.int64)
+    counts = np.zeros(1 << 14, np.int64)
     tree.keep_first_rows(users.astype(np.uint64), places, np.full(rows, 8), 2, firsts, counts, keep)
     yield "first rows", keep
 

@@ -19,9 +19,11 @@ ALPHA = 1e-6
 
 def assert_fits(counts: NDArray[Any], expected: NDArray[Any], what: str) -> None:
     """Chi-square goodness of fit; cells with fewer than 10 expected are pooled."""
-    counts, expected = np.asarray(counts, float), np.asarray(expected, float)
+    counts = np.asarray(counts, float)
+    expected = np.asarray(expected, float)
     order = np.argsort(expected)
-    counts, expected = counts[order], expected[order]
+    counts = counts[order]
+    expected = expected[order]
     rare = max(int((expected < 10.0).sum()), int(np.searchsorted(np.cumsum(expected), 10.0)) + 1)
     counts = np.concatenate([[counts[:rare].sum()], counts[rare:]])
     expected = np.concatenate([[expected[:rare].sum()], expected[rare:]])

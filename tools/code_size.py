@@ -116,7 +116,8 @@ def walk(source: Path, directory: Path, command: list[str], *, post: bool) -> li
     from panstream.cli.hardening import ENVIRONMENT
     from panstream.primitives.memory.process_hardening import MARK
 
-    out, root = directory / "walk.json", source / "panstream"
+    out = directory / "walk.json"
+    root = source / "panstream"
     environment = {**os.environ, **ENVIRONMENT, MARK: "1", "PYTHONPATH": str(source)}
     line = [sys.executable, "-c", TRACER, str(root), str(out), *command]
     process = subprocess.Popen(line, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)

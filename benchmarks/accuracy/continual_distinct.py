@@ -17,7 +17,8 @@ from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensi
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.distinct import Bitmap
 
-USERS, LEVEL = 20_000, 1.96
+USERS = 20_000
+LEVEL = 1.96
 BARS = {("event", 100): 390, ("event", 1_000): 480, ("event", 100_000): 700, ("user", 1_000): 2_600}
 
 
@@ -31,7 +32,10 @@ def formulas() -> None:
 
 def covered(algorithm: ContinualDensity | ContinualBitmap, users: int, runs: int) -> tuple[float, float, float]:
     """Return the 95% error of the last answer, how often its interval held the truth, and its half width."""
-    horizon, errors, hits, widths = algorithm.horizon or 1, [], 0, []
+    horizon = algorithm.horizon or 1
+    errors = []
+    hits = 0
+    widths = []
     shares = np.array_split(np.arange(users), horizon)
     for _ in range(runs):
         monitor = algorithm.start()

@@ -23,8 +23,12 @@ from panstream.algorithms.randomized_bits import CoinPair
 from panstream.papers.figures.beyond import level_for_ids
 from panstream.primitives.noise import DiscreteLaplace, SeededSource, symmetric_coins
 
-USERS, EPSILON, DENSITY = 100_000, 1.0, 0.25
-ACCURACY_RUNS, COVERAGE_RUNS, SPEED_RUNS = 6_000, 5_000, 21
+USERS = 100_000
+EPSILON = 1.0
+DENSITY = 0.25
+ACCURACY_RUNS = 6_000
+COVERAGE_RUNS = 5_000
+SPEED_RUNS = 21
 BATCH = 2_000_000
 
 Line = tuple[str, str, str, bool | None]  # name, figure, target, whether it is met (None: reported only)
@@ -46,8 +50,10 @@ class EqualSplit(Presence):
 
 
 def squared_errors(algorithm: Presence, runs: int, seed: int) -> Any:
-    rng, present = SeededSource(seed), np.arange(round(algorithm.population.size * DENSITY))
-    truth, errors = present.size / algorithm.population.size, np.empty(runs)
+    rng = SeededSource(seed)
+    present = np.arange(round(algorithm.population.size * DENSITY))
+    truth = present.size / algorithm.population.size
+    errors = np.empty(runs)
     for run in range(runs):
         sampled_anew = replace(algorithm, key=run) if algorithm.population.permuted else algorithm
         monitor = Monitor(sampled_anew, rng=rng)
@@ -60,7 +66,8 @@ def ratio_line(name: str, worse: Any, better: Any, target: float) -> Line:
     """Compare two mean squared errors; the 95% interval is that of the logarithm of their ratio."""
     ratio = worse.mean() / better.mean()
     spread = math.sqrt(sum(errors.var(ddof=1) / errors.mean() ** 2 / errors.size for errors in (worse, better)))
-    low, high = ratio * math.exp(-1.96 * spread), ratio * math.exp(1.96 * spread)
+    low = ratio * math.exp(-1.96 * spread)
+    high = ratio * math.exp(1.96 * spread)
     return name, f"{ratio:.2f} ({low:.2f} to {high:.2f})", f">= {target:g}", low >= target
 
 
@@ -79,9 +86,11 @@ def accuracy() -> list[Line]:
 
 def coverage() -> list[Line]:
     lines: list[Line] = []
-    users, rng = 10_000, SeededSource(5)
+    users = 10_000
+    rng = SeededSource(5)
     for density in (0.001, 0.01, 0.25, 0.63, 1.0):
-        present, covered = np.arange(round(users * density)), 0
+        present = np.arange(round(users * density))
+        covered = 0
         algorithm = OptBern(universe=users, epsilon=EPSILON)
         for _ in range(COVERAGE_RUNS):
             monitor = Monitor(algorithm, rng=rng)

@@ -45,7 +45,9 @@ def occupied(rng: np.random.Generator, users: int, buckets: int, levels: int) ->
 def by_cell_law(rng: np.random.Generator, algorithm: Bitmap, filled: NDArray[np.int64]) -> list[tuple[float, Any]]:
     """Return the estimate and its interval for every drawn table, by the shipped likelihood."""
     law = algorithm.law
-    p1, decoder, moments = float(law.present), law.decoder, algorithm.moments()
+    p1 = float(law.present)
+    decoder = law.decoder
+    moments = algorithm.moments()
     ones = rng.binomial(filled, p1) + rng.binomial(algorithm.buckets - filled, 1 - p1)
     for sign in (1, -1):
         ones += sign * rng.geometric(-math.expm1(-law.noise.kappa), ones.shape)
@@ -59,7 +61,8 @@ def by_cell_law(rng: np.random.Generator, algorithm: Bitmap, filled: NDArray[np.
 
 def by_brute_force(algorithm: Bitmap, users: int, runs: int) -> list[tuple[float, Any]]:
     """Return the same through Monitor, hashing and coins, under a fresh hash key in every run."""
-    rng, found = SeededSource(users), []
+    rng = SeededSource(users)
+    found = []
     for key in range(runs):
         keyed = Bitmap(epsilon=algorithm.epsilon, epsilon_state=algorithm.epsilon_state, key=key)
         monitor = Monitor[Any](keyed, rng=rng)
@@ -80,10 +83,12 @@ def accuracy(runs: int) -> None:
             algorithm = Bitmap(epsilon=state + 1, epsilon_state=state)
             found = by_brute_force(algorithm, users, runs) if filled is None else by_cell_law(rng, algorithm, filled)
             values = np.array([value for value, _ in found])
-            error, expected = float(np.sqrt(np.square(values - users).mean())), algorithm.relative_error(users)
+            error = float(np.sqrt(np.square(values - users).mean()))
+            expected = algorithm.relative_error(users)
             inside = sum(low <= users <= high for _, (low, high) in found)
             covered[state] += inside
-            ratio, rate = error / users / expected, inside / runs
+            ratio = error / users / expected
+            rate = inside / runs
             near = users < 10**6 or abs(expected / plateau - 1) < 0.02
             close = abs(ratio - 1) < 0.1 + 2 / math.sqrt(2 * runs)
             covers = abs(rate - 0.95) < 0.01 + 3 * math.sqrt(0.95 * 0.05 / runs)
@@ -100,7 +105,9 @@ def accuracy(runs: int) -> None:
 
 def merges(runs: int) -> None:
     for sites in (2, 4, 8):
-        rng, values, errors = SeededSource(sites), [], []
+        rng = SeededSource(sites)
+        values = []
+        errors = []
         truth = 10_000 * (sites + 1)
         for key in range(runs):
             monitors = [Monitor[Any](Bitmap(epsilon=3.0, key=key), rng=rng) for _ in range(sites)]

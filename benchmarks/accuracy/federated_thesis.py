@@ -46,7 +46,8 @@ def main():
     given = parser.parse_args()
     train, test, full = adult()
     parents = chow_liu(train.domain, exact_tables(train))  # the structure is given, as Algorithm 3.4 supposes
-    plain, secure = {"epsilon": given.epsilon}, {"epsilon": given.epsilon, "delta": DELTA, "secure": True}
+    plain = {"epsilon": given.epsilon}
+    secure = {"epsilon": given.epsilon, "delta": DELTA, "secure": True}
     print(f"Adult, {len(train):,} rows{'' if full else ' (bundled sample)'}, epsilon {given.epsilon:g}; bits per row")
     print(f"{'holders':>7} {'method':<46} {'bits':>7} {'sd':>6}")
     for many in HOLDERS:

@@ -19,7 +19,10 @@ from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.cauchy_sketch import cauchy_scale, l1_deviation
 from panstream.primitives.noise import SeededSource
 
-ROWS, USERS, RUNS, MOST = 60_000, 20_000, 1_000, 10
+ROWS = 60_000
+USERS = 20_000
+RUNS = 1_000
+MOST = 10
 Net = NDArray[np.int64]
 
 
@@ -42,8 +45,12 @@ def second_moments(runs: int) -> bool:
     for name, net in loads().items():
         for label, most in (("event", None), (f"users of at most {MOST} rows", MOST)):
             kept = net if most is None else np.minimum(net, most)
-            truth, rows = float(kept @ kept), rows_of(kept)
-            errors, squares, covered, widths = [], [], 0, []
+            truth = float(kept @ kept)
+            rows = rows_of(kept)
+            errors = []
+            squares = []
+            covered = 0
+            widths = []
             for key in range(runs):
                 sketch = SecondMoment(epsilon=1.0, expected=math.sqrt(truth), contributions=most, key=key)
                 monitor = Monitor(sketch, rng=SeededSource(key))
@@ -70,8 +77,10 @@ def inner_products(runs: int) -> bool:
     met = True
     for name, left in loads().items():
         right = np.roll(left, 3)
-        truth, norm = float(left @ right), math.sqrt(left @ left)
-        values, covered = [], 0
+        truth = float(left @ right)
+        norm = math.sqrt(left @ left)
+        values = []
+        covered = 0
         for key in range(runs):
             monitor = Monitor(InnerProduct(epsilon=1.0, expected=norm, key=key), rng=SeededSource(key))
             monitor.update(rows_of(left), stream="left")

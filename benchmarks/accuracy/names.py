@@ -41,7 +41,8 @@ def zipf(names: list[str], events: int, power: float, rng: np.random.Generator) 
 
 def urls(count: int, rng: np.random.Generator) -> list[str]:
     """Return different paths: a section, one or two words, often a number."""
-    parts, sections = words(rng, 3000, "bcdfglmnprstvaeiou"), words(rng, 40, "bcdfglmnprstvaeiou")
+    parts = words(rng, 3000, "bcdfglmnprstvaeiou")
+    sections = words(rng, 40, "bcdfglmnprstvaeiou")
     found: dict[str, None] = {}
     while len(found) < count:
         path = "/" + sections[rng.integers(40)]
@@ -78,7 +79,8 @@ def accuracy(name: str, stream: Stream, max_item_bytes: int, runs: int) -> None:
     heavy = [key for key in order if stream[key] >= question.listing_threshold and len(key.encode()) <= max_item_bytes]
     three = [key for key in heavy if stream[key] >= 3 * question.listing_threshold]
     top = wrong = joint = found = triple = 0
-    slowest, named = 0.0, []
+    slowest = 0.0
+    named = []
     for run in range(runs):
         monitor = state(replace(question.algorithm, key=run), stream, run)
         begun = time.process_time()

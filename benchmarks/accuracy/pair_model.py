@@ -40,7 +40,8 @@ def records_of(codes, sizes):
 
 def binary(draws):
     """Return 18 yes/no attributes of a dense pairwise model, 20,000 rows by Gibbs sampling."""
-    count, rows = 18, 20_000
+    count = 18
+    rows = 20_000
     pull = np.triu(draws.normal(0, 0.35, (count, count)) + 0.15, 1)
     pull += pull.T
     bias = draws.normal(-0.6, 0.5, count) - pull.sum(axis=1) * 0.5
@@ -130,9 +131,11 @@ def walk(draws):
 
 def rare(draws):
     """Return 10 attributes of 24 values with frequencies 1/rank, a fifth of the rows in lockstep, 40,000 rows."""
-    rows, law = 40_000, 1.0 / np.arange(1, 25)
+    rows = 40_000
+    law = 1.0 / np.arange(1, 25)
     columns = [draws.choice(24, rows, p=law / law.sum()) for _ in range(10)]
-    same, one = draws.random(rows) < 0.2, draws.choice(24, rows, p=law / law.sum())
+    same = draws.random(rows) < 0.2
+    one = draws.choice(24, rows, p=law / law.sum())
     return records_of(np.stack([np.where(same, one, column) for column in columns], axis=1), [24] * 10)
 
 
@@ -145,15 +148,18 @@ def skipped(draws):
     """Held out: five questions of 2 or 3 answers, and after the last answer of each three more, 25,000 rows."""
     rows = 25_000
     mood = draws.normal(size=rows)
-    columns, sizes = [], []
+    columns = []
+    sizes = []
     for block in range(5):
         answers = 2 + block % 2
         lead = np.digitize(0.7 * mood + draws.normal(size=rows), np.linspace(-0.5, 0.8, answers - 1))
-        columns, sizes = [*columns, lead], [*sizes, answers]
+        columns = [*columns, lead]
+        sizes = [*sizes, answers]
         for size in (4, 5, 7):
             value = draws.normal(0, 0.8) * mood + draws.normal(size=rows)
             given = 1 + np.digitize(value, np.sort(draws.normal(size=size - 2)))
-            columns, sizes = [*columns, np.where(lead == answers - 1, given, 0)], [*sizes, size]
+            columns = [*columns, np.where(lead == answers - 1, given, 0)]
+            sizes = [*sizes, size]
     return records_of(np.stack(columns, axis=1), sizes)
 
 
@@ -174,7 +180,8 @@ def nested(draws):
 def styles(draws):
     """Held out: 16 answers from 1 to 5 by an opinion and by how much people like extremes, 20,000 rows."""
     rows = 20_000
-    opinion, extreme = draws.normal(size=rows), np.exp(draws.normal(0, 0.6, rows))
+    opinion = draws.normal(size=rows)
+    extreme = np.exp(draws.normal(0, 0.6, rows))
     columns = []
     for _ in range(16):
         value = (draws.normal(0, 0.7) * opinion + draws.normal(size=rows)) * extreme + draws.normal(0, 0.4)
@@ -223,7 +230,8 @@ def figures(records, epsilon, seed, target):
 
     order = np.random.default_rng(1000 + seed).permutation(len(records))
     cut = int(0.8 * len(records))
-    train, test = records.take(order[:cut]), records.take(order[cut:])
+    train = records.take(order[:cut])
+    test = records.take(order[cut:])
     found = {}
     chosen = recommend_learner(epsilon, DELTA, len(train), train.domain)
     for name, learner in (("tree", TreeNetwork(epsilon=epsilon, delta=DELTA)), ("rule", chosen)):
@@ -270,7 +278,8 @@ def main():
             means = {}
             for method in ("tree", "rule"):
                 values = np.array([run[method][:4] for run in runs], float).mean(axis=0)
-                means[method], slowest = values, max(run[method][4] for run in runs)
+                means[method] = values
+                slowest = max(run[method][4] for run in runs)
                 print(
                     f"{name:<24} {epsilon:>5} {method:<5} {values[0]:>8.4f} {values[1]:>7.4f} {values[2]:>8.3f} "
                     f"{values[3]:>7.3f} {slowest:>6.1f}  {runs[0][method][5]}",
@@ -282,7 +291,8 @@ def main():
             lines.append((f"{name}, epsilon {epsilon}: bits above the tree's", f"{bits:+.2f}", "<= 0.10", bits <= 0.1))
             if name in SECONDS:
                 slow = max(run["rule"][4] for run in runs)
-                what, bar = f"{name}, epsilon {epsilon}: CPU of fit and sample", SECONDS[name]
+                what = f"{name}, epsilon {epsilon}: CPU of fit and sample"
+                bar = SECONDS[name]
                 lines.append((what, f"{slow:.0f} s", f"<= {bar} s", slow <= bar))
             if name == "Adult":
                 bar = {0.1: 0.075, 1.0: 0.034}.get(epsilon, 1.0)

@@ -58,11 +58,13 @@ def main():
         records = makers[name]()
         for epsilon in given.epsilon or EPSILONS:
             for form, learner in learners(epsilon).items():
-                found, edges = [], []
+                found = []
+                edges = []
                 for seed in range(given.seeds):
                     order = np.random.default_rng(1000 + seed).permutation(len(records))
                     cut = int(0.8 * len(records))
-                    train, test = records.take(order[:cut]), records.take(order[cut:])
+                    train = records.take(order[:cut])
+                    test = records.take(order[cut:])
                     with SeededSource(seed) as rng:
                         network = learner.fit(train, rng).network
                         drawn = balanced_sample(network, len(train), rng)

@@ -47,7 +47,8 @@ def measure(seeds):
             ("stream, 1 slot", lambda epsilon=epsilon: streamed(train, epsilon, 1), 1),
             (f"stream, {SLOTS} slots", lambda epsilon=epsilon: streamed(train, epsilon, SLOTS), SLOTS),
         ):
-            found, begun = [], time.process_time()
+            found = []
+            begun = time.process_time()
             for _ in range(seeds):
                 network = learn().network
                 with NoiseSource() as rng:

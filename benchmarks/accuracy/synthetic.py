@@ -158,20 +158,27 @@ def our_lines(train, test, targets, epsilons, *, full):
 
     from panstream.models.networks import compare
 
-    lines, reached = [], {}
+    lines = []
+    reached = {}
     for epsilon in epsilons:
-        means, slowest = {}, {}
+        means = {}
+        slowest = {}
         for name, learner in ours(epsilon).items():
             synthesise(learner, train.take(range(200)), 0)  # compile first
-            distances, others, seconds, cpu = [], [], [], []
+            distances = []
+            others = []
+            seconds = []
+            cpu = []
             for seed in range(SEEDS):
-                start, busy = time.perf_counter(), time.process_time()
+                start = time.perf_counter()
+                busy = time.process_time()
                 synthetic, network = synthesise(learner, train, seed)
                 seconds.append(time.perf_counter() - start)
                 cpu.append(time.process_time() - busy)
                 distances.append(compare(test, synthetic).mean_two_way)
                 others.append((*further(test, synthetic), network.cross_entropy(test)))
-            means[name], slowest[name] = float(np.mean(distances)), max(cpu)
+            means[name] = float(np.mean(distances))
+            slowest[name] = max(cpu)
             print(
                 line(name, epsilon, means[name], f"{np.std(distances):.4f}", np.mean(others, axis=0), seconds, cpu),
                 flush=True,
@@ -237,9 +244,13 @@ def peer_distance(name, epsilon, train, test, given):
 
     from panstream.models.networks import compare
 
-    distances, others, seconds, cpu = [], [], [], []
+    distances = []
+    others = []
+    seconds = []
+    cpu = []
     for _ in range(given.runs):
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         synthetic = peer(name, epsilon, train, given.peers, given.limit, given.aim_steps)
         if isinstance(synthetic, str):
             print(f"{name:<18} {epsilon:>7.4g} {synthetic}", flush=True)

@@ -30,7 +30,8 @@ def noised(counts: np.ndarray, law: object) -> list[int]:
 
 def distinct(statistic: SharedDistinct, users: int, runs: int, rng: np.random.Generator) -> float:
     """Return the relative root mean squared error."""
-    levels, buckets = statistic.levels, statistic.buckets
+    levels = statistic.levels
+    buckets = statistic.buckets
     shares = np.array([2.0 ** -(level + 1) for level in range(levels - 1)] + [2.0 ** -(levels - 1)])
     errors = []
     for _ in range(runs):
@@ -78,7 +79,9 @@ def main(runs: int) -> None:
 
 def simulated(ticks: SharedContinual, runs: int) -> float:
     """Return the mean squared error of all answers of some runs, with nothing counted."""
-    rule, empty, total = ticks.rule, np.empty(0, np.uint8), 0.0
+    rule = ticks.rule
+    empty = np.empty(0, np.uint8)
+    total = 0.0
     for _ in range(runs):
         with NoiseSource() as rng:
             shares = [rule.start(rng) for _ in range(2)]

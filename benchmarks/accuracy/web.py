@@ -39,7 +39,9 @@ from panstream.engine.sources.formats.arrow_columns import from_arrow
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from shared.site_traffic import traffic
 
-TOP, DAYS, MONTH = 20, 30, 2_592_000.0
+TOP = 20
+DAYS = 30
+MONTH = 2_592_000.0
 NASA = "nasa_19950801.tsv.gz"
 
 
@@ -57,7 +59,9 @@ def asked(site: WebsiteSpec, *names: str, **stream: Any) -> Config:
 def as_access_log(source: Path, target: Path) -> tuple[int, Counter[str], Counter[str]]:
     """Write the log in the common format; return visitors, and page views by section and page, counted one by one."""
     ends = tuple(f".{each}" for each in _expanded(FILES))
-    visitors, sections, pages = set(), Counter[str](), Counter[str]()
+    visitors = set()
+    sections = Counter[str]()
+    pages = Counter[str]()
     with gzip.open(source, "rt", encoding="latin-1", newline="") as lines, target.open("w") as out:
         for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
             path = row["url"].replace('"', "%22").replace(" ", "%20")
@@ -90,7 +94,9 @@ def real_log(folder: Path, data: Path, runs: int) -> str:
         **{("sections", name): count for name, count in sections.most_common(TOP)},
         **{("pages", name): count for name, count in pages.most_common(TOP)},
     }
-    inside, first, listed_right = Counter[tuple[str, str]](), {}, 0
+    inside = Counter[tuple[str, str]]()
+    first = {}
+    listed_right = 0
     for _ in range(runs):
         with Engine(config) as engine:
             ingest(engine, [str(folder / "access.log")])
@@ -174,7 +180,8 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
         span = people[max(0, first) : first + lengths[query]]
         if first < 0 or len(span) < lengths[query]:
             continue  # a week that begins before the month, or ends after it
-        truth, salted = len(set().union(*span)), sum(map(len, span))
+        truth = len(set().union(*span))
+        salted = sum(map(len, span))
         values = np.array(found)
         inside = float(np.mean((values[:, 1] <= truth) & (truth <= values[:, 2])))
         table.setdefault(query, []).append((truth, salted, float(values[:, 0].mean()), inside))

@@ -24,7 +24,9 @@ from panstream.primitives.noise import SeededSource
 from panstream.privacy.bitmap_loss import level_rates
 
 GROUP = "accuracy"
-RUNS, BUCKETS, LEVELS = 300, 4096, 24
+RUNS = 300
+BUCKETS = 4096
+LEVELS = 24
 
 
 def rows() -> list[Row]:
@@ -43,7 +45,8 @@ def row(
     """Compare squared errors; the interval is that of the logarithm of the ratio of their means."""
     ratio = float(theirs.mean() / ours.mean())
     spread = math.sqrt(sum(errors.var(ddof=1) / errors.mean() ** 2 / errors.size for errors in (theirs, ours)))
-    low, high = ratio * math.exp(-1.96 * spread), ratio * math.exp(1.96 * spread)
+    low = ratio * math.exp(-1.96 * spread)
+    high = ratio * math.exp(1.96 * spread)
     rms = [f"{math.sqrt(errors.mean()):.3g}" for errors in (ours, theirs)]
     return Row(
         group=GROUP, name=name, peer=peer, ours=rms[0], theirs=rms[1], ratio=ratio, low=low, high=high, target=target
@@ -66,7 +69,8 @@ def densities() -> Iterator[Row]:
 
 def ours_bitmap(users: int, epsilon: float) -> NDArray[np.float64]:
     """Return squared relative errors of the shipped bitmap under fresh hash keys."""
-    rng, errors = SeededSource(users), []
+    rng = SeededSource(users)
+    errors = []
     for key in range(RUNS):
         monitor = Monitor(Bitmap(epsilon=epsilon, key=key), rng=rng)
         monitor.update(np.arange(users))
@@ -78,7 +82,8 @@ def sfm(users: int, epsilon: float) -> NDArray[np.float64]:
     """Return the same for an SFM sketch: bits flipped when it is published, and the published composite likelihood."""
     rng = np.random.default_rng(users)
     keep = math.exp(epsilon) / (1 + math.exp(epsilon))
-    rates, errors = level_rates(BUCKETS, LEVELS), []
+    rates = level_rates(BUCKETS, LEVELS)
+    errors = []
     grid = users * np.exp(np.linspace(-1.5, 1.5, 3001))
     chance = keep - (2 * keep - 1) * np.exp(-np.outer(grid, rates))
     logs = np.log(chance), np.log1p(-chance)

@@ -19,7 +19,8 @@ from panstream.algorithms.distinct import Bitmap
 from panstream.audit.claims.membership_odds import member_odds
 
 GROUP = "intruder"
-MEMBERS, BLOCK = 10_000, 100
+MEMBERS = 10_000
+BLOCK = 100
 
 
 def rows() -> list[Row]:
@@ -59,7 +60,8 @@ def hll_exposes(members: list[str]) -> int:
 
     Everybody outside a block is added once, so that only the other members of the block are added one by one.
     """
-    whole, count = registers(fill(datasketches.hll_sketch(14), members)), 0
+    whole = registers(fill(datasketches.hll_sketch(14), members))
+    count = 0
     for start in range(0, MEMBERS, BLOCK):
         block = members[start : start + BLOCK]
         rest = fill(datasketches.hll_sketch(14), members[:start] + members[start + BLOCK :]).serialize_updatable()
@@ -97,7 +99,8 @@ def redis_exposes(members: list[str]) -> int:
             return bytes(client.get("dense"))[16:]
 
         client.pfadd("all", *members)
-        whole, count = dense("all"), 0
+        whole = dense("all")
+        count = 0
         for start in range(0, MEMBERS, BLOCK):
             block = members[start : start + BLOCK]
             client.delete("rest")

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 INK = {"light": "#24292f", "dark": "#d7dde4"}
-OURS, THEIRS = "#0f9d8a", "#c8553d"
+OURS = "#0f9d8a"
+THEIRS = "#c8553d"
 LABELS = {
     "speed": "times as fast as the peer (one thread each; right of the line: we are faster)",
     "accuracy": "peer's mean squared error over ours (right of the line: ours is smaller)",

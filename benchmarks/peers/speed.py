@@ -32,7 +32,10 @@ from panstream.algorithms.distinct import Bitmap
 from panstream.algorithms.turnstile import LegendreCounter
 
 GROUP = "speed"
-IDS, STRINGS, LOOPED, TICKS = 20_000_000, 10_000_000, 300_000, 1_000_000
+IDS = 20_000_000
+STRINGS = 10_000_000
+LOOPED = 300_000
+TICKS = 1_000_000
 USERS = 1_000_000
 
 
@@ -56,7 +59,8 @@ def hexadecimal(rng: np.random.Generator, count: int) -> Any:
 
 def distinct(column: Any, kind: str) -> list[Row]:
     """Compare the bitmap with the databases' own sketches, all in turns, by CPU time."""
-    databases, bitmap = anchors(column), Bitmap(epsilon=1.0).start()
+    databases = anchors(column)
+    bitmap = Bitmap(epsilon=1.0).start()
     times = in_turns({"ours": lambda: bitmap.update(column), **databases})
     speeds = {name: len(column) / statistics.median(seconds) for name, seconds in times.items()}
     found = []
@@ -140,7 +144,8 @@ def dp_rows(ids: NDArray[np.int64]) -> list[Row]:
     some = ids[:LOOPED].tolist()
     space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.symmetric_distance()
     measure = space >> dp.t.then_count_distinct(TO=dp.i64) >> dp.m.then_laplace(scale=1.0)
-    bitmap, population = Bitmap(epsilon=1.0).start(), OptBern(universe=USERS, epsilon=1.0).start()
+    bitmap = Bitmap(epsilon=1.0).start()
+    population = OptBern(universe=USERS, epsilon=1.0).start()
     known = ids % USERS
 
     listed = known[:LOOPED].tolist()
@@ -164,7 +169,8 @@ def dp_rows(ids: NDArray[np.int64]) -> list[Row]:
 
 def others(rng: np.random.Generator) -> list[Row]:
     """Compare turnstile and continual counters with the exact computation."""
-    users, weights = rng.integers(0, USERS, IDS // 2), rng.integers(-3, 4, IDS // 2)
+    users = rng.integers(0, USERS, IDS // 2)
+    weights = rng.integers(-3, 4, IDS // 2)
     counter = LegendreCounter(universe=USERS, epsilon=1.0).start()
     database = duckdb.connect(config={"threads": 1})
     database.register("data", pa.table({"u": users, "w": weights}))
@@ -186,7 +192,8 @@ def others(rng: np.random.Generator) -> list[Row]:
 
 def bandwidth(ids: NDArray[np.int64]) -> Row:
     """Return which part of the speed of copying the same array remains."""
-    bitmap, target = Bitmap(epsilon=1.0).start(), np.empty_like(ids)
+    bitmap = Bitmap(epsilon=1.0).start()
+    target = np.empty_like(ids)
     return speed_row(GROUP, "distinct count, 64-bit ids", "copying the array (memory speed)",
                      (lambda: bitmap.update(ids), IDS), (lambda: np.copyto(target, ids), IDS))  # fmt: skip
 

@@ -81,7 +81,8 @@ def smaller_epsilon(name, epsilon):
         return zcdp_epsilon(zcdp_rho(epsilon, DELTA) * 3 / 8, DELTA)
     if name.endswith("AIM"):
         return zcdp_epsilon(zcdp_rho(epsilon, DELTA) / 2.18875, DELTA)
-    low, high = 0.0, epsilon
+    low = 0.0
+    high = epsilon
     for _ in range(50):
         half = (low + high) / 4
         kept = half + zcdp_epsilon(2 * zcdp_rho(half, DELTA), DELTA) <= epsilon
@@ -151,7 +152,8 @@ def run_aim(frame, sizes, out, epsilon, limit, steps):
         pass
 
     model = AIMGM(epsilon=epsilon, delta=DELTA, domain=sizes, n_iters=steps, n_jobs=1)
-    estimate, latest = FactoredInference.estimate, []
+    estimate = FactoredInference.estimate
+    latest = []
 
     def watched(engine, measurements, *args, **options):
         engine.iters = steps if engine.warm_start else 1000  # the last fit starts anew
@@ -238,7 +240,8 @@ def peer(name, epsilon, train, folder, limit, aim_steps=1000):
     if not python.exists():
         return "not installed"
     with tempfile.TemporaryDirectory() as folder:
-        table, out = Path(folder) / "train.csv", Path(folder) / "out.csv"
+        table = Path(folder) / "train.csv"
+        out = Path(folder) / "out.csv"
         with table.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(train.domain.names)

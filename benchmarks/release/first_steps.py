@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIME_LIMIT, SIZE_LIMIT = 300.0, 700.0  # seconds, megabytes
+TIME_LIMIT = 300.0  # seconds, megabytes
+SIZE_LIMIT = 700.0
 SHOWN = 14  # lines of an answer that are written down
 PAGES = ("/", "/news", "/help", "/cart")
 DOMAIN = """\
@@ -34,7 +35,8 @@ class Walk:
     """Commands in a home of their own, their transcript, and what went wrong."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.here = home, home
+        self.home = home
+        self.here = home
         kept = ("PATH", "LANG", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
         self.environment = {key: value for key, value in os.environ.items() if key in kept or key.startswith("PIP_")}
         self.environment |= {"HOME": str(home), "NO_COLOR": "1"}
@@ -89,7 +91,8 @@ def visits(path: Path) -> None:
     with path.open("w") as file:
         file.write("time,host,page,status,bytes\n")
         for at in range(30_000):
-            host, page = (at * 7919) % 6_000, PAGES[(at * at) % 7 % 4]
+            host = (at * 7919) % 6_000
+            page = PAGES[(at * at) % 7 % 4]
             file.write(f"2026-03-{1 + at // 10_000:02d}T{at // 420 % 24:02d}:00:00Z,h{host},{page},")
             file.write(f"{404 if at % 17 == 0 else 200},{at * 31 % 5_000}\n")
 
@@ -156,7 +159,8 @@ def main() -> None:
         steps = walk(given.source, Path(home))
         used = os.times()
         processor = used.children_user + used.children_system
-        seconds, size = time.monotonic() - steps.began, megabytes(Path(home) / "panstream" / ".venv")
+        seconds = time.monotonic() - steps.began
+        size = megabytes(Path(home) / "panstream" / ".venv")
         absent(steps)
         steps.say(
             f"\n{seconds:.0f} s in all (at most {TIME_LIMIT:.0f}), {processor:.0f} s of them on the processor; "

@@ -15,8 +15,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WHEEL_LIMIT, CORE_LIMIT = 1.0, 350.0  # megabytes
-IMPORT_LIMIT, HELP_LIMIT, FIRST_LIMIT = 0.4, 0.3, 2.0  # seconds
+WHEEL_LIMIT = 1.0  # megabytes
+CORE_LIMIT = 350.0
+IMPORT_LIMIT = 0.4  # seconds
+HELP_LIMIT = 0.3
+FIRST_LIMIT = 2.0
 FIRST = (
     "from panstream.algorithms.density import OptBern; "
     "m = OptBern(universe=50_000, epsilon=1.0).start(); m.update(range(1000)); print(m.release())"
@@ -137,7 +140,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         call(sys.executable, "-m", "build", "--outdir", folder / "dist", ROOT)
-        wheel, sdist = next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))
+        wheel = next((folder / "dist").glob("*.whl"))
+        sdist = next((folder / "dist").glob("*.tar.gz"))
         size = wheel.stat().st_size / 1e6
         line("wheel", f"{size:.2f} MB", f"< {WHEEL_LIMIT:g} MB", size < WHEEL_LIMIT)
         listing = call(sys.executable, "-m", "zipfile", "-l", wheel).stdout

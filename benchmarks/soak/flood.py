@@ -38,10 +38,15 @@ day = "timestamp"
 """
 WHERE = "region = 'north' AND amount < 10 AND day > TIMESTAMP '2020-01-01'"
 EVENTS = "/v1/streams/visits/events"
-LINES, CSV = "application/x-ndjson", "text/csv"
-POSTERS, HALVES, IDLE, HALF_OPEN = 8, 20, 520, 1_100
+LINES = "application/x-ndjson"
+CSV = "text/csv"
+POSTERS = 8
+HALVES = 20
+IDLE = 520
+HALF_OPEN = 1_100
 MOST = 5.0  # times the quiet p99
-LANES, PAUSE = 8, 0.25  # connections of the other token, and seconds between two posts of one
+LANES = 8  # connections of the other token, and seconds between two posts of one
+PAUSE = 0.25
 NEW = 10  # every tenth post comes on a connection of its own
 ELSEWHERE = "127.0.0.2"  # where the flood comes from
 QUICK = "--quick" in sys.argv
@@ -60,7 +65,8 @@ def server(directory: Path) -> Iterator[int]:
 
 def unverified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -79,7 +85,9 @@ class Flood:
     """What one token does to starve the others."""
 
     def __init__(self, port: int, token: str) -> None:
-        self._port, self._token, self._tls = port, token, unverified()
+        self._port = port
+        self._token = token
+        self._tls = unverified()
         self._bodies = bad_bodies()
 
     def run(self) -> None:
@@ -148,7 +156,8 @@ class Sender:
     """The other token: posts at fixed times, whether the server is slow or not."""
 
     def __init__(self, port: int, token: str) -> None:
-        self._port, self._tls = port, unverified()
+        self._port = port
+        self._tls = unverified()
         self._headers = {"Content-Type": LINES, "Authorization": f"Bearer {token}"}
         rng = np.random.default_rng(7)
         more = '"region":"north","amount":1,"day":"2024-05-06 07:08:09"'
@@ -198,7 +207,9 @@ def p99(times: list[float]) -> float:
 def main() -> int:
     seconds, windows = (5.0, 2) if QUICK else (12.0, 4)
     where = next((given for given in sys.argv[1:] if not given.startswith("-")), None)
-    quiet, flooded, stalls = [], [], []
+    quiet = []
+    flooded = []
+    stalls = []
     with tempfile.TemporaryDirectory(dir=where) as folder:
         tokens = [create_token(Path(folder) / "tokens", name, ["ingest"]) for name in ("sender", "flood")]
         with server(Path(folder)) as port:

@@ -37,7 +37,8 @@ Seed = tuple[str, bytes]  # how x is declared, and a stream
 def columns() -> list[tuple[str, Any]]:
     """Return arrays of every type, with the kind that their column is declared as."""
     words = ["a", None, "a word of more than twelve letters", "", "ü"] * 5
-    texts, whole = pa.array(words[:ROWS]), pa.array([None if n % 6 == 5 else n for n in range(ROWS)])
+    texts = pa.array(words[:ROWS])
+    whole = pa.array([None if n % 6 == 5 else n for n in range(ROWS)])
     raw = texts.cast(pa.binary())
     times = pa.array([datetime.datetime(2026, 1, 1) + datetime.timedelta(hours=n) for n in range(ROWS)])
     found: list[tuple[str, Any]] = []
@@ -134,7 +135,8 @@ def bent(data: bytes, others: list[Seed], chance: random.Random) -> bytes:
     """Return a stream with some bytes or numbers changed, moved or left out."""
     body = bytearray(data)
     for _ in range(chance.choice([1, 1, 1, 2, 3, 6])):
-        way, size = chance.random(), len(body)
+        way = chance.random()
+        size = len(body)
         if size < 16:
             break
         if way < 0.25:
@@ -145,11 +147,15 @@ def bent(data: bytes, others: list[Seed], chance: random.Random) -> bytes:
             number = chance.choice(INTERESTING) if chance.random() < 0.8 else chance.randrange(size)
             body[at : at + width] = struct.pack("<q", number)[:width]
         elif way < 0.75:
-            at, to, count = chance.randrange(size), chance.randrange(size), chance.randrange(1, 64)
+            at = chance.randrange(size)
+            to = chance.randrange(size)
+            count = chance.randrange(1, 64)
             body[to : to + count] = body[at : at + count]
         elif way < 0.83:
-            other, count = chance.choice(others)[1], chance.randrange(1, 200)
-            at, to = chance.randrange(len(other)), chance.randrange(size)
+            other = chance.choice(others)[1]
+            count = chance.randrange(1, 200)
+            at = chance.randrange(len(other))
+            to = chance.randrange(size)
             body[to : to + count] = other[at : at + count]
         elif way < 0.9:
             del body[chance.randrange(size) :][: chance.choice([1, 4, 8, size])]
@@ -283,7 +289,8 @@ def check(body: memoryview, kind: str) -> str:
 
 def work(first: int, stop: int, seed: int, progress: Any, counts: Any) -> None:
     """Fuzz some numbers; ``progress`` tells which one is being read."""
-    good, memory = seeds(), Memory(1 << 20)
+    good = seeds()
+    memory = Memory(1 << 20)
     for number in range(first, stop):
         progress.value = number
         chance = random.Random(f"{seed} {number}")
@@ -301,18 +308,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    progress, counts = context.Value("q", 0), context.Array("q", 3)
+    progress = context.Value("q", 0)
+    counts = context.Array("q", 3)
     crashes: list[int] = []
     hangs: list[int] = []
     first = 0
     while first < given.bodies and len(crashes) + len(hangs) < MOST:
         child = context.Process(target=work, args=(first, given.bodies, given.seed, progress, counts))
         child.start()
-        last, since = -1, time.monotonic()
+        last = -1
+        since = time.monotonic()
         while child.is_alive():
             child.join(1.0)
             if progress.value != last:
-                last, since = progress.value, time.monotonic()
+                last = progress.value
+                since = time.monotonic()
             elif time.monotonic() - since > HANG:
                 child.kill()
                 child.join()

@@ -43,7 +43,8 @@ def main(histories: int, first: int) -> int:
     wrong: Counter[str] = Counter()
     lived: Counter[str] = Counter()
     events: Counter[str] = Counter()
-    begun, known = time.monotonic(), kinds()
+    begun = time.monotonic()
+    known = kinds()
     for seed in range(first, first + histories):
         name = MIX[seed % len(MIX)]
         lived[name] += 1

@@ -63,7 +63,9 @@ def java(jars: Path, main: str, settings: Path, port: int) -> Iterator[None]:
 def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        jars, port, other = fetch(folder), free_port(), free_port()
+        jars = fetch(folder)
+        port = free_port()
+        other = free_port()
         (folder / "client.properties").write_text(CLIENT)
         (folder / "zookeeper.properties").write_text(ZOOKEEPER.format(folder=folder, port=other))
         (folder / "server.properties").write_text(BROKER.format(folder=folder, port=port, other=other))

@@ -105,7 +105,8 @@ def ids_of(report: DrillReport) -> tuple[int, int]:
 
 
 def main() -> None:
-    ours, bare = drill(ids=IDS), drill(ids=IDS, hardened=False)
+    ours = drill(ids=IDS)
+    bare = drill(ids=IDS, hardened=False)
     rows = [
         ["Redis set (SADD)", f"{IDS:,}", f"{redis('SADD'):,}"],
         ["Redis HyperLogLog (PFADD)", f"{IDS:,}", f"{redis('PFADD'):,}"],

@@ -27,8 +27,12 @@ from benchmarks.verdicts import verdict
 from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any
 from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 
-RUNS, DRAWS, MANY, LIMIT = 10, 10_000, 1 << 14, 1e-3
-KAPPAS, SIGMAS = (1.0, 0.1, 0.01, 1e-4), (2.0, 100.0, 1e3, 1e5)  # sigma from 128 on is drawn in blocks
+RUNS = 10
+DRAWS = 10_000
+MANY = 1 << 14
+LIMIT = 1e-3
+KAPPAS = (1.0, 0.1, 0.01, 1e-4)  # sigma from 128 on is drawn in blocks
+SIGMAS = (2.0, 100.0, 1e3, 1e5)
 COINS = 1_000
 Draw = Callable[[NDArray[np.int64]], None]
 
@@ -55,7 +59,8 @@ def gaussian(sigma: float) -> Draw:
 
 @njit
 def count_up(rate: np.uint64, words: NDArray[np.uint64]) -> int:
-    size, at = 0, 0
+    size = 0
+    at = 0
     while True:
         again, at = bernoulli_exp_any(rate, np.uint64(52), words, at)
         if again != 1:
@@ -73,7 +78,8 @@ def counted(values: NDArray[np.int64]) -> None:
 
 def tested(draw: Draw, numbers: int) -> tuple[float, float]:
     """Return p of both tests on one run."""
-    sizes, durations = np.empty(DRAWS), np.empty(DRAWS)
+    sizes = np.empty(DRAWS)
+    durations = np.empty(DRAWS)
     values = np.zeros(numbers, np.int64)
     for at in range(DRAWS):
         values[:] = 0
@@ -82,7 +88,8 @@ def tested(draw: Draw, numbers: int) -> tuple[float, float]:
         durations[at] = time.perf_counter_ns() - start
         sizes[at] = np.abs(values).sum()
     order = np.argsort(sizes + np.random.default_rng().random(DRAWS) / 2)  # ties are split by chance
-    small, large = durations[order[: DRAWS // 2]], durations[order[DRAWS // 2 :]]
+    small = durations[order[: DRAWS // 2]]
+    large = durations[order[DRAWS // 2 :]]
     return float(stats.mannwhitneyu(small, large).pvalue), float(stats.ks_2samp(small, large).pvalue)
 
 

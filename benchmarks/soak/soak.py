@@ -31,7 +31,9 @@ import pyarrow as pa
 
 from panstream.cli.hardening import ENVIRONMENT
 
-UNIVERSE, ROWS, PRODUCERS = 400_000, 20, 4
+UNIVERSE = 400_000
+ROWS = 20
+PRODUCERS = 4
 CONFIG = f"""
 [stream]
 name = "soak"
@@ -84,7 +86,8 @@ class Server:
     """The process under test, started again and again on the same directory."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.starts = folder, 0
+        self.folder = folder
+        self.starts = 0
         self.start()
 
     def start(self) -> None:
@@ -174,7 +177,8 @@ def encoded(users: list[int], kind: str) -> tuple[bytes, dict[str, str]]:
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        text, media = sink.getvalue(), "application/vnd.apache.arrow.stream"
+        text = sink.getvalue()
+        media = "application/vnd.apache.arrow.stream"
     if packed == "gzip":
         return gzip.compress(text), {"Content_Type": media, "Content_Encoding": "gzip"}
     if packed == "zstd":
@@ -193,7 +197,8 @@ NONSENSE = [
 def produce(load: Load, number: int, pace: float) -> None:
     """Send numbered batches, each until it is acknowledged; batch k of producer p brings the user k·PRODUCERS + p."""
     draw = random.Random(number)
-    path, me = "/v1/streams/soak/events", open_producer(load, f"producer-{number}")
+    path = "/v1/streams/soak/events"
+    me = open_producer(load, f"producer-{number}")
     for sequence in itertools.count():
         if not load.running.is_set():
             load.idle.release()
@@ -355,9 +360,11 @@ def soak(folder: Path, minutes: float, kills: int, life: float, pace: float, ste
 def report(load: Load, lives: list[float], samples: list[float], seconds: float) -> int:
     """Print the figures."""
     third = max(1, len(samples) // 3)
-    early, late = median(samples[third : 2 * third]), median(samples[-third:])
+    early = median(samples[third : 2 * third])
+    late = median(samples[-third:])
     half = max(1, len(lives) // 2)
-    first, last = median(lives[:half]), median(lives[-half:])
+    first = median(lives[:half])
+    last = median(lives[-half:])
     # What the allocator's rounding and the compiler move by themselves; a leak of a 2 KB body a batch is ten times that
     # in half an hour. A short run sees a process only while it warms up.
     factor, spare = (1.03, 4) if seconds >= 1200 else (1.15, 16)

@@ -45,7 +45,9 @@ BAD = {
     "date": ["2024-31-12", "31.12.2024", "2024-02-30"],
     "string": ["\udcff", "a\udcc3", "\udced\udca0\udc80"],
 }
-CSV, LINES, ARROW = "csv", "json", "arrow"
+CSV = "csv"
+LINES = "json"
+ARROW = "arrow"
 
 
 def config(kind: str) -> Config:
@@ -107,7 +109,8 @@ def by_body(settings: Config, data: bytes, form: str, rows: int, *, bad: bool) -
     with Engine(settings) as engine, Selector(settings) as select:
         body = RequestBody(gate, form, "identity")
         body.make_room(len(data))
-        body.data[: len(data)], body.size = data, len(data)
+        body.data[: len(data)] = data
+        body.size = len(data)
         begin = time.process_time()
         batch = parse(body, schema)
         assert isinstance(batch, RowBatch)
@@ -121,7 +124,8 @@ def by_body(settings: Config, data: bytes, form: str, rows: int, *, bad: bool) -
 
 
 def measured(kind: str, rows: int, folder: Path, *, bad: bool) -> list[float | None]:
-    settings, values = config(kind), cells(kind, rows, bad=bad)
+    settings = config(kind)
+    values = cells(kind, rows, bad=bad)
     rows = len(values)
     texts = {"csv": csv(values), "jsonl": lines(kind, values)}
     found: list[float | None] = []

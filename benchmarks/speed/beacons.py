@@ -33,8 +33,10 @@ from panstream.algorithms.planning.tables import format_table
 from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
 from panstream.primitives.certificates import Authority
 
-SITE, ORIGIN = "example.org", "https://example.org"
-CONNECTIONS, RATE = 64, 5_000
+SITE = "example.org"
+ORIGIN = "https://example.org"
+CONNECTIONS = 64
+RATE = 5_000
 AGENT = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{} Safari/537.36"
 PAGES = ("/", "/blog/hello", "/docs/start", "/shop/mug")
 EXACT = """
@@ -88,13 +90,17 @@ def cpu_seconds(pid: int) -> float:
 def kept(port: int, bodies: list[bytes], seconds: float, rate: float | None) -> np.ndarray:
     """Send on kept connections, as fast as answers come or by the clock; return how long every 204 took."""
     connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
-    poll, idle, due, times = select.epoll(), [], {}, []
+    poll = select.epoll()
+    idle = []
+    due = {}
+    times = []
     for connection in connections:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         poll.register(connection.fileno(), select.EPOLLIN)
     by_number = {connection.fileno(): connection for connection in connections}
     idle = list(by_number)
-    start, sent = time.perf_counter(), 0
+    start = time.perf_counter()
+    sent = 0
     while True:
         now = time.perf_counter() - start
         open_ = now < seconds
@@ -118,7 +124,8 @@ def kept(port: int, bodies: list[bytes], seconds: float, rate: float | None) -> 
 
 def anew(port: int, bodies: list[bytes], seconds: float, context: ssl.SSLContext) -> np.ndarray:
     """Send every beacon on a connection of its own, one after the other; return how long each took with handshake."""
-    times, start = [], time.perf_counter()
+    times = []
+    start = time.perf_counter()
     while (began := time.perf_counter()) - start < seconds:
         with context.wrap_socket(socket.create_connection(("localhost", port)), server_hostname="localhost") as one:
             one.sendall(bodies[len(times) % len(bodies)])

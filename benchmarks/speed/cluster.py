@@ -158,9 +158,11 @@ def measure_names(folder: Path, rows: int) -> int:
                 for window in (False, True):
                     os.sched_setaffinity(0, allowed if workers else {min(allowed)})
                     before = client.run(time.process_time)
-                    start, own = time.perf_counter(), time.process_time()
+                    start = time.perf_counter()
+                    own = time.process_time()
                     count_names(folder, client, workers, window)
-                    seconds, own = time.perf_counter() - start, time.process_time() - own
+                    seconds = time.perf_counter() - start
+                    own = time.process_time() - own
                     after = client.run(time.process_time)
                     if turn:  # the first turn loads and compiles
                         taken.setdefault((workers, window), []).append(seconds)
@@ -229,7 +231,8 @@ def by_tests(what: str, tests: str, *, found: str = "equal", seconds: float | No
         text=True,
         cwd=TESTS.parent,
     )
-    took, good = time.perf_counter() - start, ran.returncode == 0
+    took = time.perf_counter() - start
+    good = ran.returncode == 0
     if not good:
         print(re.sub(r"^", "    ", ran.stdout[-2000:], flags=re.MULTILINE))
     if seconds is None:

@@ -18,7 +18,8 @@ from panstream.papers.counters.event_counter import EventCounter
 from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
 
-SLOTS, RUNS = 1 << 19, 5
+SLOTS = 1 << 19
+RUNS = 5
 SHARED = {"epsilon": 1.0, "one_step_ticks": True}
 COUNTERS = {
     "binary": (BinaryMechanism(**SHARED, horizon=SLOTS), 2.0),
@@ -34,7 +35,8 @@ COUNTERS = {
 
 
 def array_rate(counter: object) -> float:
-    values, seconds = np.ones(SLOTS, np.int64), []
+    values = np.ones(SLOTS, np.int64)
+    seconds = []
     counter.start().tick_many(values[:1000])
     for _ in range(RUNS):
         monitor = counter.start()

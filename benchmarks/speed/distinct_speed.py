@@ -19,7 +19,10 @@ from benchmarks.verdicts import verdict
 from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.distinct import Bitmap
 
-IDS, STRINGS, VALUES, SKETCHED = 20_000_000, 10_000_000, 100_000, 500_000
+IDS = 20_000_000
+STRINGS = 10_000_000
+VALUES = 100_000
+SKETCHED = 500_000
 
 
 def main() -> int:
@@ -68,7 +71,8 @@ def sketches(ids: NDArray[np.int64]) -> bool:
     import datasketches
 
     some = ids[:SKETCHED].tolist()
-    sketch, monitor = datasketches.hll_sketch(12), Bitmap(epsilon=1.0).start()
+    sketch = datasketches.hll_sketch(12)
+    monitor = Bitmap(epsilon=1.0).start()
 
     def fill() -> None:
         for item in some:

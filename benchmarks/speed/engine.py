@@ -86,10 +86,12 @@ def ours(path: Path, config: Path) -> dict[str, float]:
     from panstream.engine.runtime.ingest import ingest
 
     with Engine(load_config(config)) as engine:
-        start, cpu = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        cpu = time.process_time()
         rows = ingest(engine, [str(path)]).rows
         engine.finish()
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        seconds = time.perf_counter() - start
+        cpu = time.process_time() - cpu
         last = engine.log.last("visitors")
         return {"speed": rows / seconds, "cpu": rows / cpu, "answer": last.record["value"] if last else 0.0}
 
@@ -100,10 +102,12 @@ def theirs(path: Path) -> dict[str, float]:
     connection = duckdb.connect(config={"threads": 1})
     reader = "read_parquet" if path.suffix == ".parquet" else "read_csv"
     rows = int(path.stem.rpartition("-")[2])
-    start, cpu = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    cpu = time.process_time()
     query = f"SELECT approx_count_distinct(ip) FROM {reader}(?) WHERE {WHERE}"
     row = connection.execute(query, [str(path)]).fetchone()
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    seconds = time.perf_counter() - start
+    cpu = time.process_time() - cpu
     assert row is not None
     return {"speed": rows / seconds, "cpu": rows / cpu, "answer": row[0]}
 
@@ -131,7 +135,8 @@ def highest_memory() -> float:
 def compare(path: Path, rows: int, options: argparse.Namespace) -> bool:
     """Let both run in turn, print the medians, and return whether the target is met."""
     environment = {} if options.plain else ENVIRONMENT
-    runs, commands = [], []
+    runs = []
+    commands = []
     with tempfile.TemporaryDirectory() as directory:
         for number in range(RUNS + 1):
             config = Path(directory) / f"panstream-{number}.toml"

@@ -29,7 +29,9 @@ Case = tuple[str, Callable[[], Any], float | None]  # name, one run over N items
 
 def cases() -> list[Case]:
     rng = np.random.default_rng(0)
-    hashes, cells, wide = np.empty(N, np.uint64), np.empty(N, np.int32), np.empty(N, np.int64)
+    hashes = np.empty(N, np.uint64)
+    cells = np.empty(N, np.int32)
+    wide = np.empty(N, np.int64)
     integers = rng.integers(0, 2**62, N)
     family = KWise.from_key(4)
     offsets = {16: np.arange(N + 1, dtype=np.int32) * 16, 36: np.arange(N + 1, dtype=np.int32) * 36}
@@ -51,7 +53,8 @@ def cases() -> list[Case]:
 
 
 def strings(hash: StringHash, target: float, offsets: dict[int, Any], mixed: Any, text: Any) -> list[Case]:
-    hashes, cells = np.empty(N, np.uint64), np.empty(N, np.int32)
+    hashes = np.empty(N, np.uint64)
+    cells = np.empty(N, np.int32)
 
     def hashed(starts: Any) -> Callable[[], Any]:
         return lambda: hash_strings(starts, text, 0, hashes, hash=hash)

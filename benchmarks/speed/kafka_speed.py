@@ -22,7 +22,8 @@ def plain(broker: Broker, topic: str) -> float:
     settings = {"group.id": "plain", "enable.auto.commit": False, "queued.max.messages.kbytes": 4_096}
     reader = Consumer({**broker.settings, **settings, "fetch.queue.backoff.ms": 5})
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(4)])
-    begun, read = time.perf_counter(), 0
+    begun = time.perf_counter()
+    read = 0
     while read < MESSAGES:
         for message in reader.consume(5_000, 0.05):
             if message.error() is None:
@@ -50,7 +51,8 @@ def main() -> None:
     topic = broker.topic()
     broker.publish(topic, (json.dumps({"user": n, "n": n}) for n in range(MESSAGES)))
     for turn in range(5):
-        peer, own = plain(broker, topic), ours(broker, topic, f"turn-{turn}")
+        peer = plain(broker, topic)
+        own = ours(broker, topic, f"turn-{turn}")
         print(f"client and json.loads {peer:>9,.0f}/s   rows {own:>9,.0f}/s   ratio {own / peer:.2f}", flush=True)
 
 

@@ -15,7 +15,9 @@ from panstream.testing.memory import ENCODINGS, make_needles
 from panstream.testing.memory._process import Target
 from panstream.testing.memory.scanner import Searcher
 
-NEEDLES, MEGABYTES, RUNS = 100_000, 64, 7
+NEEDLES = 100_000
+MEGABYTES = 64
+RUNS = 7
 SIX = ("raw", "utf-16-le", "utf-32-le", "base64", "hex", "json-u")
 TARGET = 200
 CONTENTS = {
@@ -76,7 +78,8 @@ def main() -> int:
                     speeds[name].append(megabytes_a_second(child.pid, searcher))
             child.communicate("")
         for name, values in speeds.items():
-            speed, aim = statistics.median(values), TARGET if name == "six encodings" else None
+            speed = statistics.median(values)
+            aim = TARGET if name == "six encodings" else None
             what = f"{content}, {NEEDLES:,} needles, {name}"
             if aim is None:
                 print(f"{what:<64}  {speed:>13.0f} MB/s")

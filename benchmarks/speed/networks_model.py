@@ -44,7 +44,10 @@ SIZES = (
     4, 4, 2, 4, 4, 2, 4, 4, 4, 4, 2, 3, 4, 4, 2, 2, 2, 2, 2, 2, 3,
 )  # fmt: skip
 Line = tuple[str, str, str, bool]  # name, figure, target, whether it is met
-RECORDS, DRAWN, PEER_DRAWN, PEER_PAIRS = 71_518, 1_000_000, 100_000, 30
+RECORDS = 71_518
+DRAWN = 1_000_000
+PEER_DRAWN = 100_000
+PEER_PAIRS = 30
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -72,7 +75,8 @@ def timed(call: Callable[[], Any], runs: int = 5) -> tuple[float, Any]:
 
 
 def measured(call: Callable[[], Any], runs: int = 1) -> tuple[float, Any]:
-    times, result = [], None
+    times = []
+    result = None
     for _ in range(runs):
         start = time.process_time()
         result = call()
@@ -81,14 +85,16 @@ def measured(call: Callable[[], Any], runs: int = 1) -> tuple[float, Any]:
 
 
 def to_pgmpy(network: BayesianNetwork) -> Any:
-    names, sizes = network.domain.names, network.domain.sizes
+    names = network.domain.names
+    sizes = network.domain.sizes
     model = DiscreteBayesianNetwork()
     model.add_nodes_from(names)
     model.add_edges_from([(names[parent], names[child]) for parent, child in network.edges])
     for node, family in enumerate(network.parents):
         flat = network.tables[node].reshape(-1, sizes[node]).T
         states = {names[each]: list(network.domain.labels(each)) for each in (*family, node)}
-        given, cards = [names[each] for each in family], [sizes[each] for each in family]
+        given = [names[each] for each in family]
+        cards = [sizes[each] for each in family]
         model.add_cpds(TabularCPD(names[node], sizes[node], flat, given, cards, state_names=states))
     return model
 
@@ -98,7 +104,8 @@ def versus(what: str, ours: float, peer: str, theirs: float, at_least: float) ->
 
 
 def counting_lines(records: Records) -> list[Line]:
-    sizes, codes = records.domain.sizes, records.codes
+    sizes = records.domain.sizes
+    codes = records.codes
     ours, tables = timed(lambda: pairwise(records))
     wide = codes.astype(np.int64)
 
@@ -142,7 +149,8 @@ def sampling_lines(network: BayesianNetwork) -> list[Line]:
 
 
 def inference_lines(what: str, network: BayesianNetwork) -> list[Line]:
-    names, domain = network.domain.names, network.domain
+    names = network.domain.names
+    domain = network.domain
     evidence = {names[at]: domain.labels(at)[0] for at in (0, 2, 6)}
     wanted = [names[-1], names[-2]]
     engine = VariableElimination(to_pgmpy(network))
@@ -167,7 +175,8 @@ def held_out(records: Records) -> list[Line]:
     bits: dict[str, list[float]] = {"independent": [], "greedy tree": []}
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(records))
-        train, test = records.take(order[: int(0.8 * len(records))]), records.take(order[int(0.8 * len(records)) :])
+        train = records.take(order[: int(0.8 * len(records))])
+        test = records.take(order[int(0.8 * len(records)) :])
         for name, parents in (
             ("independent", independent(records.domain)),
             ("greedy tree", greedy(records.domain, exact_tables(train), 1)),

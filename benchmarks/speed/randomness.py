@@ -14,7 +14,9 @@ from panstream.algorithms.density import OptBern
 from panstream.primitives.noise import Coin, DiscreteGaussian, DiscreteLaplace, NoiseSource
 
 RUNS = 15
-COINS, DRAWS, FEW = 1 << 22, 1_000_000, 1000
+COINS = 1 << 22
+DRAWS = 1_000_000
+FEW = 1000
 P = Coin.at_most(0.7310585786)
 
 
@@ -26,7 +28,8 @@ def toss() -> None:
 
 
 def laplace(kappa: float, draws: int = DRAWS) -> Callable[[], None]:
-    law, values = DiscreteLaplace.at_most(kappa), np.zeros(draws, np.int64)
+    law = DiscreteLaplace.at_most(kappa)
+    values = np.zeros(draws, np.int64)
 
     def draw() -> None:
         with NoiseSource() as rng:
@@ -36,7 +39,8 @@ def laplace(kappa: float, draws: int = DRAWS) -> Callable[[], None]:
 
 
 def gaussian(sigma: float, draws: int = DRAWS) -> Callable[[], None]:
-    law, values = DiscreteGaussian.at_least(sigma), np.zeros(draws, np.int64)
+    law = DiscreteGaussian.at_least(sigma)
+    values = np.zeros(draws, np.int64)
 
     def draw() -> None:
         with NoiseSource() as rng:
@@ -56,7 +60,8 @@ def small_step() -> None:
 
 
 def monitor_step() -> Callable[[], None]:
-    monitor, ids = OptBern(universe=100_000, epsilon=1.0).start(), list(range(10))
+    monitor = OptBern(universe=100_000, epsilon=1.0).start()
+    ids = list(range(10))
     return lambda: monitor.update(ids)
 
 

@@ -36,7 +36,8 @@ from panstream.primitives.kernels.hashing.cell_marks import mark
 from panstream.primitives.kernels.machine_words import prefetch
 from panstream.primitives.noise import NoiseSource
 
-ROWS, CHUNK = 10_000_000, 1 << 17
+ROWS = 10_000_000
+CHUNK = 1 << 17
 SHAPES = {"default": None, "expected = 1e6": 1e6, "expected = 1e7": 1e7}
 
 
@@ -61,9 +62,13 @@ def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callabl
     batch = bitmap.batch(column).parts[0]
     small = bitmap.cells <= min(ROWS, _MOST_MARKS)
     packed = not small and bitmap.cells <= _CELLS_A_ROW * ROWS
-    shape, coin = (bitmap.buckets, bitmap.levels), bitmap.law.present
-    cells, out = np.empty(ROWS, np.int32), np.empty(CHUNK, np.int32)
-    coins, marks, bits = np.zeros(CHUNK, np.uint8), np.zeros(bitmap.cells, np.uint8), monitor.state.bits.copy()
+    shape = (bitmap.buckets, bitmap.levels)
+    coin = bitmap.law.present
+    cells = np.empty(ROWS, np.int32)
+    out = np.empty(CHUNK, np.int32)
+    coins = np.zeros(CHUNK, np.uint8)
+    marks = np.zeros(bitmap.cells, np.uint8)
+    bits = monitor.state.bits.copy()
     words = np.zeros(-(-bitmap.cells // 64), np.uint64)
     integers = isinstance(column, np.ndarray)
     spare = np.empty(CHUNK * 20, np.uint8)
@@ -137,7 +142,8 @@ def touch(words: NDArray[np.uint64], cells: NDArray[np.int32], ahead: int) -> No
 def bound() -> None:
     """Print what one random bit costs, for the cells of ids in bitmaps of growing size."""
     ids = np.random.default_rng(6).integers(-(2**63), 2**63 - 1, ROWS)
-    cells, coins = np.empty(ROWS, np.int32), np.zeros(CHUNK, np.uint8)
+    cells = np.empty(ROWS, np.int32)
+    coins = np.zeros(CHUNK, np.uint8)
     print("one random bit, ns: touched as little as possible, and set to its coin")
     for buckets in (1 << 12, 1 << 16, 1 << 19, 1 << 22):
         cells_of_integers(ids, 0, buckets, 14, cells)
@@ -159,7 +165,8 @@ def main() -> int:
             assert isinstance(bitmap, Bitmap)
             calls, touched, coins = stages(column, bitmap, bitmap.start())
             times = {name: statistics.median(found) / ROWS * 1e9 for name, found in in_turns(calls, 5).items()}
-            whole, copied = times.pop("whole"), times.pop("copy")
+            whole = times.pop("whole")
+            copied = times.pop("copy")
             rest = whole - sum(times.values())
             print(f"{kind}, {shape}: {bitmap.cells / 8 / 1024:,.0f} KB of cells")
             print(f"  an event: {read} bytes read, {touched:.3f} cells written, {coins:.3f} coins drawn")

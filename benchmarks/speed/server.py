@@ -52,7 +52,8 @@ expected = 1000000
 directory = "state"
 step = "10 ms"
 """
-ARROW, LINES = "application/vnd.apache.arrow.stream", "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+LINES = "application/x-ndjson"
 LANES = 32
 CROWD = 64  # connections of senders that do not wait for each other
 SOME = 16  # different bodies
@@ -138,7 +139,8 @@ class Lane:
 
     def start(self, kind: str, body: bytes, due: float = 0.0) -> None:
         self.sequence += 1
-        self.answer, self.due = b"", due
+        self.answer = b""
+        self.due = due
         head = (
             f"POST /v1/streams/visits/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nPanstream-Producer: {self.name}\r\nPanstream-Sequence: "
@@ -181,7 +183,8 @@ class Load:
         self.by_number = {lane.socket.fileno(): lane for lane in self.lanes}
         for number in self.by_number:
             self.poll.register(number, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
-        self.free, self.under_way = deque(self.lanes), 0
+        self.free = deque(self.lanes)
+        self.under_way = 0
 
     def start(self, kind: str, body: bytes, due: float = 0.0) -> None:
         self.under_way += 1
@@ -208,7 +211,10 @@ def throughput(url: str, pid: int, kind: str, rows: int, seconds: float) -> tupl
     made = bodies(kind, rows)
     with contextlib.closing(Load(url, LANES, f"bench-{os.getpid()}")) as load:
         for _ in range(2):  # the first round is not counted
-            sent, events, start, used = 0, 0, time.perf_counter(), cpu_seconds(pid)
+            sent = 0
+            events = 0
+            start = time.perf_counter()
+            used = cpu_seconds(pid)
             limit = seconds if _ else 0.5
             while (running := time.perf_counter() - start < limit) or load.under_way:
                 while running and load.free:
@@ -223,7 +229,10 @@ def latencies(url: str, rate: float, rows: int, seconds: float) -> list[float]:
     """Send bodies at fixed times, whether or not earlier ones were answered; return times from due to answered, in
     order.
     """
-    made, count, found, sent = bodies(ARROW, rows), int(rate * seconds), [], 0
+    made = bodies(ARROW, rows)
+    count = int(rate * seconds)
+    found = []
+    sent = 0
     with contextlib.closing(Load(url, CROWD, f"late-{os.getpid()}")) as load:
         start = time.perf_counter() + 0.1
         while len(found) < count:
@@ -294,7 +303,8 @@ def redis_python(port: int, seconds: float) -> float:
     client = Redis(port=port)
     rng = np.random.default_rng(7)
     batches = [[str(one) for one in rng.integers(10**11, 10**12, 1000)] for _ in range(SOME)]
-    start, sent = time.perf_counter(), 0
+    start = time.perf_counter()
+    sent = 0
     while time.perf_counter() - start < seconds:
         for batch in batches:
             client.pfadd("hll2", *batch)
@@ -313,7 +323,9 @@ def main() -> None:
         disk = sync_time(Path(folder))
         arrow, arrow_cpu = throughput(url, pid, ARROW, 10_000, seconds)
         lines, lines_cpu = throughput(url, pid, LINES, 10_000, seconds)
-        windows, stalls, loads = [], [], []
+        windows = []
+        stalls = []
+        loads = []
         for _ in range(WINDOWS):  # how fast the machine is changes by the minute, and with it what half load is
             small, small_cpu = throughput(url, pid, ARROW, 1_000, seconds / 2)
             with witness() as late:
@@ -321,7 +333,8 @@ def main() -> None:
             stalls.append(sum(late) * 1e3)
             loads.append(small)
     each = [times[int(len(times) * 0.99)] * 1e3 for times in windows]
-    p99, middle = statistics.median(each), statistics.median(time for times in windows for time in times) * 1e3
+    p99 = statistics.median(each)
+    middle = statistics.median(time for times in windows for time in times) * 1e3
     rows = [
         ["Arrow, 10,000 events a post", f"{arrow:,.0f}/s", "2,000,000/s", verdict(arrow >= 2e6)],
         ["JSON lines, 10,000 events a post", f"{lines:,.0f}/s", "500,000/s", verdict(lines >= 5e5)],
@@ -336,7 +349,8 @@ def main() -> None:
     ]
     if shutil.which("redis-server") and shutil.which("redis-benchmark"):
         with redis() as port:
-            native, python = redis_benchmark(port, 500_000 if QUICK else 3_000_000), redis_python(port, seconds)
+            native = redis_benchmark(port, 500_000 if QUICK else 3_000_000)
+            python = redis_python(port, seconds)
         ratios = arrow / native, arrow / python
         rows.append(["Arrow against redis-benchmark", f"{ratios[0]:.2f} x", "1.5 x", verdict(ratios[0] >= 1.5)])
         rows.append(["Arrow against redis-py", f"{ratios[1]:.2f} x", "5 x", verdict(ratios[1] >= 5)])

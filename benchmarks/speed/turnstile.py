@@ -26,8 +26,13 @@ from panstream.papers.as_printed.mir import PublishedCroppedSum
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.turnstile_loss import _counter_variance
 
-ROWS, UNIVERSE, RUNS, TARGET = 2_000_000, 100_000, 7, 20.0
-CROP, USERS, REPEAT = 16, 20_000, 600
+ROWS = 2_000_000
+UNIVERSE = 100_000
+RUNS = 7
+TARGET = 20.0
+CROP = 16
+USERS = 20_000
+REPEAT = 600
 
 
 def counters() -> dict[str, Any]:
@@ -47,7 +52,8 @@ def counters() -> dict[str, Any]:
 
 def speeds() -> int:
     rng = np.random.default_rng(0)
-    ids, weights = rng.integers(0, UNIVERSE, ROWS), rng.integers(-(10**6), 10**6, ROWS)
+    ids = rng.integers(0, UNIVERSE, ROWS)
+    weights = rng.integers(-(10**6), 10**6, ROWS)
     exact = np.zeros(UNIVERSE, np.int64)
     table: dict[str, Callable[[], None]] = {"np.add.at, exact (peer)": lambda: np.add.at(exact, ids, weights)}
     for name, counter in counters().items():
@@ -79,7 +85,8 @@ def spread(largest: int, net: Any) -> tuple[float, float, float, int]:
     worst = CROP * math.sqrt(_counter_variance(law.epsilon_state, law.kappa, USERS, counter.prime))
     chances = law.elsewhere + law.gap * (1 - np.minimum(np.abs(net), CROP) / CROP)
     expected = CROP * math.sqrt(float((chances * (1 - chances)).sum()) + law.noise.variance) / law.gap
-    rng, batch = SeededSource(1), counter.batch(np.arange(USERS), weight=net)
+    rng = SeededSource(1)
+    batch = counter.batch(np.arange(USERS), weight=net)
     values = []
     for _ in range(REPEAT):
         monitor = Monitor(counter, rng=rng)

@@ -44,12 +44,15 @@ def steps(seconds: float) -> tuple[float, float]:
         backend = TwoPartyBackend(link, "s", {"q": shared})
         state = backend.start("q", (0, 0), shared)
         backend.flush()
-        begun, spent, count = time.perf_counter(), time.process_time(), 0
+        begun = time.perf_counter()
+        spent = time.process_time()
+        count = 0
         while time.perf_counter() - begun < seconds:
             state.apply(shared.batch(np.arange(1000)))
             backend.flush()
             count += 1
-        rate, each = count / (time.perf_counter() - begun), (time.process_time() - spent) / count
+        rate = count / (time.perf_counter() - begun)
+        each = (time.process_time() - spent) / count
         for server in servers:
             server.stop()
         first.close()
@@ -66,13 +69,16 @@ def key() -> np.ndarray:
 
 def rows(size: int, rounds: int) -> tuple[float, float]:
     """Return millions of rows per CPU second of front end and both machines together, and of one machine."""
-    shared, rng = SharedDistinct(epsilon=1.0, buckets=4096), np.random.default_rng(1)
-    ids, monitor = rng.integers(0, 1 << 62, size), Bitmap(epsilon=1.0).start()
+    shared = SharedDistinct(epsilon=1.0, buckets=4096)
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 1 << 62, size)
+    monitor = Bitmap(epsilon=1.0).start()
     parties = Party(first=True), Party(first=False)
     rules = {"q": shared.rule}
 
     def step(task: StepTask, change: dict) -> None:
-        keys, common = (key(), key()), key()
+        keys = (key(), key())
+        common = key()
         with Scratch() as scratch, NoiseSource() as rng:
             dealt = deal(task, rules, change, *(Keystream(each, scratch) for each in keys))
             given = (None, dealt)
@@ -84,7 +90,8 @@ def rows(size: int, rounds: int) -> tuple[float, float]:
                 party.install_shares(party.close(other, Keystream(common, scratch)))
 
     def both() -> None:
-        batch, change = shared.batch(ids), shared.empty_buffer()
+        batch = shared.batch(ids)
+        change = shared.empty_buffer()
         with NoiseSource() as rng:
             shared.accumulate(change, batch, rng.scratch)
             step(StepTask(kind="rows"), {"q": shared.to_dense_update(change, rng)})

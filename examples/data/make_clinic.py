@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-VISITS, PATIENTS, DAYS = 200_000, 50_000, 30
+VISITS = 200_000
+PATIENTS = 50_000
+DAYS = 30
 
 
 def main() -> None:

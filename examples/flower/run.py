@@ -126,7 +126,8 @@ def configure(folder: Path, link: str, authority: Path) -> None:
 
 def node_key(folder: Path, name: str) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP384R1())
-    private, public = folder / f"{name}.ssh", folder / f"{name}.ssh.pub"
+    private = folder / f"{name}.ssh"
+    public = folder / f"{name}.ssh.pub"
     private.touch(mode=0o600)
     private.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())

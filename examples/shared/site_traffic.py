@@ -45,7 +45,8 @@ def traffic(site: str, *, days: int, visitors: int, until: float, seed: int = 1)
     come back now and then, and a third who come once.
     """
     rng = np.random.default_rng(seed)
-    regulars, others = round(visitors / 3 / 0.5), round(visitors / 3 / 0.08)
+    regulars = round(visitors / 3 / 0.5)
+    others = round(visitors / 3 / 0.08)
     habits = np.r_[np.full(regulars, 0.5), np.full(others, 0.08)]
     once = habits.size
     for day in range(days):
@@ -70,7 +71,8 @@ def _rows(site: str, people: np.ndarray, rng: np.random.Generator) -> pa.RecordB
     url = np.char.add(pages, campaign)
     referrer = np.where(first, came, f"https://{site}/")
     loads = np.minimum(rng.lognormal(6.7, 0.6, who.size), 60_000.0)
-    errors, signs = who[rng.random(who.size) < 0.01], who[rng.random(who.size) < 0.05]
+    errors = who[rng.random(who.size) < 0.01]
+    signs = who[rng.random(who.size) < 0.05]
     everybody = np.r_[who, who, errors, signs]
     count = everybody.size
     event = np.repeat(["view", "load", "error", "signup"], [who.size, who.size, errors.size, signs.size])

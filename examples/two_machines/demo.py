@@ -23,7 +23,9 @@ from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import StoreError
 from panstream.models.federated import Authority
 
-USERS, HERE, BLIND = 2000, range(0, 2000, 4), 0.2
+USERS = 2000
+HERE = range(0, 2000, 4)
+BLIND = 0.2
 CONFIG = """
 [stream]
 name = "visits"
@@ -57,7 +59,8 @@ def free_port() -> int:
 
 def start_party(folder: Path, name: str, ports: dict[str, int]) -> subprocess.Popen[str]:
     """Start machine a or b, and wait until it answers."""
-    files, other = folder / "certificates", "b" if name == "a" else "a"
+    files = folder / "certificates"
+    other = "b" if name == "a" else "a"
     command = [
         *(sys.executable, "-m", "panstream.cli", "party", str(folder / name), "--stream", "visits", "--as", name),
         *("--front", "front", "--peer-name", other, "--listen", f"127.0.0.1:{ports[name]}"),
@@ -89,7 +92,8 @@ def steal(folder: Path, name: str) -> tuple[int, np.ndarray]:
 
 def advantage(first: np.ndarray, second: np.ndarray) -> float:
     """Return by how much the loot tells visitors from others: 0 is nothing, 1 is everything."""
-    opened, came = first ^ second, np.isin(np.arange(USERS), HERE)
+    opened = first ^ second
+    came = np.isin(np.arange(USERS), HERE)
     return abs(float(opened[came].mean() - opened[~came].mean()))
 
 
@@ -97,7 +101,8 @@ def main() -> None:
     """Start everything, answer, and let the thief have his turns."""
     running: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as place:
-        folder, ports = Path(place), {"a": free_port(), "b": free_port()}
+        folder = Path(place)
+        ports = {"a": free_port(), "b": free_port()}
         authority = Authority(folder / "certificates")
         for name in ("a", "b", "front"):
             authority.issue(name)
@@ -123,7 +128,8 @@ def main() -> None:
             print(f"A thief in a and b by turns, eight times, never in one epoch: advantage at most {found:.2f}")
             print(f"  (with {USERS:,} coins instead of loot, sixteen pairs show about {2.2 * 2.3 / USERS**0.5:.2f})")
             while True:
-                one, two = steal(folder, "a"), steal(folder, "b")
+                one = steal(folder, "a")
+                two = steal(folder, "b")
                 if one[0] == two[0]:
                     break
             print(f"Both machines in one epoch, which is not covered: advantage {advantage(one[1], two[1]):.2f}")

@@ -87,7 +87,9 @@ class UnsupportedQuery(PanstreamError, ValueError):
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None, hint: str = "") -> None:
         where = "" if line is None else f"line {line}, column {column}: "
         super().__init__(where + message + (f" ({hint})" if hint else ""))
-        self.line, self.column, self.hint = line, column, hint
+        self.line = line
+        self.column = column
+        self.hint = hint
 
 
 class BudgetExhausted(PanstreamError):
@@ -123,7 +125,8 @@ class RequestRejected(PanstreamError):
 
     def __init__(self, message: str, *, code: str, status: int) -> None:
         super().__init__(message)
-        self.code, self.status = code, status
+        self.code = code
+        self.status = status
 
 
 class BatchStatusUnknown(RequestRejected):
@@ -215,7 +218,8 @@ class MissingExtra(PanstreamError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional dependency: {sys.executable} -m pip install {_packages(extra)}")
-        self.feature, self.extra = feature, extra
+        self.feature = feature
+        self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return type(self), (self.feature, self.extra)  # so that a process of a pool can send it

@@ -69,7 +69,8 @@ def test_everyone_is_expected_if_only_the_universe_is_known() -> None:
 
 def test_memory_limits_both() -> None:
     question = DistinctCount(1.0, universe=10**8, expected=5 * 10**7, memory=6250, releases=2)
-    chosen, other = question.algorithm, replace(question, universe=None).algorithm
+    chosen = question.algorithm
+    other = replace(question, universe=None).algorithm
     assert isinstance(chosen, OptBern)
     assert chosen.sample == 50_000
     assert isinstance(other, Bitmap)
@@ -131,7 +132,8 @@ def test_counts_have_the_error_they_say() -> None:
     """Scaled to users: unbiased, standard error of the formula, sampled or not."""
     for sample in (None, 500):
         algorithm = OptBern(count=True, universe=2000, epsilon=2.0, sample=sample)
-        rng, values = SeededSource(4), []
+        rng = SeededSource(4)
+        values = []
         for key in range(RUNS):
             monitor = Monitor[Any](replace(algorithm, key=key), rng=rng)
             monitor.update(np.arange(600))

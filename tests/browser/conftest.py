@@ -49,7 +49,8 @@ Open = Callable[..., Page]
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Open]:
     """Open a page in a fresh profile; at the end, nothing may have been blocked, thrown or asked of another host."""
-    contexts, problems = [], []
+    contexts = []
+    problems = []
 
     def start(server: Serving, path: str = "/", *, noisy: bool = False, **settings: Any) -> Page:
         context = browser.new_context(viewport={"width": 1200, "height": 900}, **settings)

@@ -62,7 +62,8 @@ class Serving:
     """``panstream serve`` as a process of its own."""
 
     def __init__(self, folder: Path, *options: str, config: str = CONFIG) -> None:
-        self.folder, self.options = folder, options
+        self.folder = folder
+        self.options = options
         (folder / "panstream.toml").write_text(config)
         self.address = ""
         self.start()

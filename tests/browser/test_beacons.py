@@ -130,7 +130,8 @@ def answered(page: Page, act: Callable[[], Any], *, status: int = 204) -> None:
 
 def test_clicks_arrive_as_counted(shop: tuple[Serving, str, str], browse: Callable[..., Page], tmp_path: Path) -> None:
     server, known, _ = shop
-    before, page = counts(server), browse()
+    before = counts(server)
+    page = browse()
     seen: list[int] = []
     page.on("response", lambda response: seen.append(response.status) if "/v1/beacon" in response.url else None)
     page.goto(f"{known}/one?utm_campaign=may")
@@ -147,7 +148,8 @@ def test_clicks_arrive_as_counted(shop: tuple[Serving, str, str], browse: Callab
 
 def test_pages_of_other_origins_are_refused(shop: tuple[Serving, str, str], browse: Callable[..., Page]) -> None:
     server, _, other = shop
-    before, page = counts(server), browse()
+    before = counts(server)
+    page = browse()
     answered(page, lambda: page.goto(f"{other}/"), status=403)
     answered(page, lambda: page.click("#sign"), status=403)
     assert counts(server) == before
@@ -156,7 +158,8 @@ def test_pages_of_other_origins_are_refused(shop: tuple[Serving, str, str], brow
 @pytest.mark.parametrize("sign", ["globalPrivacyControl", "doNotTrack"])
 def test_whoever_opts_out_sends_nothing(shop: tuple[Serving, str, str], browse: Callable[..., Page], sign: str) -> None:
     _, known, _ = shop
-    page, sent = browse(), []
+    page = browse()
+    sent = []
     page.on("request", lambda request: sent.append(request.url) if "/v1/beacon" in request.url else None)
     page.add_init_script(f"Object.defineProperty(Navigator.prototype, '{sign}', {{ get: () => '1' }})")
     page.goto(f"{known}/")
@@ -168,7 +171,8 @@ def test_whoever_opts_out_sends_nothing(shop: tuple[Serving, str, str], browse: 
 
 def test_a_page_without_scripts_is_counted(shop: tuple[Serving, str, str], browse: Callable[..., Page]) -> None:
     server, known, _ = shop
-    before, page = counts(server), browse(java_script_enabled=False)
+    before = counts(server)
+    page = browse(java_script_enabled=False)
     answered(page, lambda: page.goto(f"{known}/plain"), status=200)
     wanted = dict.fromkeys(COUNTED, 0) | {"views": 1, "entries": 1}
     assert settled(server, before, wanted) == wanted

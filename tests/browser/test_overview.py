@@ -112,7 +112,8 @@ def test_windows_are_compared_with_the_same_day_a_week_before(shop: Serving, vis
     page = visit(shop, question("page views a day", "week"))
     live(page)
     days = published(shop, "page views a day")
-    now, before = days[-1], days[-8]
+    now = days[-1]
+    before = days[-8]
     said = card(page, "page views a day").locator(".changes .trend")
     change = 100 * (now["value"] / before["value"] - 1)
     ends = [now["interval"][end] / before["interval"][1 - end] - 1 for end in (0, 1)]
@@ -147,7 +148,8 @@ def test_a_total_that_goes_on_is_told_per_time(shop: Serving, visit: Open) -> No
 def test_comparisons_cover_the_truth(shop: Serving, visit: Open) -> None:
     """Two answers at 90%, three at 85%, whatever the noise: here Laplace's, each interval failing one time in 20."""
     page = visit(shop)
-    runs, draw = 4_000, np.random.default_rng()
+    runs = 4_000
+    draw = np.random.default_rng()
     kinds = {"window": 2, "level": 2, "growth": 3}
     for kind, used in kinds.items():
         truth = draw.uniform(100, 200, (runs, 3)).cumsum(1) if kind == "growth" else draw.uniform(100, 200, (runs, 3))

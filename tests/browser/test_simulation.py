@@ -35,7 +35,9 @@ def test_laws_are_the_library_s(page: Page) -> None:
 
 def brute_force(bit: int, published: int, when: str, shared: tuple[bool, bool], rules: dict[str, Any]) -> float:
     """Return P(bit, published | came) / P(bit, published | did not), summing over both bits of the cell by hand."""
-    p0, p1, kappa = rules["p0"], rules["p1"], rules["kappa"]
+    p0 = rules["p0"]
+    p1 = rules["p1"]
+    kappa = rules["kappa"]
 
     def view(came: tuple[bool, bool]) -> float:
         first = p1 if came[0] or shared[0] else p0

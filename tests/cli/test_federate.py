@@ -23,7 +23,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
 
 @pytest.mark.slow
 def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
-    out, ledgers = tmp_path / "network.json", tmp_path / "ledgers"
+    out = tmp_path / "network.json"
+    ledgers = tmp_path / "ledgers"
     config = tmp_path / "run.toml"
     text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
     config.write_text(text.replace("epsilon = 2.0", "epsilon = 1.2"))

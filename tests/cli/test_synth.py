@@ -48,7 +48,8 @@ def test_synthetic_rows_resemble_the_real_ones(model: Path, tmp_path: Path) -> N
     table = tmp_path / "synthetic.csv"
     assert "8,000 rows, 13 columns" in run("sample", model, "--out", table).output
     domain = Domain.load(DOMAIN)
-    real, synthetic = Records.load(ROWS, domain), Records.load(table, domain)
+    real = Records.load(ROWS, domain)
+    synthetic = Records.load(table, domain)
     assert compare(real, synthetic).mean_two_way < 0.08
     free = json.loads(run("evaluate", model, table, "--json").output)
     assert free["private"] is True
@@ -68,7 +69,8 @@ class Page(HTMLParser):
 
 
 def test_the_page_shows_all_marginals_and_warns_when_it_is_exact(model: Path, tmp_path: Path) -> None:
-    table, page = tmp_path / "s.parquet", tmp_path / "page.html"
+    table = tmp_path / "s.parquet"
+    page = tmp_path / "page.html"
     assert run("sample", model, "--out", table, "--rows", 500, "--labels", "--independent").exit_code == 0
     assert parquet.read_table(table).num_rows == 500
     for real in ((), ("--real", ROWS)):
@@ -136,7 +138,8 @@ def test_rows_that_cannot_be_read_cost_nothing(small: tuple[Path, Path]) -> None
 
 def test_whole_numbers_come_out_as_whole_numbers(small: tuple[Path, Path], tmp_path: Path) -> None:
     domain, rows = small
-    fit, sample = tmp_path / "m.json", tmp_path / "s.parquet"
+    fit = tmp_path / "m.json"
+    sample = tmp_path / "s.parquet"
     assert run("fit", rows, "--domain", domain, "--epsilon", "9", "--out", fit).exit_code == 0
     assert run("sample", fit, "--out", sample).exit_code == 0
     table = parquet.read_table(sample)
@@ -174,7 +177,8 @@ def test_init_writes_what_is_to_be_filled_in_and_looks_at_no_row(small: tuple[Pa
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.csv", "t.jsonl", "t.arrow", "t.parquet"])
 def test_models_and_holders_read_the_same_tables(name: str, small: tuple[Path, Path], tmp_path: Path) -> None:
     domain, rows = small
-    table, path = pa.table({name: [line[at] for line in LINES] for at, name in enumerate(NAMES)}), tmp_path / name
+    table = pa.table({name: [line[at] for line in LINES] for at, name in enumerate(NAMES)})
+    path = tmp_path / name
     if name == "t.arrow":
         with pa.ipc.new_file(path, table.schema) as writer:
             writer.write_table(table)
@@ -215,7 +219,8 @@ def test_mistakes_are_explained(words: tuple[object, ...], code: int, message: s
 
 @pytest.mark.slow
 def test_a_bad_row_is_named_by_number_and_never_quoted(tmp_path: Path) -> None:
-    domain, rows = tmp_path / "d.toml", tmp_path / "rows.csv"
+    domain = tmp_path / "d.toml"
+    rows = tmp_path / "rows.csv"
     domain.write_text('sex = ["f", "m"]\nage = { edges = [0, 50, 100], type = "integer" }\n')
     words = ("fit", rows, "--domain", domain, "--epsilon", "1", "--out", tmp_path / "m.json")
     for secret, text in {

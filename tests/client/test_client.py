@@ -238,7 +238,8 @@ def test_each_client_has_a_producer_of_its_own_and_gives_it_up(live: Live) -> No
 def test_a_batch_that_came_before_is_reported(flaky: tuple[str, type[Flaky]]) -> None:
     """Its answer was lost: it counts once, and ``repeated`` tells."""
     url, handler = flaky
-    handler.script, handler.new = [None, 200], False
+    handler.script = [None, 200]
+    handler.new = False
     with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
         sender.send(COLUMNS)
         assert (sender.flush().rows, sender.sent.repeated) == (3, 1)
@@ -354,7 +355,8 @@ def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> Non
 
 @pytest.mark.slow
 def test_the_command_sends_files_and_standard_input(live: Live, tmp_path: Path) -> None:
-    url, before = f"http://{live.host}:{live.port}", live.rows()
+    url = f"http://{live.host}:{live.port}"
+    before = live.rows()
     (tmp_path / "rows.csv").write_bytes(csv(300) + b'"quoted\nname",north,1\n')
     arrow_stream(tmp_path / "rows.arrows")
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(csv(10)))
@@ -379,7 +381,8 @@ def test_the_command_sends_files_and_standard_input(live: Live, tmp_path: Path) 
 
 
 def test_the_command_fails_if_no_row_can_be_used_and_tells_every_refusal(live: Live, tmp_path: Path) -> None:
-    run, url = CliRunner().invoke, f"http://{live.host}:{live.port}"
+    run = CliRunner().invoke
+    url = f"http://{live.host}:{live.port}"
     bad = run(app, ["send", url, "visits"], input=b'{"user": 1}\n' * 5)
     assert bad.exit_code == 1
     assert "no row could be used" in bad.stderr
@@ -424,7 +427,8 @@ def test_rows_in_time_order_are_never_late(tmp_path: Path) -> None:
 
 def test_a_refused_batch_holds_up_none_behind_it(live: Live) -> None:
     """An empty batch takes its number, so that the server waits for nothing."""
-    before, refused = live.rows(), 0
+    before = live.rows()
+    refused = 0
     with client(live, connections=4, producer="mixed") as sender:
         calls = [partial(sender.send_body, b"nonsense" if n % 5 == 2 else csv(3), "text/csv") for n in range(12)]
         for call in [*calls, sender.flush]:

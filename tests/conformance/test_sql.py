@@ -136,18 +136,22 @@ def close(ours: Any, theirs: Any, within: float) -> bool:
 @pytest.mark.parametrize("number", range(len(ACCEPTED)), ids=[each["sql"] for each in ACCEPTED])
 def test_without_noise_the_answers_are_those_of_duckdb(number: int, duck: Any, answered: Any) -> None:
     case, (config, found) = ACCEPTED[number], answered
-    statement, ours = config.statements[number], found[number]
+    statement = config.statements[number]
+    ours = found[number]
     theirs = duck.execute(case.get("duckdb", case["sql"])).fetchall()
     width = len(statement.view.shown)
     lines = [ours[at : at + width] for at in range(0, len(ours), width)]
     got = [([plain(v) for v in each[0].get("group", {}).values()], [a["value"] for a in each]) for each in lines]
     want = [([plain(v) for v in row[:-width]], list(row[-width:])) for row in theirs]
     if "ORDER BY" not in case["sql"].replace("(ORDER BY", ""):
-        got, want = sorted(got, key=repr), sorted(want, key=repr)
+        got = sorted(got, key=repr)
+        want = sorted(want, key=repr)
     keyed = any(keys for keys, _ in want)
     if not keyed:
-        got, want = sorted((values for _, values in got), key=repr), sorted((v for _, v in want), key=repr)
-        got, want = [([], values) for values in got], [([], values) for values in want]
+        got = sorted((values for _, values in got), key=repr)
+        want = sorted((v for _, v in want), key=repr)
+        got = [([], values) for values in got]
+        want = [([], values) for values in want]
     assert [keys for keys, _ in got] == [keys for keys, _ in want]
     within = case.get("within", 1e-6)
     for (_, mine), (_, yours) in zip(got, want, strict=True):

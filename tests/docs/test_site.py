@@ -16,7 +16,8 @@ from tests.browser.conftest import PATIENCE, photograph
 from tests.chromium import launched
 
 ROOT = Path(__file__).parents[2]
-NARROW, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+NARROW = {"width": 390, "height": 844}
+WIDE = {"width": 1280, "height": 900}
 
 
 class Links(HTMLParser):

@@ -130,7 +130,8 @@ def _in_a_state_header(encode: Any, name: str, parameters: Any, *rest: Any, **op
 def _in_a_state_field(encode: Any, name: str, parameters: Any, state: Any, *rest: Any, **options: Any) -> Any:
     if not hasattr(state, "released"):
         return encode(name, parameters, state, *rest, **options)
-    released, state.released = state.released, _hits
+    released = state.released
+    state.released = _hits
     try:
         return encode(name, parameters, state, *rest, **options)
     finally:

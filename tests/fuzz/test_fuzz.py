@@ -35,7 +35,8 @@ BENT = 40  # inputs made of each corpus
 def bent(data: bytes, chance: random.Random) -> bytes:
     body = bytearray(data)
     for _ in range(chance.randint(1, 4)):
-        at, size = chance.randrange(len(body) + 1), chance.randrange(9)
+        at = chance.randrange(len(body) + 1)
+        size = chance.randrange(9)
         body[at : at + size] = chance.choice([b"", bytes(size), chance.randbytes(size), body[:size]])
     return bytes(body)
 
@@ -150,7 +151,8 @@ def test_a_lookup_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [(1 << 62).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little")], ids=range(2))
 def test_an_arrow_stream_that_claims_to_be_larger_than_memory_is_refused(tmp_path: Path, length: bytes) -> None:
-    path, table = tmp_path / "rows.arrow", pa.table({"user": ["ann"] * 100})
+    path = tmp_path / "rows.arrow"
+    table = pa.table({"user": ["ann"] * 100})
     with pa.ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table)
     whole = path.read_bytes()

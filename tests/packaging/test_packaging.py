@@ -76,7 +76,8 @@ def test_the_service_opens_nothing_but_what_is_handed_to_it() -> None:
 @pytest.mark.parametrize("store", sorted(GOLDEN.glob("store-*")), ids=lambda path: path.name)
 def test_the_unit_s_command_serves_the_store_of_an_old_release(store: Path, tmp_path: Path) -> None:
     """As after an upgrade: the configuration is handed over, the state is where it was."""
-    state, credentials = tmp_path / "state", tmp_path / "credentials"
+    state = tmp_path / "state"
+    credentials = tmp_path / "credentials"
     shutil.copytree(store, state)
     credentials.mkdir()
     tokens = credentials / "tokens"
@@ -169,7 +170,8 @@ def test_a_composed_site_keeps_the_rules() -> None:
     """As the other services do; and nothing in front of the server keeps addresses."""
     folder = PACKAGING / "site"
     composed = yaml.safe_load((folder / "compose.yaml").read_text())
-    services, server = composed["services"], composed["services"]["server"]
+    services = composed["services"]
+    server = composed["services"]["server"]
     for key in ("ulimits", "mem_limit", "memswap_limit", "stop_grace_period", "read_only", "cap_drop", "security_opt"):
         assert server[key] == COMPOSE["services"]["server"][key], key
     assert "--tokens" in _options(server)
@@ -197,7 +199,8 @@ def test_composed_services_keep_the_rules() -> None:
 
     from panstream.cli.app import app
 
-    services, commands = COMPOSE["services"], typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    services = COMPOSE["services"]
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name in ("server", "reader"):
         service = services[name]
         known = {option for parameter in commands[service["command"][0]].params for option in parameter.opts}
@@ -223,7 +226,8 @@ def test_two_machines_in_containers_keep_the_rules() -> None:
 
     from panstream.cli.app import app
 
-    services, commands = TWO_MACHINES["services"], typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    services = TWO_MACHINES["services"]
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert {*services} == {"a", "b", "front"}
     for name, service in services.items():
         command = commands[service["command"][0]]

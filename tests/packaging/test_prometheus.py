@@ -47,7 +47,8 @@ def test_it_scrapes_a_server(tmp_path: Path) -> None:
         options = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"]
         with subprocess.Popen(["prometheus", *options], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
             try:
-                found, until = list[dict[str, object]](), time.monotonic() + ANSWERED
+                found = list[dict[str, object]]()
+                until = time.monotonic() + ANSWERED
                 while not found and time.monotonic() < until:
                     try:
                         found = _ask(f"http://127.0.0.1:{port}", 'panstream_answer{query="visitors"}')

@@ -81,7 +81,8 @@ def test_counts_are_exact_without_noise(kind):
 
 
 def test_average_and_variance_are_exact_without_noise():
-    values, source = np.random.default_rng(1).integers(1, 50, 64), ZeroNoiseSource()
+    values = np.random.default_rng(1).integers(1, 50, 64)
+    source = ZeroNoiseSource()
     average = PublishedAverage(epsilon=1.0, horizon=64, bound=50)
     variance = PublishedVariance(epsilon=1.0, horizon=64, bound=50)
     assert average.tick_many(average.initial_state(source), values, source).value[-1] == pytest.approx(values.mean())
@@ -95,12 +96,14 @@ def test_average_and_variance_are_exact_without_noise():
 
 
 def test_a_value_of_zero_counts_as_no_data():
-    average, source = PublishedAverage(epsilon=1.0, horizon=64, bound=50), ZeroNoiseSource()
+    average = PublishedAverage(epsilon=1.0, horizon=64, bound=50)
+    source = ZeroNoiseSource()
     assert average.tick_many(average.initial_state(source), [10, 0, 0, 0], source).value[-1] == 10  # the mean is 2.5
 
 
 def test_the_spread_is_that_of_the_published_noise():
-    algorithm, rng = PublishedSimpleCounterI(epsilon=0.2, horizon=2), SeededSource(4)
+    algorithm = PublishedSimpleCounterI(epsilon=0.2, horizon=2)
+    rng = SeededSource(4)
     outputs = np.array([algorithm.tick_many(algorithm.initial_state(rng), [1], rng).value[0] for _ in range(3000)])
     assert outputs.mean() == pytest.approx(1, abs=0.8)
     assert outputs.std() == pytest.approx(math.sqrt(2) / 0.2, rel=0.12)

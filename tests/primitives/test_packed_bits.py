@@ -50,8 +50,10 @@ def test_rows_change_their_own_cell_only(size: int, rows: list[tuple[int, bool]]
     """In order, so that the last row of a cell decides; users outside the sample change nothing."""
     kind = np.int32 if small else np.int64
     inside = [(cell % size, coin) for cell, coin in rows]
-    cells, coins = np.array([c for c, _ in inside], kind), np.array([c for _, c in inside], np.uint8)
-    bits, expected = pack_bits(some(size)), some(size).tolist()
+    cells = np.array([c for c, _ in inside], kind)
+    coins = np.array([c for _, c in inside], np.uint8)
+    bits = pack_bits(some(size))
+    expected = some(size).tolist()
     kernels.scatter(bits, cells, coins)
     for cell, coin in inside:
         expected[cell] = int(coin)
@@ -105,7 +107,8 @@ def test_noisy_or_takes_the_coin_of_the_pair(size: int) -> None:
 @pytest.mark.parametrize("phases", [0, 1, 3])
 def test_ones_are_counted_by_level_and_pattern(buckets: int, levels: int, phases: int) -> None:
     size = buckets * levels
-    cells, seen = some(size), np.array([some(size, 1 + phase) for phase in range(phases)]).reshape(phases, size)
+    cells = some(size)
+    seen = np.array([some(size, 1 + phase) for phase in range(phases)]).reshape(phases, size)
     ones = np.zeros((1 << phases, levels), np.int64)
     kernels.count_set_bits(pack_bits(cells), pack_bits(seen.astype(np.uint8)), buckets, ones)
     expected = np.zeros_like(ones)

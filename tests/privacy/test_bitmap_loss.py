@@ -47,7 +47,11 @@ def test_a_table_that_would_be_full_is_tuned_too(users: float) -> None:
 @pytest.mark.parametrize("announced", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["redrawn", "toggled"])
 def test_split_is_the_best_of_a_grid(kind: str, announced: int) -> None:
-    epsilon, buckets, levels, users, releases = 3.0, 256, 10, 3000.0, 2
+    epsilon = 3.0
+    buckets = 256
+    levels = 10
+    users = 3000.0
+    releases = 2
     turns = 1 if kind == "redrawn" else 2
     state, kappa = bitmap_split(epsilon, buckets, levels, users, releases, announced, turns)
 
@@ -82,7 +86,8 @@ def test_no_noise_and_bad_budgets() -> None:
 @given(states, st.integers(0, 7))
 def test_decoders_are_unbiased_for_an_empty_cell(state: float, phases: int) -> None:
     p1 = present_probability(state)
-    redrawn, toggled = Decoder.redrawn(p1), Decoder.toggled(p1)
+    redrawn = Decoder.redrawn(p1)
+    toggled = Decoder.toggled(p1)
     for decoder, occupied in ((redrawn, 0.0), (toggled, -1.0)):
         assert p1 * decoder.zero + (1 - p1) * decoder.one == pytest.approx(1.0, rel=1e-9)
         assert (1 - p1) * decoder.zero + p1 * decoder.one == pytest.approx(occupied, abs=1e-6)
@@ -101,7 +106,8 @@ def test_second_moments_of_three_phases_are_those_of_the_product(kind: str) -> N
     for come, which in (((), 0), ((1,), 1)):
         total = 0.0
         for bits in product((0, 1), repeat=3):
-            chance, value = 1.0, 1.0
+            chance = 1.0
+            value = 1.0
             for phase, bit in enumerate(bits):
                 one = p1 if phase in come else 1 - p1
                 chance *= one if bit else 1 - one
@@ -183,7 +189,9 @@ def test_a_bitmap_is_tuned_for_its_users_up_to_where_its_last_level_is_full() ->
     """With an announced look the best split moves with the number of users; two users for every cell of the last
     level are the most.
     """
-    epsilon, buckets, levels = 2.0, 64, 6
+    epsilon = 2.0
+    buckets = 64
+    levels = 6
     full = 2.0 * buckets * 2 ** (levels - 1)
 
     def error(state: float, users: float) -> float:

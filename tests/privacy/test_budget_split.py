@@ -67,7 +67,8 @@ def announced_mse(state: float, kappa: float, cells: int, announced: int) -> flo
     counted, with noise of its own.
     """
     p1 = present_probability(state)
-    chance, decoded = {0: p1, 1: 1 - p1}, {0: p1 / (2 * p1 - 1), 1: (p1 - 1) / (2 * p1 - 1)}
+    chance = {0: p1, 1: 1 - p1}
+    decoded = {0: p1 / (2 * p1 - 1), 1: (p1 - 1) / (2 * p1 - 1)}
     patterns = list(itertools.product((0, 1), repeat=announced + 1))
     second = sum(math.prod(chance[bit] * decoded[bit] ** 2 for bit in bits) for bits in patterns)
     frozen = itertools.product((0, 1), repeat=announced)

@@ -114,7 +114,8 @@ def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: 
 
 
 def test_a_tree_that_is_not_pan_private_stays_so_in_company() -> None:
-    exact, private = LeastSquaresTree(epsilon=1.0, horizon=8).claim(), ContinualCount(epsilon=1.0, horizon=8).claim()
+    exact = LeastSquaresTree(epsilon=1.0, horizon=8).claim()
+    private = ContinualCount(epsilon=1.0, horizon=8).claim()
     for order in ([exact, private], [private, exact]):
         assert str(compose_sequential(order).intrusions) == "none"
         assert "not pan-private" in compose_sequential(order).note
@@ -147,12 +148,14 @@ def test_why_parallel_does_not_hold_for_replace_by_enumeration() -> None:
     """Counts of two halves of a table under discrete Laplace noise, one record moved from the first half to the
     second.
     """
-    epsilon, reach = 1.0, 6
+    epsilon = 1.0
+    reach = 6
 
     def law(count: int) -> dict[int, float]:
         return {n: math.tanh(epsilon / 2) * math.exp(-epsilon * abs(n - count)) for n in range(-reach, reach + 1)}
 
-    before, after = (law(2), law(1)), (law(1), law(2))
+    before = (law(2), law(1))
+    after = (law(1), law(2))
     views = product(before[0], before[1])
     lost = max(math.log(before[0][a] * before[1][b] / (after[0][a] * after[1][b])) for a, b in views)
     assert lost == pytest.approx(2 * epsilon)
@@ -227,7 +230,8 @@ CLAIM = Claim(epsilon=1.0, unit="user", releases=1)
 
 
 def test_unlimited_releases_stay_unlimited_and_none_stay_none() -> None:
-    unlimited, none = replace(CLAIM, releases=-1), replace(CLAIM, releases=0)
+    unlimited = replace(CLAIM, releases=-1)
+    none = replace(CLAIM, releases=0)
     assert compose_sequential([CLAIM, unlimited]).releases == compose_repeated(unlimited, 3).releases == -1
     assert compose_repeated(none, 3).releases == 0
     assert compose_repeated(replace(CLAIM, releases=2), 3).releases == 6
@@ -312,8 +316,11 @@ def test_a_large_delta_allows_a_rho_above_epsilon(
 def exact_delta(rho: float, epsilon: float) -> Decimal:
     """Return the delta of Corollary 13 with fifty digits; alpha by bisection on the slope."""
     with localcontext(prec=50):
-        loss, allowed, one = Decimal(rho), Decimal(epsilon), Decimal(1)
-        low, high = one + Decimal("1e-30"), (allowed + 1) / (2 * loss) + 3
+        loss = Decimal(rho)
+        allowed = Decimal(epsilon)
+        one = Decimal(1)
+        low = one + Decimal("1e-30")
+        high = (allowed + 1) / (2 * loss) + 3
         for _ in range(170):
             middle = (low + high) / 2
             slope = (2 * middle - 1) * loss - allowed + (one - 1 / middle).ln()

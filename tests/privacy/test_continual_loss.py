@@ -29,7 +29,8 @@ def test_tables_count_one_record_unless_more_are_allowed() -> None:
 
 @pytest.mark.parametrize(("levels", "contributions"), [(1, 1), (3, 1), (3, 2)])
 def test_gaussian_noise_of_tables_spends_all_of_rho(levels: int, contributions: int) -> None:
-    shares, rho = [Fraction(1, 4), Fraction(3, 4)], zcdp_rho(1.0, 1e-9)
+    shares = [Fraction(1, 4), Fraction(3, 4)]
+    rho = zcdp_rho(1.0, 1e-9)
     laws: Any = tables_laws(1.0, 1e-9, levels, shares, contributions)
     for share, law in zip(shares, laws, strict=True):
         assert law.sigma**2 == pytest.approx(contributions**2 * levels / (2 * float(share) * rho), rel=1e-6)
@@ -55,7 +56,8 @@ def test_sensitivities_are_the_largest_moves(steps: int) -> None:
     assert max(abs(i - j) for i, j in product(grid, grid)) == moment_sensitivity(steps, 1, replaces=True)
 
     def move(i: int, j: int) -> int:
-        y, z = 2 * i - steps, 2 * j - steps
+        y = 2 * i - steps
+        z = 2 * j - steps
         return steps * abs(y - z) + abs(y * y - z * z)
 
     largest = max(move(i, j) for i, j in product(grid, grid))

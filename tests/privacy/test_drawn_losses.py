@@ -44,14 +44,16 @@ def kappa_of(law: Any) -> Fraction:
 
 def bits_loss(law: Any, releases: int, announced: int) -> Decimal:
     """k·ln(p1/p0) + ln(p1/p0) + ln(1 - p1 + p1·e**(n·kappa)) of the coins that are tossed."""
-    p1, p0 = law.present.probability, law.absent.probability
+    p1 = law.present.probability
+    p0 = law.absent.probability
     output = decimal(1 - p1) + decimal(p1) * decimal(releases * kappa_of(law.noise)).exp()
     return (announced + 1) * decimal(p1 / p0).ln() + output.ln()
 
 
 def pair_loss(law: Any, releases: int, announced: int) -> Decimal:
     """Every history of one bit, every sign of the outputs, in either order."""
-    p0, p1 = decimal(law.absent.probability), decimal(law.present.probability)
+    p0 = decimal(law.absent.probability)
+    p1 = decimal(law.present.probability)
     worst = Decimal(1)
     for sign in (1, -1):
         growth = (sign * decimal(releases * kappa_of(law.noise))).exp()
@@ -77,7 +79,8 @@ def toggled_loss(bitmap: Any) -> Decimal:
 
 
 def tree_loss(tree: Any, epoch: int = 0) -> Decimal:
-    rows, contributions = tree.engine.shape(epoch).rows, tree.contributions or 1
+    rows = tree.engine.shape(epoch).rows
+    contributions = tree.contributions or 1
     return decimal(rows * tree.sensitivity * contributions * kappa_of(tree.engine.law(epoch)))
 
 
@@ -147,7 +150,8 @@ def test_what_is_drawn_loses_at_most_what_is_claimed(family: str) -> None:
     with localcontext(Context(prec=90)):
         for epsilon in EPSILONS:
             algorithm, loss = FAMILIES[family](epsilon)
-            claimed, drawn = Decimal(algorithm.claim().epsilon), loss(algorithm)
+            claimed = Decimal(algorithm.claim().epsilon)
+            drawn = loss(algorithm)
             assert drawn <= claimed, f"epsilon {epsilon!r}: drawn above claimed by {float(drawn - claimed):.2g}"
             assert drawn > claimed * (1 - Decimal("1e-6"))  # and nothing is given away, rates being multiples of 2**-52
 
@@ -160,7 +164,8 @@ def test_a_merged_bitmap_claims_more_than_its_closed_form(sites: int) -> None:
             merged = each.start()
             for _ in range(sites - 1):
                 merged = merged.merge(each.start())
-            law, states = merged.algorithm.law, merged.algorithm.sites
+            law = merged.algorithm.law
+            states = merged.algorithm.sites
             odds = [(-Decimal(state)).exp() for state in states]
             high = 1 / (2 - math.prod(1 - each for each in odds))
             low = high * odds[0]

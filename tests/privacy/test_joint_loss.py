@@ -89,7 +89,8 @@ def test_a_state_that_takes_everything_leaves_nothing_to_release() -> None:
 @pytest.mark.parametrize(("p0", "p1"), list(product((0.2, 0.4), (0.6, 0.9))))
 def test_general_pair_by_brute_force(p0: float, p1: float) -> None:
     """Both orders, all histories of one bit, every output: an independent walk over short streams."""
-    kappa, reach = 0.7, 6
+    kappa = 0.7
+    reach = 6
 
     def output(bit: int, n: int) -> float:
         return math.tanh(kappa / 2) * math.exp(-kappa * abs(n - bit))
@@ -174,19 +175,22 @@ def test_a_pair_whose_state_takes_everything_is_refused() -> None:
 def test_arrivals_and_deletes_between_any_two_of_look_and_outputs(p0: float, p1: float, releases: int) -> None:
     """Every place of the look among the outputs, every output above or below all sums, an event or none before each."""
     kappa = 0.8
-    outputs, looks = (math.exp(kappa), math.exp(-kappa)), (0, 1)
+    outputs = (math.exp(kappa), math.exp(-kappa))
+    looks = (0, 1)
     worst = 0.0
     for place in range(releases + 1):
         order = [outputs] * place + [looks] + [outputs] * (releases - place)
         for view in product(*order):
             weights = []
             for events in product((None, p0, p1), repeat=len(view)):
-                zero, one = 1 - p0, p0
+                zero = 1 - p0
+                one = p0
                 for at, (value, drawn) in enumerate(zip(view, events, strict=True)):
                     if drawn is not None:
                         zero, one = (zero + one) * (1 - drawn), (zero + one) * drawn
                     if at == place:
-                        zero, one = zero * (value == 0), one * (value == 1)
+                        zero = zero * (value == 0)
+                        one = one * (value == 1)
                     else:
                         one *= value
                 weights.append(zero + one)

@@ -26,7 +26,8 @@ def behaviours(flips: list[float], shown: dict[int, int]) -> Iterator[Behaviour]
             starts = (flip, 1.0 - flip)
             sites.append([(p if bit else 1.0 - p, later) for p in starts for later in (float(bit), 1.0 - flip)])
     for done in product(*sites):
-        one, merged = done[0][1], flips[0]
+        one = done[0][1]
+        merged = flips[0]
         for (_, other), flip in zip(done[1:], flips[1:], strict=True):
             # Hehir, Ting, Cormode 2023: a 1 comes out with these chances after (1, 0), (0, 1) and (1, 1), never after
             # (0, 0).
@@ -43,7 +44,8 @@ def weight(start: Behaviour, view: tuple[tuple[str, float], ...], come: tuple[in
     afresh.
     """
     chance, one = start
-    zeros, ones = chance * (1 - one), chance * one
+    zeros = chance * (1 - one)
+    ones = chance * one
     for (event, value), arrival in zip(view, come, strict=True):
         if arrival:
             zeros, ones = (zeros + ones) * (1 - fresh), (zeros + ones) * fresh
@@ -104,7 +106,8 @@ def test_arrivals_between_three_outputs_tell_more_than_a_bit_that_stays(
     found = merged_loss(states, kappa, 3, seen=())
     assert found == pytest.approx(enumerated(states, kappa, 3, (), False), rel=1e-9)
     kept = math.prod(1 - math.exp(-state) for state in states)
-    high, growth = 1 / (2 - kept), math.exp(3 * kappa)
+    high = 1 / (2 - kept)
+    growth = math.exp(3 * kappa)
     assert found > math.log((1 - high + high * growth) / (high + (1 - high) * growth)) + 1e-4
 
 
@@ -130,7 +133,8 @@ def test_outputs_are_followed_from_the_rarest_and_the_likeliest_one(
     seen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all chances of a 1 after the merge, over everything that she can do and that some sites can show."""
-    states, asked = [0.4, 1.1, 0.9], []
+    states = [0.4, 1.1, 0.9]
+    asked = []
     flips = [1 / (1 + math.exp(state)) for state in states]
     patterns = [dict(zip(seen, bits, strict=True)) for bits in product((0, 1), repeat=len(seen))]
     chances = [one for shown in patterns for _, one in behaviours(flips, shown)]

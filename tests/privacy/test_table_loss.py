@@ -46,14 +46,17 @@ def test_conversion_agrees_with_opendp() -> None:
 def test_exponential_mechanism_loses_epsilon_squared_over_eight() -> None:
     """Worst Rényi divergence over pairs of utilities that move by one; a little less noise would cost more."""
     rng = np.random.default_rng(4)
-    epsilon, worst = 1.0, 0.0
+    epsilon = 1.0
+    worst = 0.0
     rate = float(tables.choice_rate(epsilon, 1))
     for _ in range(3000):
         size = int(rng.integers(2, 5))
         before = rng.normal(0, 3, size)
         after = before + rng.choice([-1.0, 0.0, 1.0], size)
-        p, q = np.exp(rate * before), np.exp(rate * after)
-        p, q = p / p.sum(), q / q.sum()
+        p = np.exp(rate * before)
+        q = np.exp(rate * after)
+        p = p / p.sum()
+        q = q / q.sum()
         for alpha in (1.0001, 2.0, 8.0):
             worst = max(worst, math.log((p**alpha * q ** (1 - alpha)).sum()) / (alpha - 1) / alpha)
     assert 0.97 * tables.choice_rho(epsilon) < worst <= tables.choice_rho(epsilon)

@@ -16,7 +16,8 @@ from panstream.privacy import Claim, Ledger
 from panstream.privacy.ledger import _units_touched
 from panstream.testing.enumeration import Enumerator, Step, World, release, tick, update
 
-DAY, HOUR = 86_400.0, 3600.0
+DAY = 86_400.0
+HOUR = 3600.0
 
 
 COUNTS = list(product(range(2), repeat=2))  # how often a user comes in each of two steps; then there is an answer

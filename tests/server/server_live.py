@@ -18,7 +18,9 @@ from panstream.engine.config.config import Config, load_config
 from panstream.server.auth import Limits
 from panstream.server.server import ServerSettings, make_server
 
-CSV, LINES, ARROW = "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"
+CSV = "text/csv"
+LINES = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
 EVENTS = "/v1/streams/visits/events"
 EXACT = 200.0  # an epsilon so large that counts are exact, in these tests of plumbing
 CONFIG = f"""

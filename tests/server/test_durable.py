@@ -19,7 +19,9 @@ from tests.server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, a
 @pytest.mark.slow
 def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one commit is held up, nine batches arrive; they need one more commit, not nine."""
-    begun, go_on, commits = threading.Event(), threading.Event(), []
+    begun = threading.Event()
+    go_on = threading.Event()
+    commits = []
     real = SnapshotStore.commit
 
     def slow(store: SnapshotStore, parts: Any, **options: Any) -> None:
@@ -56,8 +58,10 @@ def test_bodies_are_parsed_while_others_are_committed(
     """Six batches share a commit that is held up; six more are read meanwhile. Whether it fails or not, each counts
     once.
     """
-    begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
-    real, held = SnapshotStore.commit, iter(range(2))
+    begun = [threading.Event() for _ in range(2)]
+    go_on = [threading.Event() for _ in range(2)]
+    real = SnapshotStore.commit
+    held = iter(range(2))
 
     def slow(store: SnapshotStore, parts: Any, **options: Any) -> None:
         number = next(held, None)
@@ -71,7 +75,8 @@ def test_bodies_are_parsed_while_others_are_committed(
     with served(write_config(tmp_path, AS_THEY_COME)) as server:
         ids = [server.opened(f"p{number}") for number in range(13)]
         monkeypatch.setattr(SnapshotStore, "commit", slow)
-        worker, answers = server.running.worker, dict[int, int]()
+        worker = server.running.worker
+        answers = dict[int, int]()
 
         def send(number: int) -> None:
             origin = {"Panstream_Producer": ids[number], "Panstream_Sequence": "1"}

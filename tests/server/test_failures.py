@@ -48,7 +48,8 @@ def together(
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Any]:
     """Send bodies so that they wait together: a call holds the engine's thread until all of them are parsed."""
-    held, go_on = threading.Event(), threading.Event()
+    held = threading.Event()
+    go_on = threading.Event()
     queue = server.running.worker._jobs
     ids = ids or [server.opened(f"p{at}") for at in range(len(bodies))]
 
@@ -80,7 +81,8 @@ def together(
 def words(regions: list[str | None]) -> bytes:
     """Rows whose regions are a dictionary with a word that is missing."""
     coded = pa.DictionaryArray.from_arrays(pa.array([*range(len(regions))], pa.int8()), pa.array(regions))
-    users, amounts = [f"u{at}" for at in range(len(regions))], [1.0] * len(regions)
+    users = [f"u{at}" for at in range(len(regions))]
+    amounts = [1.0] * len(regions)
     return stream(pa.table({"user": users, "region": coded, "amount": amounts}))
 
 
@@ -185,7 +187,8 @@ def in_select(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
 
 def in_apply(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     """Fails half-way: the engine is broken afterwards."""
-    real, marks = Selector.__call__, list[bool]()
+    real = Selector.__call__
+    marks = list[bool]()
     apply = Engine.apply
 
     def select(selector: Selector, batch: Any) -> Any:
@@ -287,7 +290,8 @@ def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, er
 @contextlib.contextmanager
 def dying(config: Config) -> Iterator[tuple[Live, list[BaseException | None]]]:
     """A server, and how it ended."""
-    ready, ends = threading.Event(), list[BaseException | None]()
+    ready = threading.Event()
+    ends = list[BaseException | None]()
     running = make_server(config, ServerSettings(port=0), on_started=lambda address: ready.set())
 
     def run() -> None:

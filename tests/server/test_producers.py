@@ -88,7 +88,8 @@ def test_what_was_closed_is_refused_not_counted_again(tmp_path: Path) -> None:
 
 
 def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
-    config, now = write_config(tmp_path), [1e9]
+    config = write_config(tmp_path)
+    now = [1e9]
     with Engine(config, clock=lambda: now[0]) as engine, Selector(config) as select:
         idle, busy = (Sender("t", engine.producers.open("t", name, 9).id) for name in ("idle", "busy"))
 

@@ -77,7 +77,8 @@ class ByHand:
     """Steps that end when the test says so."""
 
     def __init__(self) -> None:
-        self.due, self.over = False, threading.Event()
+        self.due = False
+        self.over = threading.Event()
 
     def remaining(self) -> float:
         return 0.0 if self.due else 3600.0
@@ -98,7 +99,8 @@ def seen_after(
     directory: Path, text: str, steps: list[list[Post]], patch: pytest.MonkeyPatch, now: float = 1e9
 ) -> dict[str, Any]:
     """Everything public after some steps, each with its posts."""
-    clock, commits = [now], list[Any]()
+    clock = [now]
+    commits = list[Any]()
     real = SnapshotStore.commit
 
     def commit(store: SnapshotStore, parts: Any, **options: Any) -> None:
@@ -113,13 +115,15 @@ def seen_after(
         pace = ByHand()
         worker._pace = pace  # type: ignore[assignment]
         worker.run()
-        gate, shown = QuotaTracker(Limits()), list[str]()
+        gate = QuotaTracker(Limits())
+        shown = list[str]()
         for posts in steps:
             told: list[Any] = []
             for data, kind in posts:
                 body = RequestBody(gate, kind, "identity")
                 body.make_room(len(data))
-                body.data[: len(data)], body.size = data, len(data)
+                body.data[: len(data)] = data
+                body.size = len(data)
                 worker.submit(Job(body, on_done=lambda result, refusal, told=told: told.append(refusal or result)))
             for _ in range(3000):
                 if len(worker._held) + len(told) == len(posts):
@@ -183,7 +187,8 @@ def test_as_they_come_the_number_of_batches_shows_and_is_said(tmp_path: Path, mo
         for _ in range(3):
             body = RequestBody(QuotaTracker(Limits()), "json", "identity")
             body.make_room(100)
-            body.data[:100], body.size = lines(1).ljust(100), 100
+            body.data[:100] = lines(1).ljust(100)
+            body.size = 100
             await worker.take(Job(body))
         public = worker.engine.plans[0].claim.public
         await worker.stop()

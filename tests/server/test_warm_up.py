@@ -41,7 +41,9 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
     taken: list[str] = []
     drawn: list[str] = []
     parsed: list[int] = []
-    apply, publish, parse = RunningQuery.apply, ReleaseLog.publish, serve.parse
+    apply = RunningQuery.apply
+    publish = ReleaseLog.publish
+    parse = serve.parse
 
     def watched_apply(self: RunningQuery, prepared: object, draw: object) -> None:
         taken.extend(self.plan.config.name for _ in prepared.batches)  # type: ignore[attr-defined]

@@ -68,7 +68,10 @@ class _File:
         for number in sorted(self.sectors):
             kept = self.sectors[number]
             whole[number * SECTOR : (number + 1) * SECTOR] = kept[choose(len(kept))]
-        self.data, self.sizes, self.sectors, self.stuck = whole[:size], [size], {}, set()
+        self.data = whole[:size]
+        self.sizes = [size]
+        self.sectors = {}
+        self.stuck = set()
 
 
 Names = dict[Path, "_File | None"]  # None is a directory
@@ -98,7 +101,8 @@ class SimulatedDisk:
             self._lose()
         self._open.clear()
         self._locks.clear()
-        self.stopped, self.fail_in = False, None
+        self.stopped = False
+        self.fail_in = None
 
     def image(self) -> dict[Path, bytes]:
         """Return a copy of every file, as a backup has it."""
@@ -109,7 +113,10 @@ class SimulatedDisk:
         for path, data in image.items():
             file = self._names.get(path)
             if file is not None:
-                file.data, file.sizes, file.sectors, file.stuck = bytearray(data), [len(data)], {}, set()
+                file.data = bytearray(data)
+                file.sizes = [len(data)]
+                file.sectors = {}
+                file.stuck = set()
 
     def moment(self, call: str) -> None:
         """Pass a moment at which the process may end, or the disk refuse."""
@@ -266,13 +273,15 @@ class SimulatedBackground:
 
     def result(self) -> None:
         self.shutdown()
-        error, self._error = self._error, None
+        error = self._error
+        self._error = None
         if error is not None:
             raise error
 
     def shutdown(self) -> None:
         """Do what is left, unless the process has ended."""
-        work, self._left = self._left, None
+        work = self._left
+        self._left = None
         if work is not None:
             try:
                 work()

@@ -50,7 +50,9 @@ class History:
     """A stream in one process. Subclasses keep its states elsewhere."""
 
     def __init__(self, seed: int, root: Path, *, events: int = 14) -> None:
-        self.seed, self.root, self.events = seed, root, events
+        self.seed = seed
+        self.root = root
+        self.events = events
         self.random = random.Random(seed)
         self.disk = SimulatedDisk(root, self.random.randrange)
         self.now = 1_000_000.0
@@ -101,7 +103,8 @@ class History:
 
     def let_go(self) -> None:
         """Forget a process that ended: nothing of it runs any more, and its log is closed."""
-        engine, self.engine = self.engine, None
+        engine = self.engine
+        self.engine = None
         if engine is not None:
             with contextlib.suppress(Stopped, PanstreamError):
                 engine.close()
@@ -118,7 +121,8 @@ class History:
                 self.disk.fail_in = None
                 self._check_end()
             finally:
-                self.disk.fail_in, self.disk.stopped = None, False
+                self.disk.fail_in = None
+                self.disk.stopped = False
                 self.let_go()
         return self.told
 
@@ -131,7 +135,8 @@ class History:
     def _event(self) -> None:
         if self.random.random() < 0.6:
             self.disk.ending = self.random.choice(("kill", "power", "power", "refuse"))
-            self.disk.fail_in, self.disk.refusals = self.random.randrange(40), self.random.choice((1, 1, 2, 3))
+            self.disk.fail_in = self.random.randrange(40)
+            self.disk.refusals = self.random.choice((1, 1, 2, 3))
         kinds = {"send": 8, "again": 2, "ask": 3, "wait": 4, "reopen": 1, "roll back": 1, "set back": 2}
         kind = self.random.choices(list(kinds), list(kinds.values()))[0]
         self.told.append(kind)
@@ -159,7 +164,8 @@ class History:
         """A step was refused: the process ends as after an error, and the disk works again."""
         self.told.append("refused")
         self.let_go()
-        self.disk.fail_in, self.disk.ending = None, "kill"
+        self.disk.fail_in = None
+        self.disk.ending = "kill"
         self.disk.restart()
 
     def _running(self) -> Engine:
@@ -179,7 +185,8 @@ class History:
         return rows([query.name for query in self.config.queries], count=size, producer=producer, sequence=sequence)
 
     def _send(self) -> None:
-        engine, producer = self._running(), self.random.choice(PRODUCERS)
+        engine = self._running()
+        producer = self.random.choice(PRODUCERS)
         sequence = engine.last_sequence(producer) + 1
         self.sent[producer] = max(self.sent[producer], sequence)
         engine.apply(self._batch(producer, sequence))

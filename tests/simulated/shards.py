@@ -83,7 +83,8 @@ class SimulatedLink(ShardTransport):
             with contextlib.suppress(Stopped):
                 shard.close()
         if disk.ending == "refuse":
-            disk.ending, disk.refused = "kill", False
+            disk.ending = "kill"
+            disk.refused = False
         disk.restart()
 
     def close(self) -> None:
@@ -123,7 +124,8 @@ class Shards(History):
     def _batch(self, producer: str, sequence: int) -> RowBatch:
         size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
         first = 1_000 * (producer == "q") + 10 * sequence
-        ids, weights = np.arange(first, first + size), np.ones(size, np.int64)
+        ids = np.arange(first, first + size)
+        weights = np.ones(size, np.int64)
         values = QuerySelection.select_all(size, values=np.ones(size))
         chosen = {"asked": QuerySelection.select_all(size, weights=weights), "ticks": values, "windows": values}
         return RowBatch(count=size, queries=chosen, ids=ids, producer=producer, sequence=sequence)

@@ -110,7 +110,8 @@ def test_data_that_a_sync_refused_is_not_written_by_the_next() -> None:
     def history(disk: SimulatedDisk) -> object:
         file = made(disk, b"old")
         disk.write(file, b"new", 0)
-        disk.fail_in, disk.ending = 0, "refuse"
+        disk.fail_in = 0
+        disk.ending = "refuse"
         with pytest.raises(OSError, match="Input/output error"):
             disk.sync(file)
         disk.sync(file)

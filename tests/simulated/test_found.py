@@ -15,7 +15,8 @@ from tests.simulated.disk import SimulatedDisk, Stopped
 from tests.simulated.history import History, on
 from tests.simulated.two_machines import TwoMachines
 
-FRONT, A = "the front end's disk is full", True
+FRONT = "the front end's disk is full"
+A = True
 
 
 @pytest.fixture
@@ -71,9 +72,11 @@ def test_an_answer_waits_for_a_front_end_that_ends_more_than_once(world: TwoMach
 
 def lives(root: Path, *fails: tuple[int | None, str]) -> bool:
     """Let a store commit in lives that end one after the other; all that may be lost with the power is lost."""
-    disk, committed = SimulatedDisk(root, lambda below: 0), 0
+    disk = SimulatedDisk(root, lambda below: 0)
+    committed = 0
     for fail_in, ending in fails:
-        disk.fail_in, disk.ending = fail_in, ending  # type: ignore[assignment]
+        disk.fail_in = fail_in  # type: ignore[assignment]
+        disk.ending = ending  # type: ignore[assignment]
         try:
             with on(disk), SnapshotStore(root / "store") as store:
                 found = store.load()

@@ -82,7 +82,8 @@ class TwoMachines(History):
         if self.lose_in is not None:
             self.lose_in -= 1
             if self.lose_in < 0:
-                self.lose_in, self.failed = None, True
+                self.lose_in = None
+                self.failed = True
                 self.told.append("lost")
                 raise TwoPartyError("it cannot be reached")
 
@@ -193,7 +194,8 @@ class TwoMachines(History):
 @contextlib.contextmanager
 def open_before_commit() -> Iterator[None]:
     """Plant a mistake: machine a opens an answer in the round that prepares it, before the step is decided."""
-    exchange, do_exchange = Participant._exchange, Participant._do_exchange
+    exchange = Participant._exchange
+    do_exchange = Participant._do_exchange
     shown = [np.empty(0, np.uint8)]
 
     def show(self: Participant, header: dict[str, Any], body: Any) -> bytearray:

@@ -26,7 +26,9 @@ from panstream.testing.enumeration import Enumerator, Step, World, enumerate_str
 from tests.conformance.specimens import specimens
 from tests.testing.adaptive import Choices, adaptive_delta, adaptive_loss
 
-NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])
+NOTHING = update([])
+COMES = update([0])
+TWICE = update([0, 0])
 
 
 def fixed_delta(

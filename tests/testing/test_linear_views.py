@@ -73,7 +73,8 @@ def test_code_that_is_not_linear_is_refused() -> None:
 
 
 def test_scripted_source() -> None:
-    rng, values = ScriptedSource({1: 5}), np.zeros(3, np.int64)
+    rng = ScriptedSource({1: 5})
+    values = np.zeros(3, np.int64)
     rng.add_discrete_laplace(values, LAW)
     assert values.tolist() == [0, 5, 0]
     assert rng.kappas == [0.25] * 3

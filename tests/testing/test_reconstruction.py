@@ -17,7 +17,8 @@ from panstream.testing.reconstruction import (
     members_from_counters,
 )
 
-USERS, QUERIES = 64, 320
+USERS = 64
+QUERIES = 320
 
 
 @pytest.fixture

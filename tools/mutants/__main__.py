@@ -210,7 +210,8 @@ def imported(path: Path, tree: ast.Module, tests: list[str]) -> bool:
         return False
     module = module_of(path)
     with tempfile.TemporaryDirectory() as folder:
-        text, chosen = Path(folder, "tree"), Path(folder, "tests")
+        text = Path(folder, "tree")
+        chosen = Path(folder, "tests")
         text.write_bytes(pickle.dumps(tree))
         # Whole functions: names of their cases may be made of what is changed, and would not be found.
         chosen.write_text("\n".join(dict.fromkeys(test.partition("[")[0] for test in tests)))
@@ -345,13 +346,15 @@ def main() -> int:
 
 def summary(score: Score) -> int:
     """Print the share that was noticed; return 1 if it is too small."""
-    left, alike = score.survivors(), len(score.alike())
+    left = score.survivors()
+    alike = len(score.alike())
     total = len(score.outcomes)
     noticed = total - len(left) - alike
     share = noticed / (total - alike)
     for mutant in left:
         print("survivor", told(mutant))
-    packages, missed = Counter(map(package_name, score.outcomes)), Counter(map(package_name, left))
+    packages = Counter(map(package_name, score.outcomes))
+    missed = Counter(map(package_name, left))
     listed = Counter(map(package_name, score.alike()))
     for name, count in packages.items():
         print(f"{name:<30} {count - listed[name] - missed[name]} of {count - listed[name]}, {listed[name]} alike")

@@ -49,7 +49,8 @@ def parsed(path: Path) -> ast.Module:
 
 def mutants(path: Path, package: str) -> Iterator[Mutant]:
     """Yield every change of the file. What only words errors, types or documents is left alone."""
-    tree, lines = parsed(path), path.read_text().splitlines()
+    tree = parsed(path)
+    lines = path.read_text().splitlines()
     skipped = {inner for node in ast.walk(tree) for outer in _words(node) for inner in ast.walk(outer)}
     places = dict(_functions(tree, None))
     for number, node in enumerate(ast.walk(tree)):

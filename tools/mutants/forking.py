@@ -72,7 +72,8 @@ class Known:
         def rank(test: str) -> tuple[bool, float]:
             return not test.startswith(near), self.seconds[test]
 
-        found, total = [], 0.0
+        found = []
+        total = 0.0
         for test in sorted(tests, key=rank):
             total += self.seconds[test]
             if total > self.most:
@@ -153,7 +154,8 @@ class Forks:
                 elif noticed == 0 and learned.exists():
                     self.known.seconds[names[at]], self.known.calls[names[at]] = json.loads(learned.read_text())
                 else:
-                    self.known.seconds[names[at]], self.known.calls[names[at]] = math.inf, []  # takes too long
+                    self.known.seconds[names[at]] = math.inf  # takes too long
+                    self.known.calls[names[at]] = []
         if kept is not None:
             kept.write_text(json.dumps(vars(self.known)))
         if failed:
@@ -217,7 +219,8 @@ class Forks:
 
     def forked(self, jobs: Sequence[Callable[[], bool]], seconds: float) -> Iterator[tuple[int, int, float]]:
         """Yield (number of the job, 0 not noticed / 1 noticed / 2 took too long, processor time) as they come in."""
-        waiting, running = list(enumerate(jobs))[::-1], dict[int, tuple[int, float]]()
+        waiting = list(enumerate(jobs))[::-1]
+        running = dict[int, tuple[int, float]]()
         while waiting or running:
             while waiting and len(running) < self.at_once:
                 at, job = waiting.pop()
@@ -246,7 +249,8 @@ def _fork(job: Callable[[], bool]) -> int:
     try:
         os.setpgid(0, 0)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        nothing, told = os.open(os.devnull, os.O_RDWR), os.dup(2)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        told = os.dup(2)
         for stream in (1, 2):
             os.dup2(nothing, stream)
         outcome = int(job())

@@ -86,9 +86,11 @@ def exit_codes(
     try:
         yield
     except PanstreamError as error:
-        code, message = refused or _code(error), f"error: {printable_lines(str(error))}"
+        code = refused or _code(error)
+        message = f"error: {printable_lines(str(error))}"
     except KeyboardInterrupt:
-        code, message = INTERRUPTS.exit_code, interrupted
+        code = INTERRUPTS.exit_code
+        message = interrupted
     else:
         return
     typer.echo(message, err=True)

@@ -110,7 +110,8 @@ class BatchSequence:
 
     def _open(self) -> int:
         answer = self._wire.request("POST", self._producer, b"")
-        self._id, self._window = str(answer["id"]), int(answer["in_flight"])
+        self._id = str(answer["id"])
+        self._window = int(answer["in_flight"])
         self._last = int(answer["last"])
         last = self._last
         for batch in self._batches:
@@ -118,7 +119,8 @@ class BatchSequence:
         self._batches = [batch for batch in self._batches if not batch.uncertain]
         for batch in self._batches:
             self._last += 1
-            batch.number, batch.behind = self._last, False
+            batch.number = self._last
+            batch.behind = False
         self._changed.notify_all()
         return last
 
@@ -193,7 +195,9 @@ class BatchSequence:
             return False
         if failure.code not in ("unknown_producer", "sequence_gap"):
             if batch.refusal is None and failure.status not in _POINTLESS:
-                batch.refusal, batch.body, batch.headers = failure, b"", {"Content-Type": LINES}
+                batch.refusal = failure
+                batch.body = b""
+                batch.headers = {"Content-Type": LINES}
                 return False
             self._lose(producer_id)  # or those behind it would wait for its number
             self._drop(batch)

@@ -55,7 +55,10 @@ class HttpConnection:
             raise InvalidParameter(
                 f"ca_file must be a file of certificates, and there is no {os.path.basename(ca_file)!r}"
             )
-        self._url, self._token, self._ca_file, self._patience = url, token, ca_file, patience
+        self._url = url
+        self._token = token
+        self._ca_file = ca_file
+        self._patience = patience
         self._base = parts.path.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connection: http.client.HTTPConnection | None = None
@@ -71,7 +74,8 @@ class HttpConnection:
 
         Only for requests that may be repeated.
         """
-        reason, self.unanswered = "", False
+        reason = ""
+        self.unanswered = False
         for number in range(self._patience.max_attempts):
             wait: str | None = None
             try:
@@ -118,7 +122,8 @@ class HttpConnection:
             code, message = _error(_json(response.read()), response.status)
             self.close()
             raise RequestRejected(message, code=code, status=response.status)
-        kind, data = "message", ""
+        kind = "message"
+        data = ""
         try:
             for raw in response:
                 line = raw.decode().rstrip("\r\n")
@@ -126,7 +131,8 @@ class HttpConnection:
                 if not line:
                     if data:
                         yield kind, json.loads(data)
-                    kind, data = "message", ""
+                    kind = "message"
+                    data = ""
                 elif name == "event":
                     kind = value.strip()
                 elif name == "data":

@@ -109,7 +109,9 @@ class Client:
             checks.require_positive(pace=pace)
         if compression not in COMPRESSIONS:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
-        self._rows, self._compression, self._pace = batch_rows, compression, pace
+        self._rows = batch_rows
+        self._compression = compression
+        self._pace = pace
         self._control = HttpConnection(url, token, ca_file, retry or RetryPolicy())
         self._passing = producer is None  # whether its producer ends with it
         name = producer or f"client-{random_id(8).hex()}"
@@ -232,7 +234,8 @@ class Client:
         self._start(lane, b"" if body is None else body, headers)
 
     def _next_body(self) -> Any:
-        taken, rows = list[Any](), 0
+        taken = list[Any]()
+        rows = 0
         with self._freed:
             while self._pending and rows < self._rows:
                 batch = self._pending.pop(0)
@@ -268,7 +271,8 @@ class Client:
         with self._freed:
             self._freed.wait_for(lambda: self._free or self._failure is not None)
             if not self._free:
-                failure, self._failure = self._failure, None
+                failure = self._failure
+                self._failure = None
                 assert failure is not None
                 raise failure
             return self._free.popleft()
@@ -320,7 +324,8 @@ class Client:
         with self._freed:
             if self._refusals:
                 raise self._refusals.pop(0)
-            failure, self._failure = self._failure, None
+            failure = self._failure
+            self._failure = None
         if failure is not None:
             raise failure
 

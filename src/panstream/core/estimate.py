@@ -60,11 +60,14 @@ class Estimate:
             low, high = self.interval_rule(level)
         else:
             half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-            low, high = self.unclipped - half, self.unclipped + half
-        low, high = self._cut(low), self._cut(high)
+            low = self.unclipped - half
+            high = self.unclipped + half
+        low = self._cut(low)
+        high = self._cut(high)
         if low == high and self.standard_error > 0.0:
             half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-            low, high = self._cut(self.value - half), self._cut(self.value + half)
+            low = self._cut(self.value - half)
+            high = self._cut(self.value + half)
         return low, high
 
     def _cut(self, number: float) -> float:
@@ -222,7 +225,8 @@ def bisect_decreasing(function: Callable[[float], float], low: float, high: floa
     """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois
     method).
     """
-    at_low, at_high = function(low), function(high)
+    at_low = function(low)
+    at_high = function(high)
     if at_low <= 0:
         return low
     if at_high >= 0:
@@ -234,11 +238,13 @@ def bisect_decreasing(function: Callable[[float], float], low: float, high: floa
         if abs(value) <= tolerance or high - low <= tolerance * abs(high):
             return middle
         if value > 0:
-            low, at_low = middle, value
+            low = middle
+            at_low = value
             at_high = at_high / 2 if retained_end > 0 else at_high
             retained_end = 1
         else:
-            high, at_high = middle, value
+            high = middle
+            at_high = value
             at_low = at_low / 2 if retained_end < 0 else at_low
             retained_end = -1
     return high

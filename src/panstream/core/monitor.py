@@ -65,11 +65,13 @@ class Monitor(Generic[StateT]):
                 state = algorithm.initial_state(step)
         move_to_secret_memory(state)
         self._state: StateT | None = state
-        self._id, self._published = random_id(copies.ID_BYTES), 0
+        self._id = random_id(copies.ID_BYTES)
+        self._published = 0
 
     def __repr__(self) -> str:
         """Say what it counts and promises; nothing of the state."""
-        claim, name = self.claim(), type(self.algorithm).__name__
+        claim = self.claim()
+        name = type(self.algorithm).__name__
         loss = f"epsilon {claim.epsilon:g} for one {claim.protects}" if claim.is_private else "no privacy"
         return f"<Monitor of {name}: {loss}{', consumed by a merge' if self._state is None else ''}>"
 
@@ -163,7 +165,8 @@ class Monitor(Generic[StateT]):
             raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
         if other is self:
             raise MergeError("a monitor cannot be merged with itself")
-        mine, theirs = self.state, other.state
+        mine = self.state
+        theirs = other.state
         if self._shares:
             copies.require_not_replayed((self._id, self._published), (other._id, other._published))
         with self._step() as rng:

@@ -29,7 +29,8 @@ def arrow_mask(mask: NDArray[np.bool_]) -> Any:
 
 def boolean_bytes(array: Any) -> NDArray[np.bool_]:
     """Return a boolean array as bytes, false where it is null."""
-    first, last = array.offset, array.offset + len(array)
+    first = array.offset
+    last = array.offset + len(array)
     bits = _bits(array.buffers()[1], first, last)
     if array.null_count:
         bits &= _bits(array.buffers()[0], first, last)

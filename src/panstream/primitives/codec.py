@@ -92,7 +92,8 @@ def encode(
     table: list[tuple[str, str, tuple[int, ...]]] = []
     payload: list[Any] = []
     for declared in fields(state):
-        value, expected = getattr(state, declared.name), layout[declared.name]
+        value = getattr(state, declared.name)
+        expected = layout[declared.name]
         if expected.kind == "int":
             payload.append(struct.pack("<q", value))
             table.append((declared.name, "int", ()))
@@ -143,7 +144,8 @@ def read_identity(header: Mapping[str, Any]) -> Identity:
     try:
         name, published = bytes.fromhex(header["id"]), int(header["published"], 16)
     except (KeyError, TypeError, ValueError):
-        name, published = b"", 0
+        name = b""
+        published = 0
     if len(name) != _ID or not 0 <= published < 1 << 62:
         raise InvalidBytes("the header does not say which state this is")
     return name, published

@@ -17,7 +17,8 @@ def import_without_gc(*modules: str) -> None:
     Numba is kept from importing SciPy for linear algebra that no kernel uses; loops of others may, so this is for
     processes of our own. What cannot be imported is left to whoever needs it, and says why.
     """
-    enabled, hidden = gc.isenabled(), "scipy" not in sys.modules
+    enabled = gc.isenabled()
+    hidden = "scipy" not in sys.modules
     gc.disable()
     if hidden:
         sys.modules["scipy"] = None  # type: ignore[assignment]

@@ -72,7 +72,8 @@ class Section:
     def __init__(self, label: str, values: Any, known: Collection[str]) -> None:
         if not isinstance(values, Mapping):
             raise ConfigError(f"{label} must be a table")
-        self.place, self.values = label, values
+        self.place = label
+        self.values = values
         for key in values:
             if key not in known:
                 with_word = sorted(name for name in known if key in name.split("_"))  # "ahead" for "max_ahead"

@@ -167,9 +167,11 @@ def bitmap_split(
     def error(state: float) -> float:
         p1 = present_probability(state)
         if turns == 1:
-            decoder, kappa = Decoder.redrawn(p1), kappa_for_approx(epsilon, state, releases, announced)
+            decoder = Decoder.redrawn(p1)
+            kappa = kappa_for_approx(epsilon, state, releases, announced)
         else:
-            decoder, kappa = Decoder.toggled(p1), (epsilon - (announced + 1) * state) / releases
+            decoder = Decoder.toggled(p1)
+            kappa = (epsilon - (announced + 1) * state) / releases
         noise = laplace_variance(kappa)
         moments = LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=turns)
         return moments.variance(min(users, 2.0 / float(moments.rates.min())))  # beyond, every cell is full
@@ -269,7 +271,8 @@ def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> flo
     drawn = np.array([[first], [high]])
     with np.errstate(divide="ignore"):  # a bit that is certain
         weights = np.logaddexp(np.log1p(-drawn), np.log(drawn) + steps)
-    more, less = weights[:, :, np.newaxis, np.newaxis], weights
+    more = weights[:, :, np.newaxis, np.newaxis]
+    less = weights
     best = np.full((*weights.shape, *weights.shape), -np.inf)
     best[:, releases, :, releases] = 0.0
     for _ in range(releases):

@@ -105,7 +105,8 @@ def max_flicker_budget(
     """Return the largest ``tree`` = levels·kappa with which one user loses at most ``epsilon``, by bisection."""
     if math.isinf(epsilon):
         return math.inf
-    max_loss, high = epsilon * (1.0 - _MARGIN), epsilon_state / 2.0
+    max_loss = epsilon * (1.0 - _MARGIN)
+    high = epsilon_state / 2.0
 
     def fits(tree: float) -> bool:
         return _flicker_loss(epsilon_state, tree / levels, levels, closings, windowed=windowed) <= max_loss

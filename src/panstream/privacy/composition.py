@@ -133,9 +133,11 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     checks.require_probability(delta=delta)
     if math.isinf(epsilon):
         return math.inf
-    low, high = 0.0, epsilon
+    low = 0.0
+    high = epsilon
     while _zcdp_delta(high, epsilon) <= delta:
-        low, high = high, 2.0 * high
+        low = high
+        high = 2.0 * high
     return bisect(lambda rho: _zcdp_delta(rho, epsilon) <= delta, low, high)[0] * (1.0 - _MARGIN)
 
 

@@ -39,7 +39,8 @@ def names_laws(epsilon: float, delta: float, levels: int, rows: int, contributio
         return DiscreteLaplace(None), DiscreteLaplace(None)
     if delta == 0.0:
         share = epsilon / contributions
-        level, row = share * (1 - ROW_SHARE) / levels, share * ROW_SHARE / rows
+        level = share * (1 - ROW_SHARE) / levels
+        row = share * ROW_SHARE / rows
         return DiscreteLaplace.at_most(level), DiscreteLaplace.at_most(row)
     if not _LEAST_DELTA <= delta < 1:
         raise InvalidParameter(f"delta must be 0 or in [{_LEAST_DELTA:g}, 1), got delta={delta}")
@@ -80,8 +81,10 @@ def names_delta(epsilon: float, level: Law, row: Law, levels: int, rows: int) ->
     The loss is linear in two sums: sum(k)/sigma² + n/(2·sigma²) over the touched cells of levels, and of rows. Their
     laws are convolved on the integers; nothing is taken for normal. An event that touches fewer cells loses no more.
     """
-    inner, outer = _sum_law(_square(row), rows), _sum_law(_square(level), levels)
-    a, b = 1.0 / _square(level), 1.0 / _square(row)
+    inner = _sum_law(_square(row), rows)
+    outer = _sum_law(_square(level), levels)
+    a = 1.0 / _square(level)
+    b = 1.0 / _square(row)
     k, j = (np.arange(law.size) - law.size // 2 for law in (inner, outer))
     over = 0.5 * (levels * a + rows * b) - epsilon + a * j  # the loss less epsilon, but for the rows' part b·k
     first = np.searchsorted(b * k, -over, side="right")  # the k from which it is positive
@@ -99,8 +102,10 @@ def names_tail(loss: float, level: Law, row: Law, levels: int, rows: int, contri
     That of K contributions all in the same cells, where the change is spread most. The same in both worlds, since the
     noise is symmetric.
     """
-    inner, outer = _sum_law(_square(row), rows), _sum_law(_square(level), levels)
-    a, b = contributions / _square(level), contributions / _square(row)
+    inner = _sum_law(_square(row), rows)
+    outer = _sum_law(_square(level), levels)
+    a = contributions / _square(level)
+    b = contributions / _square(row)
     k, j = (np.arange(law.size) - law.size // 2 for law in (inner, outer))
     mean = 0.5 * contributions * (levels * a + rows * b)
     upwards = np.append(np.cumsum(inner[::-1])[::-1], 0.0)

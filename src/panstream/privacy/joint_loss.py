@@ -109,7 +109,8 @@ def _pair_ratio(p0: Number, p1: Number, growth: Number, decay: Number) -> Number
 
 def pair_state_loss(p0: float | Fraction, p1: float | Fraction) -> float:
     """Return the loss of the state alone, rounded up: ln p1/p0 or ln (1-p0)/(1-p1), the larger, for p0 < p1."""
-    low, high = Fraction(p0), Fraction(p1)
+    low = Fraction(p0)
+    high = Fraction(p1)
     return log_up(max(high / low, (1 - low) / (1 - high))) if low > 0 and high < 1 else math.inf
 
 

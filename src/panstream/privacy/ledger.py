@@ -236,7 +236,8 @@ def _windows(length: float | None, other: float | None) -> int | None:
     if length is None or other is None:
         return None
     ratio = Fraction(length) / Fraction(other)
-    a, b = ratio.numerator, ratio.denominator
+    a = ratio.numerator
+    b = ratio.denominator
     return (a + b - 2) // b + 1
 
 

@@ -9,16 +9,23 @@ from collections.abc import Callable
 def minimise(function: Callable[[float], float], lower: float, upper: float, tolerance: float = 1e-12) -> float:
     """Return the argument in (lower, upper) that minimises a unimodal ``function``, by golden section."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    a, b = lower, upper
-    c, d = b - ratio * (b - a), a + ratio * (b - a)
-    fc, fd = function(c), function(d)
+    a = lower
+    b = upper
+    c = b - ratio * (b - a)
+    d = a + ratio * (b - a)
+    fc = function(c)
+    fd = function(d)
     while b - a > tolerance * (abs(a) + abs(b)):
         if fc < fd:
-            b, d, fd = d, c, fc
+            b = d
+            d = c
+            fd = fc
             c = b - ratio * (b - a)
             fc = function(c)
         else:
-            a, c, fc = c, d, fd
+            a = c
+            c = d
+            fc = fd
             d = a + ratio * (b - a)
             fd = function(d)
     return (a + b) / 2.0

@@ -21,15 +21,19 @@ _POINTS = 8
 def decode_reading(p1: float, crop: int, seen: int, bit: int, fits: int) -> float:
     """Return what one user counts as after the look; its mean is min(arrivals, crop)."""
     gap = 2 * p1 - 1
-    before, after = (seen - 1 + p1) / gap, (bit - 1 + p1) / gap
+    before = (seen - 1 + p1) / gap
+    after = (bit - 1 + p1) / gap
     return crop * before * p1 / gap + crop * after - crop**2 / gap * before * fits * bit
 
 
 def _reading_variance(p1: float, crop: int, before: int, after: int) -> float:
     """Return the variance of a user's reading who came ``before`` times until the look and ``after`` times since."""
-    p0, gap = 1 - p1, 2 * p1 - 1
-    before, after = min(before, crop), min(after, crop)
-    spread, both = p1 * p0 / gap**2, max(before + after - crop, 0)
+    p0 = 1 - p1
+    gap = 2 * p1 - 1
+    before = min(before, crop)
+    after = min(after, crop)
+    spread = p1 * p0 / gap**2
+    both = max(before + after - crop, 0)
     fits = (crop * spread * p0 + spread * gap * after + p0 * before + gap * both) / crop**2
     ones = p1 / gap * (p0 * before + gap * both) / crop**2
     square = (crop * p1 / gap) ** 2 * (spread + before / crop) + crop**2 * (spread + after / crop)

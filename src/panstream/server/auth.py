@@ -126,7 +126,8 @@ class Authenticator:
 
     def grant(self, token: str) -> TokenGrant | None:
         """Return what a token allows. Takes equally long whatever the token."""
-        presented, match = _digest(token), None
+        presented = _digest(token)
+        match = None
         for stored, grant in self.hashes or ():
             if hmac.compare_digest(stored, presented):
                 match = grant
@@ -224,7 +225,9 @@ class QuotaTracker:
 
     def enter(self, name: str) -> None:
         """Take one of the token's places, or refuse; ``leave`` gives it back."""
-        burst, now, use = 2.0 * self.limits.rate, self.clock(), self._use(name)
+        burst = 2.0 * self.limits.rate
+        now = self.clock()
+        use = self._use(name)
         use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
         use.at = now
         if use.allowance < 1.0 or use.under_way >= self.limits.max_concurrent:

@@ -41,7 +41,9 @@ class HttpError(Exception):
     """A request that is answered with one of ``CODES``. The message never holds a value of a row."""
 
     def __init__(self, code: str, message: str = "", *, row: int | None = None, retry_after: int | None = None) -> None:
-        self.code, self.row, self.retry_after = code, row, retry_after
+        self.code = code
+        self.row = row
+        self.retry_after = retry_after
         self.status, default = CODES[code]
         self.message = message or default
         super().__init__(self.message)

@@ -93,8 +93,10 @@ class _TlsServer:
         listening: socket.socket,
         started: Callable[[str], None],
     ) -> None:
-        limits, web = settings.limits, service.config.web
-        stream, gate = service.config.stream.name, QuotaTracker(limits)
+        limits = settings.limits
+        web = service.config.web
+        stream = service.config.stream.name
+        gate = QuotaTracker(limits)
         self._beacons: BeaconBuffer | None = None
         self._follower: FileFollower | None = None
         if settings.follow:
@@ -245,7 +247,8 @@ def make_server(
 
 
 def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
-    certificate, key = settings.certificate, settings.private_key
+    certificate = settings.certificate
+    key = settings.private_key
     if (certificate is None) != (key is None):
         raise InvalidParameter("certificate and private key are given together")
     if certificate is None or key is None:
@@ -307,7 +310,8 @@ def _warm_up(config: Config) -> None:
 
 def _apply(config: Config, rows: RowBatch) -> None:
     """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
-    every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
+    every = np.ones(len(rows), bool)
+    first = np.zeros(len(rows), np.int64)
     rows.queries = {
         name: replace(selection, rows=every, unusable=~every, groups=None if selection.groups is None else first)
         for name, selection in rows.queries.items()
@@ -320,7 +324,8 @@ def _apply(config: Config, rows: RowBatch) -> None:
 
 
 def _bodies(schema: RowSchema) -> dict[str, bytes]:
-    names, words = list(schema.columns), [_WORDS[kind] for kind in schema.columns.values()]
+    names = list(schema.columns)
+    words = [_WORDS[kind] for kind in schema.columns.values()]
     quoted = [
         word if kind in ("int", "double", "bool") else f'"{word}"'
         for word, kind in zip(words, schema.columns.values(), strict=True)

@@ -120,7 +120,8 @@ class _EventBroadcaster:
 
     def publish(self, kind: str, shown: dict[str, Any]) -> None:
         """Hand out an event, about one query if it names one, or about all; call it on the event loop."""
-        data, query = _event(kind, shown), shown.get("query")
+        data = _event(kind, shown)
+        query = shown.get("query")
         for listener in list(self._listeners):
             if listener.qsize() >= _WAITING:
                 self._listeners.pop(listener, None)

@@ -102,7 +102,8 @@ def _seen(run: tuple[list[float], list[list[float]], list[float]], look: int | N
 
 def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> BitView:
     """Return numbers with draws of their own: what the look shows is taken off what is released later."""
-    data, noise = data.copy(), noise.copy()
+    data = data.copy()
+    noise = noise.copy()
     for row in range(len(noise)):
         for other in range(row + 1, len(noise)):
             shared = (noise[row] != 0) & (noise[other] != 0)
@@ -112,7 +113,8 @@ def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> 
                 data[other] -= data[row]
     used = noise.any(axis=1)
     assert not data[~used].any()  # nothing is shown in the clear
-    data, noise = data[used], noise[used]
+    data = data[used]
+    noise = noise[used]
     assert (np.abs(noise).sum(axis=0) <= 1).all()
     rates = np.array([kappas[row != 0].min() for row in noise])
     return BitView(look, data.astype(np.int64), (noise != 0).sum(axis=1).astype(np.int64), rates)
@@ -128,7 +130,9 @@ class Losses:
     def __init__(self, view: BitView, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
         if outputs is None:  # as many as can be tried in all combinations
             outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
-        self.view, self.outputs, self.p1 = view, outputs, p1
+        self.view = view
+        self.outputs = outputs
+        self.p1 = p1
         self.points = list(range(ticks + 1))
         if view.look is not None:
             self.points.insert(view.look + 1, -1)
@@ -146,7 +150,8 @@ class Losses:
 
     def chances(self, pattern: Pattern) -> Floats:
         """Return the chance of every history of a user who does so between the points."""
-        table, p0 = self.histories, 1.0 - self.p1
+        table = self.histories
+        p0 = 1.0 - self.p1
         probabilities = np.where(table[:, 0] == 1, p0, self.p1)
         for point, step in enumerate(pattern, start=1):
             if step in (0, TOGGLE):
@@ -175,7 +180,8 @@ class Losses:
         """Return the largest log-ratio that changing one output at a time reaches; ``choice`` is moved there."""
         both = np.stack([first, second], axis=1)[self.shown[shown]]
         factors = self.log_factors[:, :, self.shown[shown]]
-        total, best = factors[np.arange(len(choice)), choice].sum(axis=0), -math.inf
+        total = factors[np.arange(len(choice)), choice].sum(axis=0)
+        best = -math.inf
         while True:
             previous_best = best
             for number in range(len(choice)):
@@ -183,7 +189,8 @@ class Losses:
                 ratios = weights[:, 0] - weights[:, 1]
                 chosen = int(np.argmax(ratios))
                 total = total + factors[number, chosen] - factors[number, choice[number]]
-                choice[number], best = chosen, float(ratios[chosen])
+                choice[number] = chosen
+                best = float(ratios[chosen])
             if best <= previous_best + 1e-12:
                 return best
 

@@ -191,7 +191,8 @@ def _seeded_runs_are_identical(specimen: Specimen) -> None:
 def _default_source_is_secure(specimen: Specimen) -> None:
     """Without a source of its own a monitor draws from the operating system, afresh in every call."""
     monitor = specimen.algorithm.start()
-    first, second = monitor._step(), monitor._step()
+    first = monitor._step()
+    second = monitor._step()
     assert first.is_secure, "the default source is not secure"
     assert first is not second, "a source is kept between two steps"
     assert monitor.claim().epsilon == specimen.algorithm.claim().epsilon
@@ -322,7 +323,8 @@ def _exhaust(monitor: Monitor[Any]) -> None:
 
 def _binomial_quantile(trials: int, rate: float, alpha: float = 1e-6) -> int:
     """Return the smallest k with P(Binomial > k) at most ``alpha``."""
-    tail, k = 0.0, trials
+    tail = 0.0
+    k = trials
     while k > 0:
         tail += math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
         if tail > alpha:

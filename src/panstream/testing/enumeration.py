@@ -167,7 +167,8 @@ class Enumerator:
                 {key: chance.numerator * (denominator // chance.denominator) for key, chance in merged.items()},
             )
             return _looked(law) if look == 0 else law
-        previous, step = self._begun(world[:-1], look), world[-1]
+        previous = self._begun(world[:-1], look)
+        step = world[-1]
         previous = _looked(previous) if step.verb in ("refresh", "copied") else previous
         states = {state for _, state in previous.weights}
         denominator = math.lcm(*{self._denominator(state, step) for state in states})
@@ -228,7 +229,8 @@ class Enumerator:
             laws = [(common // denominator, law) for denominator, law in view_laws]
             for view in set().union(*(law for _, law in laws)):
                 weights = [scale * law.get(view, 0) for scale, law in laws]
-                high, low = max(weights), min(weights)
+                high = max(weights)
+                low = min(weights)
                 if worst.ratio is not None and high * worst.ratio.denominator > low * worst.ratio.numerator:
                     worst = JointLoss(
                         ratio=Fraction(high, low) if low else None,

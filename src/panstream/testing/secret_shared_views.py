@@ -39,7 +39,8 @@ class RecordedKeystream:
     """What one seed expands to: drawn when it is read first, the same for everybody who reads it."""
 
     def __init__(self, rng: NoiseSource, width: int) -> None:
-        self._rng, self._width = rng, width
+        self._rng = rng
+        self._width = width
         self.read: list[NDArray[Any]] = []
 
     def reader(self) -> _TapeReader:
@@ -59,7 +60,8 @@ class RecordedKeystream:
 
 class _TapeReader:
     def __init__(self, tape: RecordedKeystream) -> None:
-        self._tape, self._at = tape, 0
+        self._tape = tape
+        self._at = 0
 
     def bits(self, size: int) -> NDArray[np.uint8]:
         return self._next(lambda: self._tape.bits(size))
@@ -78,7 +80,8 @@ class RecordingNoise:
     """A machine's own draws of noise, noted."""
 
     def __init__(self, rng: NoiseSource) -> None:
-        self._rng, self.scratch = rng, Scratch()
+        self._rng = rng
+        self.scratch = Scratch()
         self.drawn: list[int] = []
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
@@ -112,7 +115,8 @@ class SharedViews:
     """
 
     def __init__(self, rule: Rule, *, width: int = 1) -> None:
-        self.rule, self.width = rule, width
+        self.rule = rule
+        self.width = width
         self._moves: dict[Key, list[_Move]] = {}
         self._views: dict[Key, int] = {}
         self._seen: dict[Key, tuple[int, list[tuple[int, Key, int]]]] = {}
@@ -209,7 +213,9 @@ class SharedViews:
         self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
         """Do one step with all three parties; return the state after it, what was opened, and what each handled."""
-        parties, released, memory = self._parties(state, start), state[2], state[3]
+        parties = self._parties(state, start)
+        released = state[2]
+        memory = state[3]
         task = StepTask(
             kind=kind,
             started={_NAME: self.rule} if start else {},

@@ -44,7 +44,8 @@ class _BranchingSource(NoiseSource):
         self.path = path
         self.options: list[int] = []  # how many choices there were at each point of the path
         self.probability = Fraction(1)
-        self.window, self.modulus = window, modulus
+        self.window = window
+        self.modulus = modulus
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Toss coins as the script says."""

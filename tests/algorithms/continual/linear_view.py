@@ -69,7 +69,8 @@ def _solved(equations: bytes, costs: bytes) -> tuple[float, NDArray[np.float64]]
     kappas = np.frombuffer(costs)
     draws = kappas.size
     rows = np.frombuffer(equations).reshape(-1, draws + 1)
-    matrix, shift = rows[:, :-1], rows[:, -1]
+    matrix = rows[:, :-1]
+    shift = rows[:, -1]
     found = linprog(
         np.concatenate([kappas, kappas]),
         A_eq=np.hstack([matrix, -matrix]),
@@ -86,11 +87,14 @@ def _solved(equations: bytes, costs: bytes) -> tuple[float, NDArray[np.float64]]
 
 def joint_loss(algorithm: Any, world: Sequence[Step], streams: Sequence[Sequence[Step]], **options: Any) -> Worst:
     """Return the exact loss of all outputs and one look anywhere (or none), over all given neighbours."""
-    worst, where, whole = 0.0, None, True
+    worst = 0.0
+    where = None
+    whole = True
     for view in linear_views(algorithm, world, streams, **options):
         for shift in np.unique(view.shifts, axis=0):
             loss, move = cheapest_move(view, shift)
             whole = whole and bool(np.abs(move - np.rint(move)).max(initial=0.0) < 1e-7)
             if loss > worst:
-                worst, where = loss, view.look
+                worst = loss
+                where = view.look
     return Worst(worst, where, whole)

@@ -39,7 +39,10 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_answers_and_intervals_are_possible_and_cover(case: str) -> None:
     algorithm, slots, value, truth, least, largest = CASES[case]
-    rng, covered, columns, unclipped = SeededSource(31), 0, 0, []
+    rng = SeededSource(31)
+    covered = 0
+    columns = 0
+    unclipped = []
     for _ in range(RUNS):
         monitor = Monitor(algorithm, rng=rng)
         answers = monitor.tick_many([value] * slots)
@@ -72,7 +75,8 @@ def test_totals_have_the_sign_that_values_have() -> None:
 
 
 def test_a_consistent_count_lies_in_its_own_interval() -> None:
-    rng, outside = SeededSource(32), 0
+    rng = SeededSource(32)
+    outside = 0
     for _ in range(40):
         monitor = Monitor(BinaryMechanism(epsilon=1.0, horizon=64), rng=rng)
         counts = ConsistentCount(most=1)

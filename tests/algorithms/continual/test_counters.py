@@ -71,7 +71,8 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
     slots = data.draw(st.lists(st.lists(st.integers(-3, 4), max_size=3), min_size=1, max_size=40))
     totals = np.array([sum(events) for events in slots])
     monitor = build(name, epsilon=math.inf, lower=-3, upper=4, max_events=3).start()
-    answers, at = [], 0
+    answers = []
+    at = 0
     while at < len(slots):
         size = data.draw(st.integers(0, len(slots) - at))
         if size == 0:
@@ -92,7 +93,8 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
 def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_ticks):
     """Same mean and variance of the answers, and the standard error says so."""
     algorithm = build(name, epsilon=2.0, one_step_ticks=one_step_ticks)
-    rng, runs = SeededSource(8), 1000
+    rng = SeededSource(8)
+    runs = 1000
     whole = np.empty((runs, 6))
     single = np.empty(runs)
     for i in range(runs):
@@ -118,9 +120,13 @@ def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_tic
 @pytest.mark.parametrize("name", NAMES)
 def test_the_promised_error_and_the_interval_hold(name):
     algorithm = build(name, epsilon=1.0, horizon=24)
-    rng, runs, beta = SeededSource(13), 300, 0.1
+    rng = SeededSource(13)
+    runs = 300
+    beta = 0.1
     truth = TRUTH[name][2](np.ones(23))[-1]
-    bound, late, covered = algorithm.error_bound(beta=beta), 0, 0
+    bound = algorithm.error_bound(beta=beta)
+    late = 0
+    covered = 0
     at_time = algorithm.error_bound(beta=beta, ticks=23)
     assert at_time <= bound * (1 + 1e-9)
     for _ in range(runs):
@@ -220,7 +226,8 @@ def test_fixed_point_numbers():
     with pytest.raises(InvalidBatch, match="row 0"):
         clipping.tick_many([math.inf])
     assert build("binary", upper=2.5, resolution=0.125).sensitivity == 20
-    noisy, whole = build("binary", upper=1.0, resolution=2**-10), build("binary")
+    noisy = build("binary", upper=1.0, resolution=2**-10)
+    whole = build("binary")
     assert noisy.start().tick_many([1.0] * 7).standard_error[6] == pytest.approx(
         whole.start().tick_many([1] * 7).standard_error[6], rel=1e-2
     )
@@ -271,7 +278,8 @@ def test_numbers_beyond_all_bounds_are_refused_or_clipped():
 
 
 def test_unit_and_adjacency_are_stated():
-    event, slot = build("binary", upper=9), build("binary", upper=9, unit="slot", one_step_ticks=True)
+    event = build("binary", upper=9)
+    slot = build("binary", upper=9, unit="slot", one_step_ticks=True)
     assert (event.claim().unit, event.claim().adjacency) == ("event", "add-remove")
     assert (slot.claim().unit, slot.claim().adjacency) == ("slot", "replace")
     assert event.claim().intrusions.announced == -1

@@ -36,7 +36,8 @@ def test_noise_is_that_of_the_twin(one_step_ticks: bool) -> None:
         twin.tick_many(state, [0], source)
         if not one_step_ticks:
             state.draws[0] = 1  # the twin closes slots in one step each: give the leaf its start
-    past, start = 0.0, 0
+    past = 0.0
+    start = 0
     for epoch in range(3):
         size = min(TreeShape.of_epoch(epoch, one_step_ticks).slots, slots - start)
         unit = tree.engine.law(epoch).variance
@@ -45,7 +46,8 @@ def test_noise_is_that_of_the_twin(one_step_ticks: bool) -> None:
         assert found.mean * unit == pytest.approx(inside.mean())
         assert found.worst * unit == pytest.approx(inside.max())
         assert found.last * unit == pytest.approx(inside[-1])
-        past, start = past + float(inside[-1]), start + size
+        past = past + float(inside[-1])
+        start = start + size
 
 
 def test_error_without_a_horizon() -> None:

@@ -61,7 +61,8 @@ def exact_variances(counter, single):
 def test_standard_errors_are_exact_at_every_slot(name, single):
     counter = COUNTERS[name](one_step_ticks=single)
     rng = ScriptedSource({})
-    state, errors = counter.initial_state(rng), []
+    state = counter.initial_state(rng)
+    errors = []
     for _ in range(SLOTS):
         if single:
             errors.append(counter.tick_many(state, [0], rng).standard_error[0])

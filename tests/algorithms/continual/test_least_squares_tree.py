@@ -23,7 +23,8 @@ LARGE = 1 << 40  # the code rounds; noise of this size shows its weights to twel
 
 def nodes_of(radices: tuple[int, ...]) -> list[tuple[int, int, int]]:
     """All nodes as (first slot, one past the last, level)."""
-    size, found = 1, []
+    size = 1
+    found = []
     for level, radix in enumerate(radices):
         found += [(start, start + size, level) for start in range(0, math.prod(radices), size)]
         size *= radix
@@ -33,7 +34,8 @@ def nodes_of(radices: tuple[int, ...]) -> list[tuple[int, int, int]]:
 def visible(radices: tuple[int, ...], slots: int) -> list[tuple[int, int]]:
     """The nodes whose noise the state knows after ``slots`` slots: all closed ones, and children of open ones."""
     total = math.prod(radices)
-    size, parents = 1, []
+    size = 1
+    parents = []
     for radix in radices:
         size *= radix
         parents.append(size)
@@ -78,7 +80,8 @@ def test_loss_of_all_outputs_is_the_claim(radices: tuple[int, ...]) -> None:
 
 def test_moving_the_noise_moves_the_outputs_exactly() -> None:
     """The proof's coupling holds to the last unit although the code rounds."""
-    radices, slots = (3, 3, 2), 17
+    radices = (3, 3, 2)
+    slots = 17
     tree = LeastSquaresTree(epsilon=1.0, horizon=slots, radices=radices)
     view = linear_views(tree, one_step(slots), neighbours(one_step(slots)), looks=[None], amplitude=LARGE)[0]
     assert view.matrix.shape[1] >= len(nodes_of(radices)) - 1
@@ -95,7 +98,9 @@ def test_mean_squared_error_is_near_the_best_known(log_horizon: int, target: flo
 
 
 def test_measured_error_is_the_formula() -> None:
-    runs, tree, rng = 500, LeastSquaresTree(epsilon=1.0, horizon=1024), SeededSource(7)
+    runs = 500
+    tree = LeastSquaresTree(epsilon=1.0, horizon=1024)
+    rng = SeededSource(7)
     errors = np.array([Monitor(tree, rng=rng).tick_many(np.zeros(1024, np.int64)).unclipped for _ in range(runs)])
     squares = (errors**2).mean(axis=1)
     expected = tree.noise(1024)[0] * tree.law.variance + 1 / 12
@@ -241,7 +246,8 @@ class Watching(SeededSource):
 
 def test_noise_is_wiped_as_soon_as_it_is_used() -> None:
     """However many slots are closed at once, the noise of a few thousand is in memory at a time."""
-    tree, rng = LeastSquaresTree(epsilon=1.0, horizon=1 << 16), Watching()
+    tree = LeastSquaresTree(epsilon=1.0, horizon=1 << 16)
+    rng = Watching()
     with rng:
         state = tree.initial_state(rng)
     rng.held.clear()

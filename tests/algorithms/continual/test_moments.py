@@ -152,10 +152,14 @@ def test_a_third_of_the_budget_each_is_noisier(kind: type[Any]) -> None:
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_errors_are_calibrated(kind: type[Any], adjacency: str) -> None:
     """RUNS answers on the same 4,000 values: unbiased to first order, standard errors and bounds honest."""
-    runs, values = 600, np.clip(np.random.default_rng(5).normal(3, 2, 4000), 0, 10)
+    runs = 600
+    values = np.clip(np.random.default_rng(5).normal(3, 2, 4000), 0, 10)
     algorithm = kind(epsilon=1.0, horizon=16, lower=0.0, upper=10.0, adjacency=adjacency)
     exact = truth(kind, values)[-1]
-    rng, errors, claimed, covered = SeededSource(6), [], [], 0
+    rng = SeededSource(6)
+    errors = []
+    claimed = []
+    covered = 0
     for _ in range(runs):
         monitor = Monitor(algorithm, rng=rng)
         monitor.update(values)
@@ -278,9 +282,12 @@ def test_a_mean_told_beside_a_moment_moves_with_its_parts(kind: type[Any]) -> No
         state = tree.initial_state(source)
         tree.update(state, tree.batch(values), source)
         tree.tick(state, source)
-    told, total, law = tree.at(state, "mean"), tree.engine.totals(state), tree.engine.law()
+    told = tree.at(state, "mean")
+    total = tree.engine.totals(state)
+    law = tree.engine.law()
     assert told.value == pytest.approx(np.mean(values), rel=1e-12)
-    step, deviation = 1e-4, math.sqrt(2 * law.variance)  # a draw from the start and one from the end
+    step = 1e-4  # a draw from the start and one from the end
+    deviation = math.sqrt(2 * law.variance)
     moved = [total + step * np.eye(total.size)[part] for part in range(tree.width)]
     slopes = [(tree.from_totals(each, "mean", law).unclipped - told.unclipped) / step for each in moved]
     assert told.standard_error == pytest.approx(deviation * math.hypot(*slopes), rel=1e-4)

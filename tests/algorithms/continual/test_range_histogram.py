@@ -56,7 +56,8 @@ def test_the_band_is_where_the_count_may_cross_by_least_squares(branching: int, 
     below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
     deviations = np.sqrt(((below - quantile * below[-1]) ** 2).sum(axis=1))
     nodes = incidence(branching, depth) @ np.random.default_rng(3).integers(0, 9, branching**depth).astype(float)
-    excess, cells = (below - quantile * below[-1]) @ nodes, branching**depth
+    excess = (below - quantile * below[-1]) @ nodes
+    cells = branching**depth
     for variance in (0.5, 4.0, 60.0, 300.0, 2000.0):
         for level in (0.5, 0.95):
             reach = stats.norm.ppf((1 + level) / 2) * deviations * math.sqrt(variance)
@@ -101,7 +102,8 @@ def test_quantiles_are_exact_up_to_a_cell_without_noise(horizon: int | None) -> 
     monitor.update(values[:1500])
     monitor.update(values[1500:])
     estimate = monitor.tick()
-    cell, clipped = 64.0 / 256, np.clip(values, 0, 64)
+    cell = 64.0 / 256
+    clipped = np.clip(values, 0, 64)
     assert estimate.value == pytest.approx(np.median(clipped), abs=cell)
     for quantile in (0.01, 0.1, 0.25, 0.9, 0.999):
         found = histogram.at(monitor.state, quantile)
@@ -153,7 +155,9 @@ def test_errors_are_honest() -> None:
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0)
     exact = float(np.quantile(values, 0.3))
     ranks = np.sort(values)
-    rng, inside, bound_broken = SeededSource(4), 0, 0
+    rng = SeededSource(4)
+    inside = 0
+    bound_broken = 0
     bound = histogram.error_bound(beta=0.1)
     for _ in range(RUNS):
         monitor = Monitor(histogram, rng=rng)
@@ -180,7 +184,9 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_said_of_minimum_and_maximum_is_true(shape: str) -> None:
     """All four statements hold in 95% of runs: of 100 at least 87, which fails once in 1,000 at exactly 95%."""
-    values, rng, true = SHAPES[shape], SeededSource(5), 0
+    values = SHAPES[shape]
+    rng = SeededSource(5)
+    true = 0
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0)
     step = 100 / 256
     for _ in range(100):
@@ -200,7 +206,8 @@ def test_what_is_said_of_minimum_and_maximum_is_true(shape: str) -> None:
 
 def test_a_lone_extreme_does_not_show_and_a_crowd_does() -> None:
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0, quantile=1.0)
-    rng, found = SeededSource(5), {}
+    rng = SeededSource(5)
+    found = {}
     for far in (1, 3000):
         answers = []
         for _ in range(40):

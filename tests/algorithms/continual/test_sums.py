@@ -86,7 +86,8 @@ def test_values_outside_are_clipped_or_refused() -> None:
 
 
 def test_copies_of_the_input_are_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, taken = Grid.read, []
+    read = Grid.read
+    taken = []
 
     def remember(grid: Grid, data: Any) -> GridBatch:
         taken.append(read(grid, data))

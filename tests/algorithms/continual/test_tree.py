@@ -33,8 +33,10 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
     tree = KaryTree(epsilon=0.5, horizon=horizon, one_step_ticks=one_step_ticks, **shape)
     twin = TwinTree(tree)
     values = [(slot * 31) % 11 for slot in range(400)]
-    rng, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.initial_state(rng), twin.initial_state(twin_source)
+    rng = ScriptedSource(SCRIPT)
+    twin_source = ScriptedSource(SCRIPT)
+    state = tree.initial_state(rng)
+    twin_state = twin.initial_state(twin_source)
     got: list[float] = []
     for start, stop in ((0, 1), (1, 2), (2, 60), (60, 400)):
         got += tree.tick_many(state, values[start:stop], rng).unclipped.tolist()
@@ -48,8 +50,10 @@ def test_arrays_of_ticks_agree_with_the_twin(horizon: int | None, one_step_ticks
 def test_slots_of_several_steps_agree_with_the_twin(horizon: int | None) -> None:
     tree = KaryTree(epsilon=0.5, horizon=horizon, lower=-9, upper=9, **({} if horizon is None else {"levels": 3}))
     twin = TwinTree(tree)
-    rng, twin_source = ScriptedSource(SCRIPT), ScriptedSource(SCRIPT)
-    state, twin_state = tree.initial_state(rng), twin.initial_state(twin_source)
+    rng = ScriptedSource(SCRIPT)
+    twin_source = ScriptedSource(SCRIPT)
+    state = tree.initial_state(rng)
+    twin_state = twin.initial_state(twin_source)
     for slot in range(100):
         for values in ([slot % 9, -3], [], [slot % 4]):
             tree.update(state, tree.batch(values), rng)
@@ -57,7 +61,8 @@ def test_slots_of_several_steps_agree_with_the_twin(horizon: int | None) -> None
         if slot % 17 == 5:
             tree.refresh(state, rng)
             twin.refresh(twin_state, twin_source)
-        estimate, expected = tree.tick(state, rng), twin.tick(twin_state, twin_source)
+        estimate = tree.tick(state, rng)
+        expected = twin.tick(twin_state, twin_source)
         assert estimate.released == expected.released
         assert estimate.unclipped == pytest.approx(expected.value, abs=1e-6)
         assert estimate.standard_error == pytest.approx(expected.standard_error)
@@ -89,7 +94,8 @@ def test_public_state_is_made_of_releases() -> None:
 def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, runs: int) -> None:
     """Runs are independent, so the mean over slots of one run is one sample."""
     tree = KaryTree(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
-    rng, squares = SeededSource(5), []
+    rng = SeededSource(5)
+    squares = []
     for _ in range(runs):
         monitor = Monitor(tree, rng=rng)
         if one_step_ticks:

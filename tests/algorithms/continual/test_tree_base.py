@@ -79,7 +79,8 @@ def test_what_is_foreseen_is_what_a_run_without_noise_publishes(tree: KaryTree) 
     with ZeroNoiseSource() as source:
         state = tree.initial_state(source)
         for ticks in range(1, 10):
-            answer, planned = tree.tick(state, source), tree.expected_estimate(ticks)
+            answer = tree.tick(state, source)
+            planned = tree.expected_estimate(ticks)
             assert planned.value == answer.value == 0.0
             assert planned.standard_error == pytest.approx(answer.standard_error, rel=1e-12)
             assert planned.interval(0.9) == pytest.approx(answer.interval(0.9), rel=1e-12)

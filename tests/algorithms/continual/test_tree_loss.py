@@ -105,7 +105,8 @@ def test_joint_loss_with_announced_looks(one_step_ticks: bool) -> None:
 def test_scheduled_refreshes_allow_a_look_in_every_phase() -> None:
     """Two looks with a refresh between them that nobody saw cost epsilon; without it there is no bound."""
     tree = KaryTree(epsilon=1.0, horizon=10, levels=2)
-    first, second = several_steps(2), several_steps(3)
+    first = several_steps(2)
+    second = several_steps(3)
     world = [*first, refresh(), *second]  # shows the state, then refreshes: a look right before a scheduled refresh
     after = range(len(first) + 1, len(world) + 1)
     assert joint_loss(tree, world, neighbours(world), looks=after).loss == pytest.approx(1.0, abs=1e-9)

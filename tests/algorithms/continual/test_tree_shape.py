@@ -23,7 +23,10 @@ SHAPES = [
 def walk(shape: TreeShape, slots: int) -> list[tuple[list[int], list[tuple[int, int, int]]]]:
     """Return after each slot the digits, and all nodes closed so far as (first slot, last slot, level)."""
     weights = shape.weights.tolist()
-    digits, opened, closed, after = [0] * shape.levels, [0] * shape.levels, [], []
+    digits = [0] * shape.levels
+    opened = [0] * shape.levels
+    closed = []
+    after = []
     for slot in range(slots):
         for level in range(shape.levels):
             closed.append((opened[level], slot, level))
@@ -78,7 +81,8 @@ def fixed_radices(radices: tuple[int, ...], horizon: int, leaf: float) -> float:
     variance = [leaf]
     for radix in radices[:-1]:
         variance.append(1 / (1 / 4 + 1 / (radix * variance[-1])))
-    slots, total = np.arange(1, horizon + 1), np.zeros(horizon)
+    slots = np.arange(1, horizon + 1)
+    total = np.zeros(horizon)
     for level, radix in enumerate(radices):
         digit = slots if level == len(radices) - 1 else slots % radix
         total += variance[level] * digit
@@ -99,7 +103,8 @@ def test_mean_squared_error_is_below_the_target(log_horizon: int, one_step_ticks
 
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 def test_no_fixed_radices_do_better(one_step_ticks: bool) -> None:
-    horizon, leaf = 1 << 10, 2.0 if one_step_ticks else 4.0
+    horizon = 1 << 10
+    leaf = 2.0 if one_step_ticks else 4.0
     found = TreeShape.best(horizon, one_step_ticks)
     two = [(k, -(-horizon // k)) for k in range(2, 200)]
     three = [(a, b, -(-horizon // (a * b))) for a in range(2, 40, 2) for b in range(2, 40, 2)]

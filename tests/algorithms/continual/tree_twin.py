@@ -87,8 +87,11 @@ class TwinTree:
         return estimates[-1]
 
     def _close(self, state: TwinState, rng: NoiseSource, last_of_call: bool) -> Estimate:
-        shape, epoch = self.tree.engine.shape(state.epoch), state.epoch
-        weights, released, level = list(shape.weights), [], 0
+        shape = self.tree.engine.shape(state.epoch)
+        epoch = state.epoch
+        weights = list(shape.weights)
+        released = []
+        level = 0
         while True:
             own = state.open[level] + self._noise(epoch, rng, self.release_noise)
             own_draws = state.draws[level] + int(self.release_noise)

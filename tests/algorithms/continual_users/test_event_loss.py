@@ -11,7 +11,8 @@ from panstream.algorithms.continual_users import ContinualDensity
 from panstream.privacy.change_tree_loss import max_change_budget, max_change_budget_approx
 from panstream.testing.bit_views import Losses, views
 
-LN3, KAPPA = math.log(3.0), math.log(1.25)
+LN3 = math.log(3.0)
+KAPPA = math.log(1.25)
 
 
 def change_loss(state: float, tree: float, start: float = 0.0, *, deletions: bool = False) -> float:
@@ -66,7 +67,8 @@ def test_releasing_the_start_adds_its_rate(levels: int, reference: float) -> Non
 
 def test_the_second_branch_is_needed() -> None:
     """At R = 1.2, kappa = .4 the first branch alone would claim .419974; the loss is .511911."""
-    state, kappa = math.log(1.2), 0.4
+    state = math.log(1.2)
+    kappa = 0.4
     epsilon = change_loss(state, kappa)
     assert epsilon == pytest.approx(0.511911, abs=1e-6)
     algorithm = ContinualDensity(
@@ -90,7 +92,8 @@ def test_epochs_lose_no_more() -> None:
     algorithm = ContinualDensity(
         universe=1, epsilon=epsilon, method="event", levels=1, epsilon_state=LN3, start_rate=0.0
     )
-    ticks, worst = 8, 0.0  # the first epoch has six
+    ticks = 8  # the first epoch has six
+    worst = 0.0
     for view in views(algorithm, ticks)[6:]:
         losses = Losses(view, ticks, algorithm.table.law.p1, outputs=(-9, 0, 9))
         rng = np.random.default_rng(view.look)

@@ -36,12 +36,15 @@ def search(losses: Losses, rng: np.random.Generator, tries: int) -> float:
 
     Each climb starts anywhere, then flips one step of one of the two patterns at a time and keeps what is no worse.
     """
-    steps, worst, tried = len(losses.points) - 1, 0.0, 0
+    steps = len(losses.points) - 1
+    worst = 0.0
+    tried = 0
     while tried < tries:
         pair = rng.integers(0, 2, (2, steps))
         shown = int(rng.integers(len(losses.shown)))
         choice = rng.integers(0, len(losses.outputs), len(losses.view.weights))
-        best, stuck = -math.inf, 0
+        best = -math.inf
+        stuck = 0
         while stuck < 2 * steps and tried < tries:
             flipped = pair.copy()
             if best > -math.inf:
@@ -52,7 +55,9 @@ def search(losses: Losses, rng: np.random.Generator, tries: int) -> float:
             tried += 1
             if found >= best:
                 stuck = 0 if found > best + 1e-9 else stuck + 1
-                best, pair, choice = found, flipped, moved
+                best = found
+                pair = flipped
+                choice = moved
             else:
                 stuck += 1
         worst = max(worst, best)
@@ -87,9 +92,13 @@ def test_every_pair_of_patterns_stays_below_the_bound(
 
 @pytest.mark.parametrize("windowed", [False, True])
 def test_the_bound_is_theorem_b_as_printed(windowed: bool) -> None:
-    state, kappa, closings = 1.2, 0.07, (4, 2, 1)
+    state = 1.2
+    kappa = 0.07
+    closings = (4, 2, 1)
     p1 = 1 / (1 + math.exp(-state))
-    p0, height, nodes = 1 - p1, 3, 4 * 1 + 2 * 2 + 1 * 3
+    p0 = 1 - p1
+    height = 3
+    nodes = 4 * 1 + 2 * 2 + 1 * 3
     r = math.exp(state - 2 * height * kappa)
 
     def g(x: float) -> float:
@@ -106,7 +115,9 @@ def test_the_bound_is_theorem_b_as_printed(windowed: bool) -> None:
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_no_pattern_of_eight_ticks_is_found_above_the_bound(levels: int) -> None:
     """A hill-climbing search over patterns, looks and outputs; PANSTREAM_FULL tries 10,000 patterns of each."""
-    rng, ticks, kappas = np.random.default_rng(21 + levels), 8, (0.02, 0.06, 0.15)
+    rng = np.random.default_rng(21 + levels)
+    ticks = 8
+    kappas = (0.02, 0.06, 0.15)
     for kappa in kappas:
         algorithm = density(kappa, _closings(ticks, levels), ticks)
         shown = views(algorithm, ticks)
@@ -122,11 +133,13 @@ def _closings(ticks: int, levels: int) -> tuple[int, ...]:
 
 @pytest.mark.slow
 def test_rows_within_a_window_and_few_rows_stay_below_their_bounds() -> None:
-    ticks, kappa = 4, 0.1
+    ticks = 4
+    kappa = 0.1
     for options in ({"unit": "user-window", "window": 2}, {"contributions": 1}, {"contributions": 2}):
         probe = ContinualDensity(universe=1, epsilon=1.0, horizon=ticks, **{"unit": "user", **options})
         algorithm = density(kappa, probe.question.closings(1), ticks, **options)
-        claimed, whole = algorithm.claim().epsilon, density(kappa, (ticks,), ticks).claim().epsilon
+        claimed = algorithm.claim().epsilon
+        whole = density(kappa, (ticks,), ticks).claim().epsilon
         worst = 0.0
         for view in views(algorithm, ticks):
             losses = Losses(view, ticks, algorithm.table.law.p1, (-9, 0, 9))
@@ -149,11 +162,14 @@ def test_rows_within_a_window_and_few_rows_stay_below_their_bounds() -> None:
 @pytest.mark.slow
 def test_one_draw_in_a_node_would_cost_far_more() -> None:
     """The control: a single draw bends at 0, so every flicker costs first order."""
-    ticks, state, kappa = 8, 0.7, 0.05
+    ticks = 8
+    state = 0.7
+    kappa = 0.05
     algorithm = density(kappa, (ticks,), ticks, state)
     view = views(algorithm, ticks)[0]
     single = BitView(view.look, view.weights, np.ones_like(view.draws), view.kappas)
-    always, never = (1,) * ticks, (0,) * ticks
+    always = (1,) * ticks
+    never = (0,) * ticks
     found = []
     for each in (view, single):
         losses = Losses(each, ticks, algorithm.table.law.p1, (-9, 0, 9))
@@ -166,7 +182,9 @@ def test_one_draw_in_a_node_would_cost_far_more() -> None:
 
 def test_the_single_answer_loses_exactly_its_claim() -> None:
     """The start, one answer and one look, every order, every coin: the enumerator drives the shipped code."""
-    state, start, epsilon = LN3, 0.2, 1.35
+    state = LN3
+    start = 0.2
+    epsilon = 1.35
     algorithm = ContinualDensity(
         universe=1,
         epsilon=epsilon,
@@ -189,7 +207,8 @@ def test_the_single_answer_loses_exactly_its_claim() -> None:
 def test_the_room_of_flickering_rows_is_all_that_the_bound_leaves(
     levels: int, closings: tuple[int, ...], windowed: bool
 ) -> None:
-    state, epsilon = 0.7, 1.1
+    state = 0.7
+    epsilon = 1.1
 
     def loss(tree: float) -> float:
         return _flicker_loss(state, tree / levels, levels, closings, windowed=windowed)

@@ -50,7 +50,8 @@ def test_counters_that_start_at_zero_are_caught() -> None:
 
 
 def test_the_chance_of_a_wrap_is_min_a_t_over_t_whatever_the_counter_shows() -> None:
-    crop, cells = 4, 40_000
+    crop = 4
+    cells = 40_000
     for arrivals in range(7):
         monitor = CroppedMean(universe=cells, epsilon=math.inf, crop=crop).start()
         for _ in range(arrivals):
@@ -66,7 +67,10 @@ def test_the_chance_of_a_wrap_is_min_a_t_over_t_whatever_the_counter_shows() -> 
 
 @pytest.mark.parametrize("sample", [None, 150])
 def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
-    rng, values, errors, covered = SeededSource(5), [], [], 0
+    rng = SeededSource(5)
+    values = []
+    errors = []
+    covered = 0
     ids = [i for i in range(300) for _ in range(i % 7)]
     truth = sum(min(i % 7, 3) for i in range(300)) / 300
     for key in range(400):
@@ -85,7 +89,8 @@ def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
 
 def test_a_refusal_to_refresh_says_what_it_would_cost() -> None:
     algorithm = CroppedMean(universe=300, epsilon=3.0, crop=3)
-    law, monitor = algorithm.presence.law, algorithm.start()
+    law = algorithm.presence.law
+    monitor = algorithm.start()
     v = law.p0 * law.p1 / (law.p1 - law.p0) ** 2
     factor = 4 * 3 * (1 + v) ** 2 * (law.p1 - law.p0) ** 2
     with pytest.raises(NotSupported, match=f"makes the variance {factor:,.0f} times as large"):
@@ -94,7 +99,8 @@ def test_a_refusal_to_refresh_says_what_it_would_cost() -> None:
 
 def test_a_bracket_reaches_from_the_share_beyond_the_threshold_to_the_share_below_it() -> None:
     """Without noise only the counters' starts are random: the ends are the two mean shares."""
-    rng, ends = SeededSource(6), []
+    rng = SeededSource(6)
+    ends = []
     ids = [i for i in range(200) for _ in range((0, 2, 3, 6)[i % 4])]
     for _ in range(300):
         monitor = Monitor(HeavyFraction(universe=200, epsilon=math.inf, threshold=4, slack=1.0), rng=rng)
@@ -122,7 +128,9 @@ def test_intervals_cover_the_fraction_at_the_threshold(load: str) -> None:
     """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; the old intervals covered in 0 to
     30%.
     """
-    times, rng, covered = LOADS[load], SeededSource(12), 0
+    times = LOADS[load]
+    rng = SeededSource(12)
+    covered = 0
     algorithm = HeavyFraction(universe=300, epsilon=8.0, threshold=4)
     truth = float((times >= 4).mean())
     batch = np.repeat(np.arange(300), times)
@@ -149,7 +157,9 @@ def test_brackets_cover_the_fraction_above_sixteen(load: str) -> None:
     """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; a point with its interval covered the
     first load in 0 of 40 runs.
     """
-    times, rng, covered = BRACKETED[load], SeededSource(13), 0
+    times = BRACKETED[load]
+    rng = SeededSource(13)
+    covered = 0
     algorithm = HeavyFraction(universe=300, epsilon=8.0, threshold=20)
     truth = float((times >= 20).mean())
     batch = np.repeat(np.arange(300), times)
@@ -165,7 +175,8 @@ def test_brackets_cover_the_fraction_above_sixteen(load: str) -> None:
 
 def test_the_crops_of_a_heavy_fraction() -> None:
     base: dict[str, Any] = {"universe": 10, "epsilon": 1.0}
-    exact, bracket = HeavyFraction(**base, threshold=16), HeavyFraction(**base, threshold=17)
+    exact = HeavyFraction(**base, threshold=16)
+    bracket = HeavyFraction(**base, threshold=17)
     assert (exact.low.crop, exact.high.crop, exact.beyond) == (15, 16, None)
     assert bracket.beyond is not None
     assert (bracket.low.crop, bracket.high.crop, bracket.beyond.crop) == (8, 17, 37)
@@ -215,7 +226,8 @@ def test_refusals() -> None:
 def test_what_a_refresh_would_cost(crop: int) -> None:
     """Two phases with counters and bits of their own: unbiased, and with the variance that the refusal names."""
     mean = CroppedMean(universe=10, epsilon=1.0, crop=crop)
-    law, pairs = mean.presence.law, range(crop)
+    law = mean.presence.law
+    pairs = range(crop)
     gap = law.p1 - law.p0
 
     def reading(arrivals: int, counter: int) -> list[tuple[float, float]]:
@@ -223,7 +235,8 @@ def test_what_a_refresh_would_cost(crop: int) -> None:
         return [(one, (1 - law.p0) / gap), (1 - one, -law.p0 / gap)]
 
     for first, second in itertools.product(range(crop + 2), repeat=2):
-        values, chances = [], []
+        values = []
+        chances = []
         for c1, c2 in itertools.product(pairs, pairs):
             for (chance1, b1), (chance2, b2) in itertools.product(reading(first, c1), reading(second, c2)):
                 values.append(crop * (b1 + b2) - crop**2 * (c1 + c2 == crop - 1) * b1 * b2)

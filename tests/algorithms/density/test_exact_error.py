@@ -16,7 +16,8 @@ USERS = 150
 
 
 def law_of(counter: OptBern, present: int) -> ReleaseLaw:
-    p0, p1 = counter.law.p0, counter.law.p1
+    p0 = counter.law.p0
+    p1 = counter.law.p1
     cells = counter.cells
     ones = sampled(USERS, present, cells, lambda k: bits({p1: k, p0: cells - k}))
     return ReleaseLaw.of(
@@ -54,7 +55,8 @@ def test_the_error_bound_holds_everywhere_and_is_tight_somewhere(epsilon: float,
 def test_after_announced_looks_the_variance_is_that_of_all_patterns(announced: int) -> None:
     """One cell: every pattern of its bits, decoded as the estimate does it, with the noise of every pattern's count."""
     counter = OptBern(universe=1, epsilon=4.0, announced=announced)
-    law, gap = counter.law, counter.law.p1 - counter.law.p0
+    law = counter.law
+    gap = counter.law.p1 - counter.law.p0
     for there in (0, 1):
         moments = np.zeros(2)
         for pattern in range(1 << announced):
@@ -66,7 +68,8 @@ def test_after_announced_looks_the_variance_is_that_of_all_patterns(announced: i
                 chance *= p if last else 1 - p
                 sizes = np.zeros(1 << announced, np.int64)
                 ones = sizes.copy()
-                sizes[pattern], ones[pattern] = 1, last
+                sizes[pattern] = 1
+                ones[pattern] = last
                 value = counter._decode(tuple(map(int, ones)), sizes, announced).unbiased
                 moments += chance * np.array([value, value**2])
         assert moments[0] == pytest.approx(there, abs=1e-9)
@@ -112,7 +115,8 @@ def test_cropped_means_say_their_own_quantiles(times: int) -> None:
 def test_cropped_means_keep_their_bound(beta: float) -> None:
     """The chance of a larger error than the bound, at the worst mean, is below beta and not far below."""
     counter = CroppedMean(universe=USERS, epsilon=1.0, crop=3)
-    law, chances = counter.presence.law, []
+    law = counter.presence.law
+    chances = []
     scale = 3 / ((law.p1 - law.p0) * USERS)
     for times in range(4):
         chance = law.p0 + (law.p1 - law.p0) * times / 3

@@ -20,7 +20,9 @@ from panstream.privacy.joint_loss import kappa_for, present_probability, symmetr
 from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 from tests.statistical import ALPHA, assert_mean
 
-NOTHING, APPEAR, TWICE = update([]), update([0]), update([0, 0])
+NOTHING = update([])
+APPEAR = update([0])
+TWICE = update([0, 0])
 LEAVE = update(delete=[0])
 
 
@@ -92,7 +94,8 @@ def test_two_looks_have_no_finite_loss() -> None:
 def test_replacing_a_user_costs_twice() -> None:
     algorithm = OptBern(universe=2, epsilon=1.0)
     enumerator = Enumerator(algorithm, window=(-1, 3))
-    zero, one = update([0]), update([1])
+    zero = update([0])
+    one = update([1])
     pairs = [((zero, NOTHING, release()), (one, NOTHING, release())), ((zero, one, release()), (one, zero, release()))]
     loss = enumerator.pair_loss(pairs).epsilon
     assert 1.0 < loss <= 2.0 + 1e-12
@@ -145,7 +148,8 @@ def mean_squared_error(universe: int, epsilon: float, *, quieter: float = 1.0) -
 @pytest.mark.parametrize(("universe", "runs"), [(300, 4_000), (100_000, 2_000)])
 def test_mean_squared_error(universe: int, runs: int) -> None:
     """That of the formula within sampling error; among 300 users, half the output noise would be outside by far."""
-    epsilon, density = 1.0, 0.25
+    epsilon = 1.0
+    density = 0.25
     algorithm = OptBern(universe=universe, epsilon=epsilon)
     expected = mean_squared_error(universe, epsilon)
     errors = []
@@ -170,8 +174,10 @@ def test_intervals_cover(universe: int, sample: int | None, density: float) -> N
     """Coverage from ids to answers within 95% ± 1% plus the sampling error of 1,500 runs; ``test_exact_error`` has the
     law of the answers for all densities.
     """
-    runs, present = 1500, round(universe * density)
-    rng, covered = SeededSource(universe), 0
+    runs = 1500
+    present = round(universe * density)
+    rng = SeededSource(universe)
+    covered = 0
     for run in range(runs):
         monitor = Monitor(OptBern(universe=universe, epsilon=1.0, sample=sample, key=run), rng=rng)
         monitor.update(np.arange(present))
@@ -185,7 +191,8 @@ def test_intervals_cover(universe: int, sample: int | None, density: float) -> N
 def test_decoding_after_announced_intrusions_is_unbiased(announced: int) -> None:
     algorithm = OptBern(universe=400, epsilon=6.0, announced=announced)
     rng = SeededSource(announced)
-    values, errors = [], []
+    values = []
+    errors = []
     for _ in range(400):
         monitor = Monitor(algorithm, rng=rng)
         for phase in range(announced):
@@ -305,7 +312,8 @@ def test_chunks_are_joined_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> No
 def test_planned_error_and_foreseen_answer_are_the_formulas() -> None:
     """The noise of the answer counts for 40 users; (p1² + p0²)/gap² of it for every announced intrusion."""
     counter = OptBern(universe=40, epsilon=1.0, announced=2)
-    law, users = counter.law, 40
+    law = counter.law
+    users = 40
     gap = law.p1 - law.p0
     cells = (1 + law.p1 * law.p0 / gap**2) ** 3 - 1
     noise = law.noise.variance * ((law.p1**2 + law.p0**2) / gap**2) ** 2 / (gap * users) ** 2

@@ -25,7 +25,8 @@ def tail(deviation: float, sigma: float, kappa: float) -> float:
 
 def spread(counter: OptBern, density: float, phases: int = 0) -> tuple[float, float]:
     """Return sigma of the decoded bits and kappa of the decoded noise at a density, bit by bit."""
-    p0, p1 = counter.law.p0, counter.law.p1
+    p0 = counter.law.p0
+    p1 = counter.law.p1
     gap = p1 - p0
 
     def second(p: float) -> float:  # of a decoded bit that is 1 with chance p
@@ -41,7 +42,8 @@ def spread(counter: OptBern, density: float, phases: int = 0) -> tuple[float, fl
 @pytest.mark.parametrize("announced", [0, 1])
 def test_an_end_of_the_interval_rejects_half_of_what_is_left(announced: int) -> None:
     counter = OptBern(universe=4000, epsilon=3.0, announced=announced)
-    p0, p1 = counter.law.p0, counter.law.p1
+    p0 = counter.law.p0
+    p1 = counter.law.p1
     sizes = np.array([4000 - round(4000 * p0), round(4000 * p0)]) if announced else np.array([4000])
     said = counter._decode(tuple(round(size * (p0 + p1) / 2) for size in sizes), sizes, announced)
     step = 0.5 / (counter.cells * (p1 - p0))
@@ -55,7 +57,9 @@ def test_an_end_of_the_interval_rejects_half_of_what_is_left(announced: int) -> 
 @pytest.mark.parametrize("side", ["low", "high"])
 def test_sides_are_alike_until_two_standard_deviations_from_an_end(side: str) -> None:
     """With few users much of the spread is the noise's, which counts with its own standard deviation."""
-    counter, alike, nearer = OptBern(universe=24, epsilon=3.0), 0, 0
+    counter = OptBern(universe=24, epsilon=3.0)
+    alike = 0
+    nearer = 0
     _, kappa = spread(counter, 0.5)
     for inwards in np.linspace(0.2, 0.7, 161):
         density = float(inwards if side == "low" else 1 - inwards)
@@ -77,7 +81,8 @@ def test_sides_are_alike_until_two_standard_deviations_from_an_end(side: str) ->
 def test_no_side_misses_more_often_than_it_may() -> None:
     """Releases are whole numbers; half a step of the estimate keeps both sides safe, wherever the truth lies."""
     counter = OptBern(universe=40, epsilon=2.0)
-    p0, p1 = counter.law.p0, counter.law.p1
+    p0 = counter.law.p0
+    p1 = counter.law.p1
 
     @cache
     def said(ones: int) -> Estimate:

@@ -91,7 +91,8 @@ def test_mean_and_variance_of_a_reading_are_those_of_all_coins(crop: int, p1: fl
             wrapped = p1 if one < before else 1 - p1, p1 if two < after else 1 - p1
             chance = (wrapped[0] if seen else 1 - wrapped[0]) * (wrapped[1] if bit else 1 - wrapped[1]) / crop**2
             value = decode_reading(p1, crop, seen, bit, one + two == crop - 1)
-            first, square = first + chance * value, square + chance * value**2
+            first = first + chance * value
+            square = square + chance * value**2
         assert first == pytest.approx(min(before + after, crop), abs=1e-9)
         assert _reading_variance(p1, crop, before, after) == pytest.approx(square - first**2)
         worst = max(worst, square - first**2)
@@ -122,7 +123,9 @@ def test_noise_counts_as_the_readings_are_weighed(crop: int, p1: float) -> None:
 def test_the_planned_error_is_a_quantile_of_normal_bits_and_the_larger_noise(sample: int | None) -> None:
     """The noise of pairs of users seen as 1 as a Laplace law of its own, all else as a normal one; by integration."""
     algorithm = RefreshableCroppedMean(universe=60, epsilon=3.0, crop=2, sample=sample)
-    p1, cells, crop = algorithm.law.p1, algorithm.cells, 2
+    p1 = algorithm.law.p1
+    cells = algorithm.cells
+    crop = 2
     (one, pair), (other, larger) = (weights(p1, crop, seen) for seen in (0, 1))
     noise = (one**2 + other**2) * algorithm.law.noise.variance + pair**2 * algorithm.pair_noise.variance
     left_out = (crop / 2) ** 2 / cells * (60 - cells) / 59
@@ -140,7 +143,11 @@ def test_the_planned_error_is_a_quantile_of_normal_bits_and_the_larger_noise(sam
 
 @pytest.mark.parametrize("sample", [None, 300])
 def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
-    rng, values, errors, covered, runs = SeededSource(5), [], [], 0, 300
+    rng = SeededSource(5)
+    values = []
+    errors = []
+    covered = 0
+    runs = 300
     first = [i for i in range(400) for _ in range(i % 3)]
     second = [i for i in range(400) for _ in range(i % 5)]
     truth = sum(min(i % 3 + i % 5, 3) for i in range(400)) / 400
@@ -183,7 +190,8 @@ def test_no_other_split_has_a_smaller_error(cells: int, crop: int, releases: int
 
     tried = []
     for state, share in itertools.product(np.arange(1, 60) / 60, np.arange(1, 40) / 40):
-        p1, left = 1 / (1 + math.exp(-state)), 2 - 2 * state
+        p1 = 1 / (1 + math.exp(-state))
+        left = 2 - 2 * state
         kappa = math.log((math.exp(left * (1 - share)) - 1 + p1) / p1) / releases
         tried.append(error(state, kappa, left * share / releases))
     assert error(*paired_split(2.0, cells, crop, releases)) <= min(tried)

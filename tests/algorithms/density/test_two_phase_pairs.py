@@ -10,7 +10,9 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.joint_loss import kappa_for_pair, pair_loss, pair_state_loss
 from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
 
-NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
+NOTHING = update([])
+APPEAR = update([0])
+LEAVE = update(delete=[0])
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])

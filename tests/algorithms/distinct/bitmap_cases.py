@@ -46,7 +46,8 @@ def occupied(rng: np.random.Generator, users: int, buckets: int, levels: int) ->
 
 def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm: BitmapCounter) -> NDArray[np.int64]:
     """Draw the released counts of ones for ``filled`` occupied cells a level."""
-    p1, kappa = float(algorithm.law.present), algorithm.law.noise.kappa
+    p1 = float(algorithm.law.present)
+    kappa = algorithm.law.noise.kappa
     ones = rng.binomial(filled, p1) + rng.binomial(algorithm.buckets - filled, 1 - p1)
     if math.isinf(kappa):
         return ones

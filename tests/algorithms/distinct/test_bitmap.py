@@ -41,7 +41,9 @@ def test_claim_is_the_enumerated_joint_loss(buckets: int, levels: int, epsilon: 
     """Release in the middle and at the end, a look anywhere, one arrival and two: with one coin a row or one a cell."""
     algorithm = tiny(buckets, levels, epsilon)
     (user,) = ids_in(algorithm, 0)
-    nothing, once, twice = update([]), update([user]), update([user, user])
+    nothing = update([])
+    once = update([user])
+    twice = update([user, user])
     measured = [
         joint(algorithm, [None, release(), None], [nothing, once]),
         joint(algorithm, [None, None, release()], [nothing, twice]),
@@ -70,7 +72,8 @@ def test_a_user_shields_another_in_the_same_cell_only() -> None:
     algorithm = tiny(2, 1)
     user, double = ids_in(algorithm, 0, 2)
     (other,) = ids_in(algorithm, 1)
-    nothing, appear = update([]), update([user])
+    nothing = update([])
+    appear = update([user])
     after_double = joint(algorithm, [update([double]), None, release()], [nothing, appear], looks=[None, 3])
     after_other = joint(algorithm, [update([other]), None, release()], [nothing, appear], looks=[None, 3])
     assert after_double == 0.0
@@ -109,7 +112,8 @@ def test_two_looks_have_no_finite_loss() -> None:
 @pytest.mark.parametrize("sabotage", ["output noise halved", "p1 wider by 1%", "start without noise", "reused coin"])
 def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = tiny()
-    law, claimed = algorithm.law, algorithm.claim().epsilon
+    law = algorithm.law
+    claimed = algorithm.claim().epsilon
     broken: dict[str, CoinPair] = {
         "output noise halved": replace(law, noise=DiscreteLaplace.at_most(2 * law.noise.kappa)),
         "p1 wider by 1%": replace(law, present=Coin.at_most(Fraction(law.present.probability) * Fraction(101, 100))),
@@ -132,7 +136,8 @@ def test_noise_on_the_total_only_would_not_be_noticed_by_the_total() -> None:
             return replace(estimate, released=(estimate.released[0], get_bit(state.bits, 1)))
 
     clear = Clear(epsilon=1.0, buckets=1, levels=2)
-    slots, actions = [None, None, release()], [update([]), update([user])]
+    slots = [None, None, release()]
+    actions = [update([]), update([user])]
     assert joint(clear, slots, actions) == math.inf
     assert joint(algorithm, slots, actions) == pytest.approx(1.0, rel=1e-9)
 
@@ -215,7 +220,8 @@ def test_every_way_to_update_has_the_same_exact_law(way: str, request: pytest.Fi
     expected = {}
     for one, other in itertools.product((0, 1), repeat=2):
         cells = np.zeros(64, np.uint8)
-        cells[first], cells[second] = one, other
+        cells[first] = one
+        cells[second] = other
         expected[pack_bits(cells).tobytes()] = (p if one else 1 - p) * (p if other else 1 - p)
     assert found == expected
 
@@ -268,7 +274,9 @@ def test_bytes_are_bits_and_small() -> None:
 def test_announced_intrusions_are_decoded() -> None:
     """Users of both phases, some of them in both, are counted once."""
     algorithm = Bitmap(epsilon=8.0, announced=1, buckets=1024, levels=12)
-    rng, values, errors = SeededSource(8), [], []
+    rng = SeededSource(8)
+    values = []
+    errors = []
     for key in range(60):  # the hash is random too
         monitor = Monitor[Any](replace(algorithm, key=key), rng=rng)
         monitor.update(range(3000))
@@ -341,7 +349,8 @@ def test_shards_with_announced_intrusions() -> None:
 )
 def test_unlike_bitmaps_are_not_merged(other: dict[str, Any], words: str) -> None:
     algorithm = Bitmap(epsilon=1.0, buckets=64, levels=8)
-    first, second = algorithm.start(), replace(algorithm, **other).start()
+    first = algorithm.start()
+    second = replace(algorithm, **other).start()
     before = first.state.bits.copy()
     with pytest.raises(MergeError, match=words):
         first.merge(second)

@@ -22,7 +22,8 @@ RUNS = 200
 
 def fits(algorithm: BitmapCounter, users: int, runs: int, seed: int) -> list[tuple[Likelihood, LikelihoodFit]]:
     rng = np.random.default_rng(seed)
-    decoder, moments = algorithm.law.decoder, algorithm.moments()
+    decoder = algorithm.law.decoder
+    moments = algorithm.moments()
     found = []
     for _ in range(runs):
         ones = noisy_counts(rng, occupied(rng, users, algorithm.buckets, algorithm.levels), algorithm)
@@ -69,7 +70,10 @@ def test_likelihood_is_the_normal_law_and_its_maximum_is_found(users: int) -> No
 def test_moments_are_those_of_a_brute_force_simulation(users: int) -> None:
     """Mean and covariance of the decoded levels for a fixed number of users, cells that toggle included."""
     rng = np.random.default_rng(users)
-    buckets, levels, p1, runs = 256, 5, 0.8, 3000
+    buckets = 256
+    levels = 5
+    p1 = 0.8
+    runs = 3000
     samples: dict[int, list[Any]] = {1: [], 2: []}
     level = np.minimum(rng.geometric(0.5, (runs, users)) - 1, levels - 1)
     cells = level * buckets + rng.integers(0, buckets, (runs, users))
@@ -133,7 +137,8 @@ def test_plateaus_of_the_design() -> None:
 
 def test_end_to_end_with_real_hashes() -> None:
     """The same through Monitor, hashing and coins: below 10,000 users there is nothing to extrapolate."""
-    rng, errors = SeededSource(12), []
+    rng = SeededSource(12)
+    errors = []
     covered = 0
     for key in range(RUNS // 2):
         monitor = Monitor[Any](Bitmap(epsilon=1.0, key=key), rng=rng)
@@ -191,5 +196,6 @@ def test_an_empty_stream_without_noise_is_zero() -> None:
 
 def test_intervals_shrink_with_the_level_and_hold_the_value() -> None:
     for likelihood, fit in fits(Bitmap(epsilon=1.0), 700, 20, 3):
-        wide, narrow = likelihood.interval(fit, 0.99), likelihood.interval(fit, 0.5)
+        wide = likelihood.interval(fit, 0.99)
+        narrow = likelihood.interval(fit, 0.5)
         assert wide[0] <= narrow[0] <= fit.users <= narrow[1] <= wide[1]

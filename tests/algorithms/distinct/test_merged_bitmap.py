@@ -26,7 +26,8 @@ from tests.algorithms.distinct.bitmap_cases import ids_in
 from tests.statistical import assert_mean
 
 WINDOW = (-1, 2)
-STATE, KAPPA = math.log(3), math.log(1.25)
+STATE = math.log(3)
+KAPPA = math.log(1.25)
 SITE = Bitmap(epsilon=symmetric_loss(STATE, KAPPA), epsilon_state=STATE, buckets=1, levels=1)
 USER = ids_in(SITE, 0)
 Bit = dict[int, Fraction]
@@ -62,7 +63,8 @@ class Sites:
         return law(outcomes(run, WINDOW))
 
     def _join(self, step: int, mine: int, theirs: int) -> Bit:
-        first, second = self.chain[step], self.sites[step + 1]
+        first = self.chain[step]
+        second = self.sites[step + 1]
 
         def run(rng: NoiseSource) -> int:
             return int(first.merge(holding(mine), second, holding(theirs), rng)[1].bits[0])
@@ -232,7 +234,8 @@ def test_the_merged_bit_is_flipped_with_the_published_probability() -> None:
 @pytest.mark.parametrize("sabotage", ["single-state claim", "plain OR", "output noise halved", "coins off by 1%"])
 def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Sites([SITE, SITE]).merged
-    claimed, law = honest.loss(seen=[0]), honest.law
+    claimed = honest.loss(seen=[0])
+    law = honest.law
     if sabotage == "single-state claim":
         claimed = symmetric_loss(law.epsilon_state, KAPPA)
     elif sabotage == "plain OR":
@@ -253,7 +256,9 @@ RUNS = 60
 @pytest.mark.parametrize("sites", [2, 4, 8])
 def test_merged_counts_are_unbiased(sites: int) -> None:
     """Sites whose users overlap; merged one after the other and in pairs. Bias under 4 standard errors at N = RUNS."""
-    rng, values, errors = SeededSource(sites), [], []
+    rng = SeededSource(sites)
+    values = []
+    errors = []
     covered = 0
     for run in range(RUNS):
         algorithm = Bitmap(epsilon=3.0, buckets=1024, levels=16, key=run)
@@ -308,7 +313,8 @@ def test_bytes_round_trip_and_chains_go_on() -> None:
 
 
 def test_merging_consumes_and_wipes_its_inputs() -> None:
-    first, second = Bitmap(epsilon=1.0).start(), Bitmap(epsilon=1.0).start()
+    first = Bitmap(epsilon=1.0).start()
+    second = Bitmap(epsilon=1.0).start()
     arrays = [first.state.bits, second.state.bits]
     first.merge(second)
     assert not any(array.any() for array in arrays)

@@ -97,7 +97,9 @@ RUNS = 60
 
 def test_those_present_are_counted() -> None:
     """30,000 came, 22,000 left; unbiased, with the standard error it says, twice that of a bitmap."""
-    rng, values, errors = SeededSource(5), [], []
+    rng = SeededSource(5)
+    values = []
+    errors = []
     covered = 0
     for key in range(RUNS):
         monitor = Monitor[Any](TogglingBitmap(epsilon=2.0, buckets=1024, levels=16, key=key), rng=rng)
@@ -118,7 +120,9 @@ def test_those_present_are_counted() -> None:
 def test_announced_intrusions_are_decoded() -> None:
     """Users who came in one phase and left in the next are gone."""
     algorithm = TogglingBitmap(epsilon=8.0, announced=1, buckets=1024, levels=12)
-    rng, values, errors = SeededSource(9), [], []
+    rng = SeededSource(9)
+    values = []
+    errors = []
     for key in range(RUNS):
         monitor = Monitor[Any](replace(algorithm, key=key), rng=rng)
         monitor.update(insert=range(5000))

@@ -10,7 +10,9 @@ from tests.scanned import Scanned
 
 pytestmark = pytest.mark.slow
 
-IDS, SIZE, RUN = 500, 32, 4
+IDS = 500
+SIZE = 32
+RUN = 4
 
 CHILD = """
 import numpy as np, pyarrow as pa
@@ -56,11 +58,13 @@ def traces(data: np.ndarray) -> list[bytes]:
             cells = np.empty(out.size, np.int32)
             cells_of_strings(offsets, data, 0, 4096, 24, cells, hash=hash)
             found += [cells[at : at + RUN].tobytes() for at in range(0, cells.size - RUN, RUN)]
-    keys, mask = expand(0, "fold", 66), (1 << 64) - 1
+    keys = expand(0, "fold", 66)
+    mask = (1 << 64) - 1
     for first, second in numbers.reshape(-1, 2).tolist():
         total = 16 + (first + keys[0] & mask) * (second + keys[1] & mask)
         found += [(total & mask).to_bytes(8, "little"), (total >> 64).to_bytes(8, "little")]
-    mixed, cells = np.empty(numbers.size, np.uint64), np.empty(numbers.size, np.int32)
+    mixed = np.empty(numbers.size, np.uint64)
+    cells = np.empty(numbers.size, np.int32)
     hash_integers(numbers, 0, mixed)
     cells_of_integers(numbers, 0, 1 << 18, 12, cells)
     wide = cells.astype(np.int64)  # as packed marks keep them for a while

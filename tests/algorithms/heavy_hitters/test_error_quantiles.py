@@ -25,9 +25,11 @@ def summed(sigma: float, count: int) -> np.ndarray:
 
 def brute(epsilon: float, level: DiscreteGaussian, row: DiscreteGaussian, levels: int, rows: int) -> float:
     """Return sum(max(P - e^epsilon·Q, 0)) over sums of the touched cells."""
-    outer, inner = summed(level.sigma, levels), summed(row.sigma, rows)
+    outer = summed(level.sigma, levels)
+    inner = summed(row.sigma, rows)
     j, k = (np.arange(each.size) - each.size // 2 for each in (outer, inner))
-    a, b = level.sigma**-2, row.sigma**-2
+    a = level.sigma**-2
+    b = row.sigma**-2
     loss = 0.5 * (levels * a + rows * b) + a * j[:, None] + b * k[None, :]
     return float(outer @ -np.expm1(-np.maximum(loss - epsilon, 0.0)) @ inner)
 
@@ -54,7 +56,8 @@ def test_the_chance_of_a_larger_loss_is_exact(
     """By brute force over all sums of noise in the cells of a unit, all of whose events fall into the same ones."""
     level, row = names_laws(epsilon, delta, levels, rows, contributions)
     assert isinstance(level, DiscreteGaussian) and isinstance(row, DiscreteGaussian)
-    outer, inner = summed(level.sigma, levels), summed(row.sigma, rows)
+    outer = summed(level.sigma, levels)
+    inner = summed(row.sigma, rows)
     j, k = (np.arange(each.size) - each.size // 2 for each in (outer, inner))
     a, b = (contributions / law.sigma**2 for law in (level, row))
     change = 0.5 * contributions * (levels * a + rows * b) + a * j[:, None] + b * k[None, :]

@@ -66,7 +66,8 @@ def test_every_form_of_a_column_moves_the_same_cells(step: int) -> None:
 def test_one_by_one_is_the_same_as_together() -> None:
     names = [f"n{i % 37}" for i in range(300)]
     with SeededSource(1) as rng:
-        whole, single = EXACT.initial_state(rng), EXACT.initial_state(rng)
+        whole = EXACT.initial_state(rng)
+        single = EXACT.initial_state(rng)
         EXACT.update(whole, EXACT.batch(names), rng)
         for name in names:
             EXACT.update(single, EXACT.batch([name]), rng)
@@ -84,7 +85,8 @@ def test_an_event_moves_one_cell_on_every_level_and_row_by_one() -> None:
 
 
 def test_long_names_are_cut_at_a_character_and_say_so() -> None:
-    long, other = "fifteen bytes..é and more", "sixteen bytes ... and more"
+    long = "fifteen bytes..é and more"
+    other = "sixteen bytes ... and more"
     answer = released(EXACT, [long] * 20 + [other] * 30 + ["fifteen bytes.."] * 10)
     assert listed(answer) == {"fifteen bytes..…": 20, "sixteen bytes ..…": 30, "fifteen bytes..": 10}
     assert answer.count(long).value == 20
@@ -101,8 +103,11 @@ def test_a_flood_of_names_in_one_slot_is_still_counted() -> None:
     from panstream.primitives.kernels.algorithms.name_counts import count_names
 
     names = [b"same", b"other", b"same"]
-    offsets, data = np.array([0, 4, 9, 13]), np.frombuffer(b"".join(names), np.uint8)
-    hashes, firsts, counts = np.empty(3, np.uint64), np.empty(3, np.int32), np.empty(3, np.int32)
+    offsets = np.array([0, 4, 9, 13])
+    data = np.frombuffer(b"".join(names), np.uint8)
+    hashes = np.empty(3, np.uint64)
+    firsts = np.empty(3, np.int32)
+    counts = np.empty(3, np.int32)
     slots = np.full(2, -1, np.int32)
     found = count_names(offsets, data, slots, hashes, firsts, counts)
     assert sorted(zip(firsts[:found].tolist(), counts[:found].tolist(), strict=True)) == [(0, 2), (1, 1)]
@@ -111,7 +116,10 @@ def test_a_flood_of_names_in_one_slot_is_still_counted() -> None:
 def test_names_are_found_under_noise_and_intervals_hold_together() -> None:
     counts = {f"page {i}": 2000 // (i + 1) for i in range(30)}
     rows = [name for name, count in counts.items() for _ in range(count)]
-    runs, joint, wrong, missed = 40, 0, 0, 0
+    runs = 40
+    joint = 0
+    wrong = 0
+    missed = 0
     for run in range(runs):
         monitor = Monitor(replace(NOISY, key=run), rng=SeededSource(run))
         monitor.update(rows)
@@ -217,7 +225,8 @@ def test_any_bytes_move_the_cells_of_their_prefixes(
     with SeededSource(1) as rng:
         whole = algorithm.initial_state(rng)
         algorithm.update(whole, algorithm.batch(names + names[:3]), rng)
-        levels, rows = np.zeros_like(whole.levels), np.zeros_like(whole.rows)
+        levels = np.zeros_like(whole.levels)
+        rows = np.zeros_like(whole.rows)
         for name in names + names[:3]:
             one = algorithm.initial_state(rng)
             algorithm.update(one, algorithm.batch([name]), rng)

@@ -11,7 +11,8 @@ from tests.scanned import Scanned
 
 pytestmark = pytest.mark.slow
 
-NAMES, SIZE = 500, 32
+NAMES = 500
+SIZE = 32
 
 CHILD = """
 import numpy as np, pyarrow as pa

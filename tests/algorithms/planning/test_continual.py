@@ -28,7 +28,8 @@ from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.primitives.noise import DiscreteLaplace
 
 EXPERIMENT = runpy.run_path(str(Path(__file__).parents[3] / "experiments" / "continual_conjectures.py"))
-average_error_tail, average_error_quantile = EXPERIMENT["average_error_tail"], EXPERIMENT["average_error_quantile"]
+average_error_tail = EXPERIMENT["average_error_tail"]
+average_error_quantile = EXPERIMENT["average_error_quantile"]
 BOUNDS = [
     (event_counter_bound, {"horizon": 64, "beta": 0.05}),
     (binary_bound, {"horizon": 50, "time": 47, "beta": 0.05}),
@@ -84,7 +85,8 @@ def test_theorem_one_holds_for_the_shipped_counter(power, beta):
 
 
 def test_theorem_four_has_two_cases():
-    few, many = unbounded_sum_bound(2.0, time=4, beta=2e-6), unbounded_sum_bound(2.0, time=1 << 40, beta=1.0 - 1e-12)
+    few = unbounded_sum_bound(2.0, time=4, beta=2e-6)
+    many = unbounded_sum_bound(2.0, time=1 << 40, beta=1.0 - 1e-12)
     log = math.log(2 / 1e-6)
     assert few == pytest.approx((1 + 3) * log * math.sqrt(8))  # log W·log(1/beta)
     assert many == pytest.approx((1 + 41) * math.sqrt(82) * math.sqrt(8 * math.log(4)))  # log(W)**1.5·log(1/beta)**0.5
@@ -92,7 +94,8 @@ def test_theorem_four_has_two_cases():
 
 @pytest.mark.parametrize(("count", "mean", "draws", "scale"), [(1, 1.0, 1, 2.0), (50, 0.5, 4, 3.0), (5, 1.0, 3, 4.0)])
 def test_tails_of_an_average_against_simulation(count, mean, draws, scale):
-    rng, runs = np.random.default_rng(7), 200_000
+    rng = np.random.default_rng(7)
+    runs = 200_000
     noise = rng.laplace(0, scale, (2, runs, draws)).sum(axis=2)
     errors = np.abs((count * mean + noise[0]) / (count + noise[1]) - mean)
     for error in (0.3, 1.0, 5.0):
@@ -143,7 +146,10 @@ def test_what_replaces_conjecture_one_is_true(count, beta):
 
 
 def test_what_replaces_conjecture_two_is_true_and_conjecture_two_is_not():
-    rng, runs, count, size = np.random.default_rng(3), 20_000, 100_000, 5.0
+    rng = np.random.default_rng(3)
+    runs = 20_000
+    count = 100_000
+    size = 5.0
     values = np.where(np.arange(count) % 2, size, -size / 2)
     truth = values.var()
     scale = 3.0 * 11  # budgets epsilon/3, eleven levels
@@ -152,7 +158,8 @@ def test_what_replaces_conjecture_two_is_true_and_conjecture_two_is_not():
         return rng.laplace(0, scale * of, (runs, 10)).sum(axis=1)
 
     n = count + spread(1.0)
-    mean, power = (values.sum() + spread(size)) / n, ((values**2).sum() + spread(size**2)) / n
+    mean = (values.sum() + spread(size)) / n
+    power = ((values**2).sum() + spread(size**2)) / n
     errors = np.abs(power - mean**2 - truth)
     bound = variance_bound(1.0, horizon=1024, time=1023, beta=0.01, bound=size, count=count, draws_per_sum=1)
     assert np.quantile(errors, 0.99) <= bound < 200 * np.quantile(errors, 0.99)

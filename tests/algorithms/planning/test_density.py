@@ -124,7 +124,8 @@ def test_plans_for_the_law_that_is_shipped(epsilon: float, m: int) -> None:
     law = OptBern(universe=100_000, epsilon=epsilon, sample=m).law
     shipped = NoisyCount(present=40_000, sampled=m, universe=100_000, p0=law.p0, p1=law.p1, kappa=law.noise.kappa)
     reach = 0.05 * m * (law.p1 - law.p0)
-    above, below = math.floor(shipped.mean + reach), math.ceil(shipped.mean - reach)
+    above = math.floor(shipped.mean + reach)
+    below = math.ceil(shipped.mean - reach)
     mirrored = shipped.mirrored()
     expected = shipped.upper_tail(above).beyond(above) + mirrored.upper_tail(m - below).beyond(m - below)
     assert failure_probability(epsilon, 0.05, m, 100_000, density=0.4) == pytest.approx(expected, rel=1e-9)
@@ -220,7 +221,8 @@ def test_failure_falls_as_alpha_grows() -> None:
 def test_large_plans_match_the_normal_law() -> None:
     m = 10_000_000
     epsilon_state, kappa = density_split(1.0, m)
-    p1, gap = present_probability(epsilon_state), math.tanh(epsilon_state / 2)
+    p1 = present_probability(epsilon_state)
+    gap = math.tanh(epsilon_state / 2)
     sd = math.sqrt(p1 * (1 - p1) / m + 0.5 / math.sinh(kappa / 2) ** 2 / m**2) / gap
     assert failure_probability(1.0, 2 * sd, m, m) == pytest.approx(2 * stats.norm.sf(2), rel=2e-3)
 

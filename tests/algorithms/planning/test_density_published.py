@@ -52,7 +52,8 @@ def bound_at(epsilon: float, alpha: float, m: float, contrast: float, delta1: fl
 def test_tight_beta_is_the_minimum_over_both_shares(
     estimator: PublishedEstimator, epsilon: float, target: float
 ) -> None:
-    m, contrast = estimator.sample_size(epsilon, 0.1, target), estimator.contrast(epsilon)
+    m = estimator.sample_size(epsilon, 0.1, target)
+    contrast = estimator.contrast(epsilon)
 
     def log_bound(deltas: tuple[float, float]) -> float:
         return math.log(bound_at(epsilon, 0.1, m, contrast, *np.clip(deltas, 0, 1)))
@@ -84,7 +85,8 @@ def test_sample_size_is_the_optimum_of_the_four_parameter_problem(
     estimator: PublishedEstimator, epsilon: float
 ) -> None:
     """[A, section 3.2] minimises max(m1, m2, m3) over δ1..δ4."""
-    alpha, beta = 0.1, 0.05
+    alpha = 0.1
+    beta = 0.05
     scale = estimator.sample_size(epsilon, alpha, beta)
 
     def sizes(d: np.ndarray) -> np.ndarray:
@@ -136,7 +138,8 @@ def test_figure_1_ratios(epsilon: float, alpha: float, beta: float) -> None:
     [B, section 4.2.3]: m* is "smaller by more than an order of magnitude" than Roth's m. True of the lecture's factor
     200; with the factor 128 that is quoted there it is true up to ε = 0.2 and nearly so at 1/2.
     """
-    dwork, optbern = DWORK.sample_size(epsilon, alpha, beta), OPTBERN.sample_size(epsilon, alpha, beta)
+    dwork = DWORK.sample_size(epsilon, alpha, beta)
+    optbern = OPTBERN.sample_size(epsilon, alpha, beta)
     assert 2.8 < dwork / optbern < 4.0
     assert roth_sample_size(epsilon, alpha, beta) > 10 * dwork
     quoted = roth_sample_size(epsilon, alpha, beta, factor=128.0)
@@ -160,7 +163,8 @@ def test_the_bounds_hold_and_are_loose(estimator: PublishedEstimator, density: f
             p1=p0 + gap,
             kappa=epsilon / gap,  # the published noise, on the number of ones
         )
-        above, below = math.floor(law.mean + 500 * gap), 5_000 - math.ceil(law.mean - 500 * gap)
+        above = math.floor(law.mean + 500 * gap)
+        below = 5_000 - math.ceil(law.mean - 500 * gap)
         truth = law.upper_tail(above).beyond(above) + law.mirrored().upper_tail(below).beyond(below)
         assert estimator.failure_bound(epsilon, 0.1, 5_000) > 1.3 * truth
 
@@ -261,8 +265,10 @@ def test_joint_loss_of_stored_numbers(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_truncated_laws(epsilon: float) -> None:
-    laplace, gaussian = truncated_laplace_values(epsilon), truncated_gaussian_values(epsilon)
-    low, high = 0.5 - epsilon / 2, 0.5 + epsilon / 2
+    laplace = truncated_laplace_values(epsilon)
+    gaussian = truncated_gaussian_values(epsilon)
+    low = 0.5 - epsilon / 2
+    high = 0.5 + epsilon / 2
     means = []
     for mean in (low, high):
         weigh = integrate.quad(lambda x, mean=mean: math.exp(-abs(x - mean)), 0, 1, points=[mean])[0]
@@ -284,7 +290,8 @@ def test_the_scale_of_the_figure_is_nearly_the_best() -> None:
 
 
 def test_ppds_level_halves_until_the_ids_fit() -> None:
-    epsilon, universe = 0.4, 100_000
+    epsilon = 0.4
+    universe = 100_000
     share = 0.5 * (1 + math.tanh(epsilon / 2))
     for capacity in (10, 1_000, 30_000, 59_000, 60_000, 100_000):
         level = ppds_level(epsilon, capacity, universe)
@@ -308,7 +315,9 @@ def test_ppds_capacity_is_the_inverse_of_its_bound() -> None:
 
 def test_the_capacity_of_the_paper_is_not_always_enough() -> None:
     """[A, section 5.1] takes the capacity of PPDS "in the same manner" as m*."""
-    epsilon, alpha, beta = 0.5, 0.1, 0.05
+    epsilon = 0.5
+    alpha = 0.1
+    beta = 0.05
     literal = OPTBERN.sample_size(epsilon, alpha, beta)
     failures = [ppds_failure(epsilon, alpha, literal, universe) for universe in range(50_000, 200_000, 5_000)]
     assert max(failures) > beta > min(failures)

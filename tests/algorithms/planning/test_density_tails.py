@@ -23,7 +23,9 @@ def binomial(n: int, p: Fraction) -> list[Fraction]:
 
 def rational_tail(law: dict[str, int], p0: Fraction, p1: Fraction, q: Fraction, threshold: int) -> Fraction:
     """P(N > threshold) by full enumeration; P(L > k) = q^(k+1)/(1+q) for k >= 0."""
-    present, sampled, universe = law["present"], law["sampled"], law["universe"]
+    present = law["present"]
+    sampled = law["sampled"]
+    universe = law["universe"]
     total = Fraction(0)
     for x in range(max(0, sampled + present - universe), min(sampled, present) + 1):
         chosen = Fraction(
@@ -84,7 +86,8 @@ def test_equals_rational_enumeration(present: int, sampled: int, universe: int, 
 )
 def test_equals_scipy(present: int, sampled: int, universe: int, p1: float, kappa: float) -> None:
     law = NoisyCount(present=present, sampled=sampled, universe=universe, p0=1 - p1, p1=p1, kappa=kappa)
-    spread, sums = math.sqrt(law.bits_variance + 2 / kappa**2), bit_sum(law)
+    spread = math.sqrt(law.bits_variance + 2 / kappa**2)
+    sums = bit_sum(law)
     for z in (-3, -1, 0, 1, 2, 4, 6, 8, 10):
         threshold = math.floor(law.mean + z * spread)
         expected = float(sums @ noise_tail(threshold - np.arange(law.sampled + 1), law.kappa))
@@ -96,7 +99,8 @@ def test_equals_direct_convolution_without_sampling(z: float) -> None:
     law = NoisyCount(present=70_000, sampled=200_000, universe=200_000, p0=0.3, p1=0.7, kappa=0.04)
     ones = stats.binom.pmf(np.arange(70_001), 70_000, 0.7)
     others = stats.binom.pmf(np.arange(130_001), 130_000, 0.3)
-    first, second = np.flatnonzero(ones > 1e-30), np.flatnonzero(others > 1e-30)
+    first = np.flatnonzero(ones > 1e-30)
+    second = np.flatnonzero(others > 1e-30)
     sums = np.convolve(ones[first], others[second])
     threshold = math.floor(law.mean + z * math.sqrt(law.bits_variance + 2 / 0.04**2))
     expected = float(sums @ noise_tail(threshold - first[0] - second[0] - np.arange(sums.size), 0.04))
@@ -109,10 +113,8 @@ def test_equals_direct_convolution_with_sampling() -> None:
     values = np.arange(5_001)
     sums = np.zeros(5_001)
     for x in range(2_000, 2_450):  # eleven standard deviations
-        ones, others = (
-            stats.binom.pmf(values[: x + 1], x, 0.75),
-            stats.binom.pmf(values[: 5_001 - x], 5_000 - x, 0.25),
-        )
+        ones = stats.binom.pmf(values[: x + 1], x, 0.75)
+        others = stats.binom.pmf(values[: 5_001 - x], 5_000 - x, 0.25)
         sums += stats.hypergeom.pmf(x, 9_000, 4_000, 5_000) * signal.fftconvolve(ones, others)
     for z in (0, 1, 3):
         threshold = math.floor(law.mean + z * math.sqrt(law.bits_variance + 200))

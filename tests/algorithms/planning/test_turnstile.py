@@ -41,7 +41,8 @@ def test_error_and_epsilon_are_inverse(counter: ModularCounter, users: int | Non
 
 @pytest.mark.slow
 def test_planned_error_is_kept_in_simulation() -> None:
-    beta, runs = 0.2, 200
+    beta = 0.2
+    runs = 200
     rng = np.random.default_rng(3)
     counter = BlockCounter(universe=2000, epsilon=1.0, crop=8, largest=80)
     net = rng.integers(-80, 81, 2000)

@@ -39,7 +39,8 @@ class Three:
     def step(self, task: StepTask, change: Mapping[str, Dealt] | None = None) -> dict[str, list[int]]:
         self.rules = {name: rule for name, rule in self.rules.items() if name not in task.dropped}
         self.rules |= task.started
-        keys, common = (fresh(), fresh()), fresh()
+        keys = (fresh(), fresh())
+        common = fresh()
         with Scratch() as scratch, NoiseSource() as rng:
             dealt = deal(task, self.rules, change or {}, *(Keystream(key, scratch) for key in keys))
             given = (None, {name: tuple(each.copy() for each in part) for name, part in dealt.items()})

@@ -61,12 +61,14 @@ def test_shares_of_one_state_are_fresh_in_every_step() -> None:
 
 @pytest.mark.parametrize("tau", [1, 2, 7, 8, 16, 33, 64])
 def test_thermometers_count_up_to_tau(tau: int) -> None:
-    rng, users = np.random.default_rng(tau), 101
+    rng = np.random.default_rng(tau)
+    users = 101
     rules = {
         "sum": SaturatingCounters(cells=users, tau=tau, noise=NONE, releases=9),
         "heavy": SaturatingCounters(cells=users, tau=tau, low=tau - 1, noise=NONE, releases=9),
     }
-    three, exact = Three(), np.zeros(users, np.int64)
+    three = Three()
+    exact = np.zeros(users, np.int64)
     three.step(StepTask(kind="idle", started=rules))
     for _ in range(9):
         arrivals = np.minimum(rng.poisson(0.3 * tau, users) * rng.integers(0, 3, users), 255)
@@ -79,9 +81,11 @@ def test_thermometers_count_up_to_tau(tau: int) -> None:
 
 @pytest.mark.parametrize("radices", [(1,), (5,), (2, 3), (3, 4, 3), (2, 2, 2, 4)])
 def test_totals_are_exact_without_noise(radices: tuple[int, ...]) -> None:
-    rng, ticks = np.random.default_rng(2), math.prod(radices)
+    rng = np.random.default_rng(2)
+    ticks = math.prod(radices)
     rule = NoisyRunningSums(width=2, radices=radices, noise=NONE, releases=ticks)
-    three, total = Three(), np.zeros(2, np.int64)
+    three = Three()
+    total = np.zeros(2, np.int64)
     three.step(StepTask(kind="idle", started={"t": rule}))
     for _ in range(ticks):
         added = rng.integers(-(1 << 40), 1 << 40, 2)
@@ -110,7 +114,8 @@ def test_an_event_moves_into_the_noise_of_its_nodes(radices: tuple[int, ...], mo
             return found
 
         monkeypatch.setattr("panstream.algorithms.secret_shared.running_sums.draw_noise", draw)
-        share, found = rule.start(None), []  # type: ignore[arg-type]
+        share = rule.start(None)  # type: ignore[arg-type]
+        found = []
         for tick in range(ticks):
             held = rule.hold_answer(None, None, tick, None)  # type: ignore[arg-type]
             empty = np.empty(0, np.uint8)
@@ -133,7 +138,9 @@ def test_an_event_moves_into_the_noise_of_its_nodes(radices: tuple[int, ...], mo
 def _ancestors(radices: tuple[int, ...], event: int) -> list[int]:
     """Return the numbers of the draws whose nodes hold a slot, by replaying the order in which nodes open."""
     spans = [math.prod(radices[:level]) for level in range(len(radices))]
-    top, found, number = len(radices) - 1, [], 0
+    top = len(radices) - 1
+    found = []
+    number = 0
 
     def opened(level: int, start: int) -> None:
         nonlocal number
@@ -209,7 +216,8 @@ def test_numbers_of_a_ring() -> None:
 def test_a_key_is_expanded_the_same_way_by_everybody() -> None:
     key = fresh()
     with Scratch() as scratch:
-        one, other = Keystream(key, scratch), Keystream(key, scratch)
+        one = Keystream(key, scratch)
+        other = Keystream(key, scratch)
         assert np.array_equal(one.bits(1 << 21), other.bits(1 << 21))
         assert np.array_equal(one.words(9, SUMS), other.words(9, SUMS))
         with pytest.raises(InvalidParameter, match="modulo 5"):

@@ -29,7 +29,10 @@ class Running:
     """A statistic with its state on two parties."""
 
     def __init__(self, statistic: SharedStatistic) -> None:
-        self.statistic, self.three, self.made, self.begun = statistic, Three(), 0, False
+        self.statistic = statistic
+        self.three = Three()
+        self.made = 0
+        self.begun = False
         self.three.step(StepTask(kind="idle", started={"s": statistic.rule}))
 
     def update(self, *arguments: Any, **options: Any) -> None:
@@ -49,10 +52,8 @@ class Running:
 
 def test_a_bitmap_on_shares_is_the_bitmap() -> None:
     rng = np.random.default_rng(3)
-    shared, plain = (
-        Running(SharedDistinct(epsilon=math.inf, buckets=256, levels=12)),
-        Bitmap(epsilon=math.inf, buckets=256, levels=12).start(),
-    )
+    shared = Running(SharedDistinct(epsilon=math.inf, buckets=256, levels=12))
+    plain = Bitmap(epsilon=math.inf, buckets=256, levels=12).start()
     for _ in range(5):
         ids = rng.integers(0, 5_000, 700)
         shared.update(ids)
@@ -66,7 +67,8 @@ def test_presence_and_deletes_are_those_of_one_machine() -> None:
     shared = Running(SharedDensity(universe=203, epsilon=math.inf, deletions=True, count=True))
     plain = OptBern(universe=203, epsilon=math.inf, deletions=True, count=True).start()
     for _ in range(40):
-        ids, weights = rng.integers(0, 203, 30), rng.choice([-1, 1], 30)
+        ids = rng.integers(0, 203, 30)
+        weights = rng.choice([-1, 1], 30)
         shared.update(ids, weights)
         plain.update(ids, weights)
         assert np.array_equal(shared.three.opened("s")[:25], plain.state.bits[:25])
@@ -75,10 +77,8 @@ def test_presence_and_deletes_are_those_of_one_machine() -> None:
 
 def test_edges_are_those_of_one_machine() -> None:
     edges = [(u, v) for u in range(20) for v in range(u)]
-    shared, plain = (
-        Running(SharedGraphDensity(vertices=40, epsilon=math.inf)),
-        GraphDensity(vertices=40, epsilon=math.inf).start(),
-    )
+    shared = Running(SharedGraphDensity(vertices=40, epsilon=math.inf))
+    plain = GraphDensity(vertices=40, epsilon=math.inf).start()
     shared.update(edges)
     plain.update(edges)
     found = shared.release()
@@ -99,18 +99,21 @@ def test_edges_are_those_of_one_machine() -> None:
 )
 def test_ticks_are_those_of_one_machine(algorithm: Any) -> None:
     rng = np.random.default_rng(5)
-    shared, plain = Running(SharedContinual.of(algorithm)), Monitor(algorithm)
+    shared = Running(SharedContinual.of(algorithm))
+    plain = Monitor(algorithm)
     for _ in range(7):
         values = np.ones(50, np.int64) if isinstance(algorithm, ContinualCount) else rng.uniform(0, 10, 50)
         shared.update(values)
         plain.update(values)
-        found, wanted = shared.release(), plain.tick()
+        found = shared.release()
+        wanted = plain.tick()
         assert found.value == pytest.approx(wanted.value, rel=1e-9)
         assert found.name == wanted.name
 
 
 def test_appearances_up_to_a_cap() -> None:
-    rng, exact = np.random.default_rng(6), np.zeros(90, np.int64)
+    rng = np.random.default_rng(6)
+    exact = np.zeros(90, np.int64)
     running = [Running(kind(universe=90, epsilon=math.inf, crop=5)) for kind in (SharedCroppedSum, SharedHeavyCount)]
     for _ in range(6):
         ids = rng.integers(0, 90, 80)
@@ -152,7 +155,9 @@ def test_noise_is_that_of_both_machines_and_intervals_cover() -> None:
         (SharedDensity(universe=400, epsilon=2.0, releases=3, count=True, noisy=True), range(0, 400, 2), 200.0),
     ]
     for statistic, given, truth in kinds:
-        names, three, change = [f"{at:03}" for at in range(300)], Three(), statistic.empty_buffer()
+        names = [f"{at:03}" for at in range(300)]
+        three = Three()
+        change = statistic.empty_buffer()
         three.step(StepTask(kind="idle", started=dict.fromkeys(names, statistic.rule)))
         with NoiseSource() as rng:
             statistic.accumulate(change, statistic.batch(given), rng.scratch)

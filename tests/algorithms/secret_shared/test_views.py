@@ -18,9 +18,11 @@ from panstream.primitives.noise import DiscreteLaplace
 from panstream.testing.secret_shared_views import SharedViews, covered_looks
 
 HALF = DiscreteLaplace.at_most(math.log(2))  # e**-kappa = 1/2
-ONE, TWO = math.log(3 / 2), 0.060624621816  # the loss of one draw modulo 3, and of two together
+ONE = math.log(3 / 2)  # the loss of one draw modulo 3, and of two together
+TWO = 0.060624621816
 NOBODY, COMES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1)))
-NONE, EVENT = (np.zeros(1, np.int64),), (np.ones(1, np.int64),)
+NONE = (np.zeros(1, np.int64),)
+EVENT = (np.ones(1, np.int64),)
 
 
 def bit(releases: int = 1) -> OverwrittenBits:
@@ -34,7 +36,8 @@ def worlds(program: str, actions: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def largest(rule: Rule, program: str, actions: tuple[Any, ...]) -> float:
-    views, steps = SharedViews(rule), program.split("-")
+    views = SharedViews(rule)
+    steps = program.split("-")
     return max(views.loss(steps, worlds(program, actions), looks) for looks in covered_looks(len(steps)))  # type: ignore[arg-type]
 
 

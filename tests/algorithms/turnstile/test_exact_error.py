@@ -18,7 +18,8 @@ USERS = 120
 
 
 def legendre(counter: LegendreCounter, distinct: int) -> ReleaseLaw:
-    law, cells = counter.law, counter.cells
+    law = counter.law
+    cells = counter.cells
     ones = sampled(USERS, distinct, cells, lambda k: bits({law.elsewhere: k, law.at_zero: cells - k}))
     return ReleaseLaw.of(ones, law.noise.kappa, lambda r: counter._decode((r,)), distinct)
 
@@ -100,7 +101,8 @@ def test_heavy_hitters(steps: int, threshold: int) -> None:
 def test_the_lower_end_of_a_bracket_of_heavy_hitters(steps: int, threshold: int) -> None:
     """It is read from one block more, with a further draw of noise."""
     counter = HeavyHitterCount(universe=USERS, epsilon=1.0, threshold=threshold, steps=steps, largest=10 * threshold)
-    law, blocks = counter.law, counter.readings + 1
+    law = counter.law
+    blocks = counter.readings + 1
     assert counter.bracketed and law.start is not None
     k = np.arange(blocks + 1)
     variances = [float(one @ k**2 - (one @ k) ** 2) for one in readings(counter.prime, law.at_zero, blocks).values()]
@@ -130,7 +132,8 @@ def test_a_sampled_profile_adds_what_the_sample_leaves_open() -> None:
     """The mean over m of U users drawn without replacement has variance s²·(U-m)/(U-1)/m, at most a(1-a) for values
     in 0..1.
     """
-    users, cells = 90, 40
+    users = 90
+    cells = 40
     sketch = ProfileSketch(universe=users, sample=cells, epsilon=6.0, largest=9)
     decoder, spread = sketch.decoder(DISTINCT)
     for wanted in (0, 45, 90):

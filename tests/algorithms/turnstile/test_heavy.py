@@ -34,7 +34,8 @@ def means(counter: HeavyHitterCount, net: int) -> list[Fraction]:
     assert counter.law.start is not None
     plus = counter.law.start.plus.probability
     other = Fraction(1, 2) - plus / (counter.prime - 1)
-    found, read = [], Fraction(0)
+    found = []
+    read = Fraction(0)
     for integer, readings in zip(exact_counts(counter, net), (counter.readings, 1), strict=False):
         read += (integer - readings * other) / (plus - other)
         found.append(1 - read)
@@ -165,7 +166,8 @@ def test_reading_variance_by_brute_force(prime: int, steps: int) -> None:
     readings = [[sum((u + k - j) % prime in squares for j in range(steps)) for u in range(prime)] for k in range(prime)]
     for shift in range(prime):
         for mix in np.linspace(0, 1, 11):
-            first, second = readings[shift], readings[(shift + 1) % prime]
+            first = readings[shift]
+            second = readings[(shift + 1) % prime]
             points = [(p * (1 - mix), r) for p, r in zip(law, first, strict=True)]
             points += [(p * mix, r) for p, r in zip(law, second, strict=True)]
             mean = sum(p * r for p, r in points)

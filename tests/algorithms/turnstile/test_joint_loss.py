@@ -170,7 +170,8 @@ class HalfNoise(HeavyHitterCount):
 def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
     options: dict[str, Any] = {"epsilon": 1.5, "threshold": 4, "steps": 2, "min_net_weight": 0, "largest": 18}
     streams = enumerate_streams([None, None, release()], weights(0, 1, -5))
-    control, caught = HeavyHitterCount(universe=1, **options), HalfNoise(universe=1, **options)
+    control = HeavyHitterCount(universe=1, **options)
+    caught = HalfNoise(universe=1, **options)
     assert control.sensitivity == 3
     found, too_much = (Enumerator(each, window=(-1, 4)).joint_loss(streams).epsilon for each in (control, caught))
     assert found == pytest.approx(1.5, rel=1e-12)

@@ -32,7 +32,8 @@ def test_residues_are_the_squares(prime: int) -> None:
 def test_residues_by_euler_and_products_by_python(prime: int) -> None:
     pick = random.Random(prime)
     for _ in range(300):
-        a, b = pick.randrange(prime), pick.randrange(prime)
+        a = pick.randrange(prime)
+        b = pick.randrange(prime)
         assert is_residue(a, prime) == (pow(a, (prime - 1) // 2, prime) == 1)
         assert multiply(a, b, prime) == a * b % prime
 
@@ -85,7 +86,9 @@ def test_one_weight_stands_for_all_rows() -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 7, 32])
 def test_plus_counts_reads_neighbouring_blocks_of_every_row(first: int) -> None:
-    prime, width, readings = 11, 3, 2
+    prime = 11
+    width = 3
+    readings = 2
     squares = {r * r % prime for r in range(1, prime)}
     counters = np.arange(prime * width, dtype=np.int64)[: 2 * 15]
     totals = np.empty(2, np.int64)
@@ -99,7 +102,9 @@ def test_plus_counts_reads_neighbouring_blocks_of_every_row(first: int) -> None:
 
 @pytest.mark.parametrize(("first", "readings"), [(0, 1), (14, 3), (95, 2)])
 def test_sums_of_hats_around_neighbouring_centres(first: int, readings: int) -> None:
-    width, modulus, totals = 7, 105, np.empty(1, np.int64)
+    width = 7
+    modulus = 105
+    totals = np.empty(1, np.int64)
     for value in range(modulus):
         sum_hats(np.array([value]), modulus, width, first, readings, totals)
         gaps = [abs(value - first + j * width + turn) for j in range(readings) for turn in (-modulus, 0, modulus)]

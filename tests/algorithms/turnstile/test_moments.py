@@ -43,14 +43,19 @@ DOMINATED = ("one dominant", "one dominant among light ones", "two dominant")
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_variances_of_hashing_by_enumeration(width: int) -> None:
     """Every map of three ids to counters and signs: means are exact, variances those of the docstrings."""
-    left, right = np.array([3.0, -1.0, 2.0]), np.array([1.0, 4.0, -2.0])
-    squares, products = [], []
+    left = np.array([3.0, -1.0, 2.0])
+    right = np.array([1.0, 4.0, -2.0])
+    squares = []
+    products = []
     for places in product(range(2 * width), repeat=3):
-        cells, signs = np.array(places) // 2, 1 - 2 * (np.array(places) % 2)
+        cells = np.array(places) // 2
+        signs = 1 - 2 * (np.array(places) % 2)
         a, b = (np.bincount(cells, weights=signs * each, minlength=width) for each in (left, right))
         squares.append(a @ a)
         products.append(a @ b)
-    second, other, joint = left @ left, right @ right, left @ right
+    second = left @ left
+    other = right @ right
+    joint = left @ right
     assert np.mean(squares) == pytest.approx(second)
     assert np.var(squares) == pytest.approx(2 * (second**2 - np.sum(left**4)) / width)
     assert np.mean(products) == pytest.approx(joint)
@@ -80,7 +85,10 @@ def test_intervals_cover_the_second_moment(load: str, releases: int) -> None:
     truth = float(net @ net)
     ids, weights = rows_of(net)
     halves = np.array_split(np.random.default_rng(3).permutation(ids.size), releases)
-    missed, errors, standard, widths = 0, [], [], []
+    missed = 0
+    errors = []
+    standard = []
+    widths = []
     for key in range(RUNS):
         expected = max(math.sqrt(truth), 300.0)
         sketch = SecondMoment(epsilon=1.0, expected=expected, buckets=2048, releases=releases, key=key)
@@ -103,9 +111,12 @@ def test_intervals_cover_the_second_moment(load: str, releases: int) -> None:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_intervals_cover_the_inner_product(load: str) -> None:
-    left, right = LOADS[load], LOADS[load] if load in DOMINATED else np.roll(LOADS[load], 3)
+    left = LOADS[load]
+    right = LOADS[load] if load in DOMINATED else np.roll(LOADS[load], 3)
     truth = float(left @ right)
-    missed, errors, widths = 0, [], []
+    missed = 0
+    errors = []
+    widths = []
     for key in range(RUNS):
         sketch = InnerProduct(epsilon=1.0, expected=max(math.sqrt(left @ left), 300.0), buckets=2048, key=key)
         monitor = Monitor(sketch, rng=SeededSource(key))
@@ -124,10 +135,14 @@ def test_intervals_cover_the_inner_product(load: str) -> None:
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_collisions_of_all_but_the_largest_ids_by_enumeration(width: int) -> None:
     """Lemma 8: over every map of four ids, errors without collisions among the first two stay within its variance."""
-    left, right = np.array([9.0, -7.0, 2.0, 1.0]), np.array([8.0, 6.0, -2.0, 1.0])
-    squares, products, apart = [], [], 0
+    left = np.array([9.0, -7.0, 2.0, 1.0])
+    right = np.array([8.0, 6.0, -2.0, 1.0])
+    squares = []
+    products = []
+    apart = 0
     for places in product(range(2 * width), repeat=4):
-        cells, signs = np.array(places) // 2, 1 - 2 * (np.array(places) % 2)
+        cells = np.array(places) // 2
+        signs = 1 - 2 * (np.array(places) % 2)
         if cells[0] == cells[1]:
             continue
         apart += 1
@@ -135,7 +150,8 @@ def test_collisions_of_all_but_the_largest_ids_by_enumeration(width: int) -> Non
         squares.append(a @ a - left @ left)
         products.append(a @ b - left @ right)
     assert apart == (2 * width) ** 4 * (width - 1) // width
-    everything, largest = left @ left, left[:2] @ left[:2]
+    everything = left @ left
+    largest = left[:2] @ left[:2]
     assert np.sum(np.square(squares)) / (2 * width) ** 4 <= 2 * (everything**2 - largest**2) / width
     others = everything * (right @ right) - largest * (right[:2] @ right[:2])
     assert np.sum(np.square(products)) / (2 * width) ** 4 <= 2 * others / width
@@ -144,7 +160,8 @@ def test_collisions_of_all_but_the_largest_ids_by_enumeration(width: int) -> Non
 def test_the_error_of_an_inner_product_is_that_of_norms_less_their_noise() -> None:
     """Noise adds width times its variance to a sum of squares; what is left is the norm, and never below 0."""
     sketch = InnerProduct(epsilon=1.0, expected=300.0, buckets=64)
-    noise, both = sketch.planned, 64 * sketch.planned.variance
+    noise = sketch.planned
+    both = 64 * sketch.planned.variance
     for left, right in ((5e4, 8e4), (5e4, 0.0)):
         sums = np.zeros((2, 64))
         sums[0, :40] = math.sqrt((left + both) / 40)

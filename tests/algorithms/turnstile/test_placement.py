@@ -27,7 +27,8 @@ def placement(**given: Any) -> Placement:
 
 
 def located(place: Placement, ids: Any, multipliers: int = 0) -> tuple[list[int], list[int]]:
-    cells, factors = [], []
+    cells = []
+    factors = []
     with Scratch() as scratch:
         for rows, piece, multiples in place.pieces(place.read(ids)[0], scratch, multipliers=multipliers):
             assert rows.stop - rows.start == piece.size
@@ -46,7 +47,8 @@ def test_a_sample_is_the_start_of_the_public_permutation() -> None:
 
 def test_buckets_are_the_cells_of_the_hash() -> None:
     ids = np.random.default_rng(0).integers(-(1 << 62), 1 << 62, CHUNK + 3)
-    hashes, expected = np.empty(ids.size, np.uint64), np.empty(ids.size, np.int64)
+    hashes = np.empty(ids.size, np.uint64)
+    expected = np.empty(ids.size, np.int64)
     hash_integers(ids, 5, hashes)
     cells_of(hashes, 1000, 7, expected)
     assert located(placement(buckets=1000, levels=7), ids)[0] == expected.tolist()
@@ -55,7 +57,8 @@ def test_buckets_are_the_cells_of_the_hash() -> None:
 def test_family_places_by_its_polynomial() -> None:
     """Bucket and level come from different bits of one value of the k-wise family, at the mixer's words."""
     ids = np.arange(500)
-    words, values = np.empty(500, np.uint64), np.empty(500, np.uint64)
+    words = np.empty(500, np.uint64)
+    values = np.empty(500, np.uint64)
     hash_integers(ids, derive(0, "placement"), words)
     points = np.array([word % MERSENNE for word in words.tolist()], np.uint64)
     KWise.from_key(3, 5, "cells").values(points, values)

@@ -63,7 +63,8 @@ def test_unbiased_on_a_stream_with_deletes() -> None:
     net = np.minimum(rng.geometric(0.2, 3000), 20) * rng.choice([-1, 0, 1], 3000)
     sketch = ProfileSketch(universe=3000, epsilon=2.0, largest=20)
     ids, weights = churn(net, rng)
-    source, batch = SeededSource(SEED), sketch.batch(ids, weight=weights)
+    source = SeededSource(SEED)
+    batch = sketch.batch(ids, weight=weights)
     answers: dict[str, list[Any]] = {question.name: [] for question in QUESTIONS}
     for _ in range(N):
         with source:
@@ -83,7 +84,8 @@ def test_unbiased_on_a_stream_with_deletes() -> None:
 
 def seen_once(sketch: ProfileSketch, net: Any, rng: SeededSource) -> Any:
     """Return a release after an announced intrusion with half of every weight on either side of it."""
-    ids, early = np.arange(len(net)), net // 2
+    ids = np.arange(len(net))
+    early = net // 2
     with rng:
         state = sketch.initial_state(rng)
         sketch.update(state, sketch.batch(ids, weight=early), rng)
@@ -100,7 +102,8 @@ def test_after_an_announced_intrusion_answers_are_unbiased_at_the_stated_error()
     releases = [seen_once(sketch, net, rng) for _ in range(150)]
     for question in (DISTINCT, Statistic.cropped_moment(1, 2), Statistic.heavy_hitters(3)):
         estimates = [sketch.read(release, question) for release in releases]
-        values, truth = np.array([estimate.unbiased for estimate in estimates]), float(question.at(net).sum())
+        values = np.array([estimate.unbiased for estimate in estimates])
+        truth = float(question.at(net).sum())
         assert_unbiased(values, truth)
         assert_covers(estimates, truth)
         assert values.std() == pytest.approx(estimates[0].standard_error, rel=0.2)

@@ -50,7 +50,8 @@ def test_squares_are_a_difference_set(prime: int) -> None:
 @given(st.sampled_from([*SMALL_PRIMES, 1019, MERSENNE]), st.floats(1e-6, 30.0))
 @settings(deadline=None)
 def test_class_weight_is_rounded_to_the_safe_side(prime: int, epsilon: float) -> None:
-    law, allowed = ResidueLaw.at_most(prime, epsilon), exp_fraction(Fraction(epsilon))
+    law = ResidueLaw.at_most(prime, epsilon)
+    allowed = exp_fraction(Fraction(epsilon))
     assert 1 <= law.ratio <= allowed
     residues = (prime - 1) // 2
     exact = residues * allowed / (residues * allowed + residues + 1)
@@ -67,7 +68,8 @@ def test_drawn_start_is_the_law(prime: int) -> None:
     assert start is not None
     drawn = {int(state.counters[0]): chance for chance, state in outcomes(counter.initial_state)}
     squares = {r * r % prime for r in range(1, prime)}
-    plus, half = start.plus.probability, (prime - 1) // 2
+    plus = start.plus.probability
+    half = (prime - 1) // 2
     assert drawn == {v: plus / half if v in squares else (1 - plus) / (half + 1) for v in range(prime)}
 
 
@@ -75,7 +77,8 @@ def test_chance_elsewhere_is_exact() -> None:
     """w = 1/2 - P/(p-1) whatever the shift, as rationals."""
     for prime in SMALL_PRIMES:
         law = ResidueLaw.at_most(prime, 1.3)
-        plus, half = law.plus.probability, (prime - 1) // 2
+        plus = law.plus.probability
+        half = (prime - 1) // 2
         squares = {r * r % prime for r in range(1, prime)}
         for shift in range(1, prime):
             chance = sum(

@@ -31,7 +31,9 @@ from panstream.primitives.packed_bits import get_bit, popcount
 from panstream.privacy.joint_loss import kappa_for
 from panstream.testing.enumeration import enumerate_streams, refresh, release, update
 
-NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
+NOTHING = update([])
+APPEAR = update([0])
+LEAVE = update(delete=[0])
 SABOTAGES: dict[str, Callable[[], Case]] = {}
 
 
@@ -121,7 +123,8 @@ def _() -> Case:
             return state
 
         def release(self, state: Any, source: Any) -> Any:
-            kept, state.released = state.released, 0
+            kept = state.released
+            state.released = 0
             with_none = replace(OptBern(universe=1, epsilon=1.0), epsilon=1.0)
             estimate = OptBern.release(with_none, state, source)
             return replace(

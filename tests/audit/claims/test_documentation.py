@@ -9,7 +9,8 @@ from tests.audit.claims.documented import documented
 
 
 def test_every_case_is_in_the_table() -> None:
-    rows, wanted = documented(), {case.name: case for case in cases()}
+    rows = documented()
+    wanted = {case.name: case for case in cases()}
     assert list(rows) == list(wanted), "run python -m panstream.audit and renew the table"
     for name, case in wanted.items():
         claimed, exact, bound, verdict = rows[name]

@@ -18,7 +18,8 @@ from panstream.audit.claims.case import Case
 from panstream.audit.claims.exact import Enumeration, LinearProgram, Scenario
 from panstream.testing.enumeration import Enumerator, Step, copied, enumerate_streams, late_refresh, release, update
 
-NOTHING, APPEAR = update([]), update([0])
+NOTHING = update([])
+APPEAR = update([0])
 FREEZING = [
     OptBern(universe=1, epsilon=2.0, announced=1),
     Bitmap(epsilon=2.0, buckets=1, levels=1, announced=1),

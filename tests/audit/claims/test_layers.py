@@ -69,7 +69,8 @@ def test_lower_bounds_hold_as_often_as_they_say() -> None:
     """Randomised response of loss ln 3, failure 10%: among 400 bounds at most 10% (+ 5 sd) are too high, and none
     is far off.
     """
-    rng, coin = SeededSource(3), Coin(3 << 62)
+    rng = SeededSource(3)
+    coin = Coin(3 << 62)
     trial = Trial("heads", lambda side: bool(rng.bernoulli(coin if side else coin.complement, 1)[0]))
     losses = [lower_bound(trial, runs=200, failure=0.1).loss for _ in range(400)]
     assert sum(loss > math.log(3) for loss in losses) <= 40 + 5 * math.sqrt(36)
@@ -96,7 +97,8 @@ def test_the_dual_is_a_test_that_reaches_the_loss() -> None:
     """
     rng = np.random.default_rng(1)
     for _ in range(20):
-        matrix, move = rng.integers(-1, 2, (2, 4)).astype(float), rng.integers(-1, 2, 4).astype(float)
+        matrix = rng.integers(-1, 2, (2, 4)).astype(float)
+        move = rng.integers(-1, 2, 4).astype(float)
         kappas = rng.uniform(0.2, 1.0, 4)
         shift = matrix @ move
         loss, test = _cheapest_move(LinearView(None, matrix, kappas, shift[np.newaxis]), shift)
@@ -115,7 +117,8 @@ def test_gaussian_loss_is_the_divergence() -> None:
     """Rho is the Kullback–Leibler divergence of two shifted normal laws, and half the squared Mahalanobis distance."""
     rng = np.random.default_rng(2)
     root = rng.normal(size=(3, 3))
-    covariance, shift = root @ root.T, rng.normal(size=3)
+    covariance = root @ root.T
+    shift = rng.normal(size=3)
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), shift)
     assert gaussian_loss(shift, covariance) == pytest.approx(float(whitened @ whitened) / 2)
     assert gaussian_loss(np.array([1.0, 1.0]), np.diag([1.0, 0.0])) == math.inf

@@ -40,7 +40,8 @@ def said(report: SystemReport) -> str:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_rows_are_made_for_every_configuration(name: str) -> None:
     config = load_config(CONFIGURATIONS[name])
-    rows, columns = generate_rows(config, NOW), config.stream.columns
+    rows = generate_rows(config, NOW)
+    columns = config.stream.columns
     tried = list(neighbours(config, rows, NOW))
     assert len(tried) == len({each.name for each in tried}) >= 15
     original = Neighbour(name="the original", rows=rows)

@@ -117,7 +117,8 @@ def test_processes_of_this_machine_listen_on_loopback_only() -> None:
 
 
 def test_a_function_that_a_stranger_sends_does_not_run(tmp_path: Path) -> None:
-    own, other = certificates(tmp_path / "own"), certificates(tmp_path / "other")
+    own = certificates(tmp_path / "own")
+    other = certificates(tmp_path / "other")
 
     async def attack() -> None:
         async with worker("tls") as (address, _):

@@ -111,7 +111,8 @@ def test_answers_without_noise_are_those_of_one_machine(shards: int, tmp_path: P
 
 def interrupted(link: InProcessShardTransport, after: int) -> None:
     """Let the coordinator die after so many messages that reached only the first shard."""
-    real, left = link.send, [after]
+    real = link.send
+    left = [after]
 
     def send(calls: Any) -> list[Any]:
         if calls[0].method == "apply":
@@ -287,7 +288,8 @@ def test_shards_remember_no_batch_that_cannot_come_again(tmp_path: Path) -> None
 
 
 def test_batches_of_several_producers_are_one_step() -> None:
-    one, other = batches(["bits"])[0], batches(["bits"])[1]
+    one = batches(["bits"])[0]
+    other = batches(["bits"])[1]
     link = InProcessShardTransport(2)
     with ClusterEngine(settings("bits"), link, zero_noise=True) as engine:
         before = link.open_shards[0].step
@@ -369,7 +371,8 @@ def test_what_cannot_be_promised_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> None:
-    one, many = Engine(settings("bits")), ClusterEngine(settings("bits"), InProcessShardTransport(2))
+    one = Engine(settings("bits"))
+    many = ClusterEngine(settings("bits"), InProcessShardTransport(2))
     assert [plan.claim for plan in one.plans] == [plan.claim for plan in many.plans]
     quiet = ClusterEngine(settings("bits"), InProcessShardTransport(2), zero_noise=True)
     assert math.isinf(quiet.plans[0].claim.epsilon)
@@ -399,7 +402,8 @@ def test_shards_freeze_only_what_no_row_followed(tmp_path: Path) -> None:
         ("after", False, 1_000_150.0, True),
         ("died", True, 1_000_150.0, False),
     ):
-        now[0], link = 1_000_000.0, InProcessShardTransport(2)
+        now[0] = 1_000_000.0
+        link = InProcessShardTransport(2)
         engine = opened(name, link)
         engine.apply(rows[0])
         now[0] += 100
@@ -441,5 +445,6 @@ def test_counters_are_refreshed_on_every_shard_and_decoded_for_it(tmp_path: Path
     with ClusterEngine(stream, InProcessShardTransport(3), positions=True) as engine:
         engine.release("seen")
         (found,) = engine.log.history()
-    value, error = found.record["value"], found.record["standard_error"]
+    value = found.record["value"]
+    error = found.record["standard_error"]
     assert abs(value - 20_000) < 6 * error < 6_000

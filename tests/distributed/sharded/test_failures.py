@@ -116,7 +116,8 @@ def test_a_slow_worker_only_makes_the_stream_wait(cluster: Processes, link: Dask
 def test_an_acknowledgement_that_is_lost(link: DaskTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
-        real, lost = DaskTransport._result, []
+        real = DaskTransport._result
+        lost = []
 
         def losing(self: DaskTransport, call: ShardCall, future: Any) -> Any:
             if call.method == "apply" and len(lost) < 2:
@@ -173,7 +174,8 @@ def test_a_full_disk_on_one_shard_pauses_the_stream_that_needs_room(
             print("\nNOT TESTED HERE: a full disk needs the right to mount a small tmpfs (run as root)")
         return
     told: list[str] = []
-    link, engines = linked(cluster.address, tell=told.append), []
+    link = linked(cluster.address, tell=told.append)
+    engines = []
     try:
         fill(place)
         opening = in_background(
@@ -209,10 +211,12 @@ def _network_changes() -> Iterator[None]:
 @pytest.fixture
 def two_namespaces(_network_changes: None) -> Iterator[list[tuple[str, str, str]]]:
     """Two network namespaces, each with a link to this one, which may pass packets on between them."""
-    found, commands = [], []
+    found = []
+    commands = []
     for number in (1, 2):
         tag = f"ps{os.getpid() % 10000}x{number}"
-        here, there = f"10.213.{number}.1", f"10.213.{number}.2"
+        here = f"10.213.{number}.1"
+        there = f"10.213.{number}.2"
         commands += [
             f"ip netns add {tag}",
             f"ip link add {tag}a type veth peer name {tag}b",
@@ -244,7 +248,8 @@ def two_namespaces(_network_changes: None) -> Iterator[list[tuple[str, str, str]
 def test_the_network_between_two_workers_is_cut(
     cluster: Processes, two_namespaces: list[tuple[str, str, str]], tmp_path: Path
 ) -> None:
-    users, lake = np.arange(4000), tmp_path / "lake"
+    users = np.arange(4000)
+    lake = tmp_path / "lake"
     lake.mkdir()
     for number in range(4):
         part = users[number * 1000 : (number + 1) * 1000]

@@ -23,7 +23,8 @@ KILLS = int(os.environ.get("PANSTREAM_CLUSTER_KILLS", "14"))
 def test_kill_nine(tmp_path: Path) -> None:
     draw = random.Random(27)
     state = tmp_path / "state"
-    acknowledged, published = -1, {}
+    acknowledged = -1
+    published = {}
     with processes(tmp_path) as cluster:
         cluster.start_cluster()
         cluster.start("load", "load", cluster.address, str(state))

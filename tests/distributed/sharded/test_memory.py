@@ -114,7 +114,8 @@ def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
     served = tmp_path / "served"
     with processes(tmp_path) as cluster:  # the target's processes exist before the needles do
         cluster.start_cluster()
-        needles, decoys = make_needles(IDS), make_needles(1000)
+        needles = make_needles(IDS)
+        decoys = make_needles(1000)
         for number in range(4):
             part = list(needles[number : IDS // 2 : 4])
             pq.write_table(

@@ -29,7 +29,10 @@ from panstream.engine.runtime.ingest import ingest
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from tests.engine.runtime.streams import config, question
 
-USERS, BATCHES, SIZE, HOUR = 700, 6, 5, 3600.0
+USERS = 700
+BATCHES = 6
+SIZE = 5
+HOUR = 3600.0
 QUERIES: dict[str, dict[str, Any]] = {
     "bits": question("bits", "SELECT COUNT(DISTINCT user) FROM s WHERE w > 0", universe=USERS, releases=9),
     "bitmap": question("bitmap", "SELECT COUNT(DISTINCT user) FROM s WHERE w > 0", expected=1000, memory=2500),
@@ -64,10 +67,14 @@ NEIGHBOURS: dict[str, dict[Hit, tuple[int, int]]] = {  # user and group of every
 
 def stream(hits: dict[Hit, tuple[int, int]], names: list[str]) -> Iterator[RowBatch]:
     for number in range(BATCHES):
-        rows, groups, ids = np.zeros(SIZE, bool), np.zeros(SIZE, np.int64), np.arange(SIZE) + 100
+        rows = np.zeros(SIZE, bool)
+        groups = np.zeros(SIZE, np.int64)
+        ids = np.arange(SIZE) + 100
         for (batch, row), (user, group) in hits.items():
             if batch == number:
-                rows[row], ids[row], groups[row] = True, user, group
+                rows[row] = True
+                ids[row] = user
+                groups[row] = group
         chosen = {
             name: QuerySelection.select_all(
                 SIZE,
@@ -252,7 +259,8 @@ class Heard:
     """A shard called as an actor is, with the size of what it was sent."""
 
     def __init__(self, shard: Any, heard: list[Any]) -> None:
-        self._shard, self._heard = shard, heard
+        self._shard = shard
+        self._heard = heard
 
     def call(self, method: str, arguments: Any) -> Any:
         self._heard.append((self._shard.number, method, size(arguments)))
@@ -277,15 +285,18 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
     ):
         folder = tmp_path / name
         folder.mkdir()
-        users, weights = np.arange(100, 100 + rows) % 600, np.zeros(rows, np.int64)
+        users = np.arange(100, 100 + rows) % 600
+        weights = np.zeros(rows, np.int64)
         if hit is not None:
-            users[hit[0]], weights[hit[0]] = hit[1], 1
+            users[hit[0]] = hit[1]
+            weights[hit[0]] = 1
         spelled = [f"{user}/{'x' * user}" for user in users.tolist()]
         table = pa.table({"user": users, "w": weights, "region": ["a"] * rows, "name": spelled})
         write = pq.write_table if format == "parquet" else pyarrow.csv.write_csv
         write(table, folder / f"part.{format}")
         settings = config(*(QUERIES[each] for each in names), directory=folder / "state")
-        link, heard = Listener(2), []
+        link = Listener(2)
+        heard = []
         with ClusterEngine(settings, link, clock=lambda: 7e5) as engine:
             parts = [replace(part, name="part") for part in Partition.of([str(folder / f"part.{format}")])]
             actors = {shard: Heard(link.open_shards[shard], heard) for shard in range(2)}

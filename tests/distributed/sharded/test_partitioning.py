@@ -126,7 +126,8 @@ def test_too_little_noise_in_one_shard_would_be_seen() -> None:
     """The same test statistic, on states whose second shard starts at zero."""
     algorithm = OptBern(universe=300, epsilon=1.0)
     division = CellPartitioning(algorithm, 2)
-    one, other = [], []
+    one = []
+    other = []
     for _ in range(RUNS):
         with NoiseSource() as rng:
             one.append(popcount(algorithm.initial_state(rng).bits))

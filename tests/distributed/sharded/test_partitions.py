@@ -18,7 +18,8 @@ from panstream.engine.runtime.ingest import ingest
 from panstream.errors import StoreError
 from tests.engine.runtime.streams import config, question
 
-USERS, FILES = 3000, 5
+USERS = 3000
+FILES = 5
 QUERIES = (
     question("bits", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=2500),
@@ -44,7 +45,8 @@ class Actor:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw, folder = np.random.default_rng(1), tmp_path_factory.mktemp("lake")
+    draw = np.random.default_rng(1)
+    folder = tmp_path_factory.mktemp("lake")
     for number in range(FILES):
         table = pa.table({"user": draw.integers(0, USERS, 1000), "w": draw.integers(1, 4, 1000)})
         pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=[300, 1000][number % 2])

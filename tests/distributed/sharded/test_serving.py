@@ -24,7 +24,8 @@ class Sender:
     """Sends batches to the server, wherever it is now, each until it is acknowledged."""
 
     def __init__(self, cluster: Processes) -> None:
-        self._cluster, self._address = cluster, ""
+        self._cluster = cluster
+        self._address = ""
         self._producer = ""
         self.sent = 0
         self.repeated = 0
@@ -70,7 +71,8 @@ class Sender:
         while wait or not self._cluster.lines.empty():
             word, *rest = self._cluster.next_said(120).split()
             if word == "serving":
-                self._address, wait = rest[0], False
+                self._address = rest[0]
+                wait = False
 
 
 @contextmanager

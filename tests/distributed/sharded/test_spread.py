@@ -20,7 +20,9 @@ from tests.algorithms.continual.linear_view import cheapest_move
 from tests.engine.runtime.streams import config, question
 
 KAPPA = 0.4
-RADIX, LEVELS, SLOTS = 2, 2, 4
+RADIX = 2
+LEVELS = 2
+SLOTS = 4
 Seen = tuple[int, int]  # a worker, and after which of its steps
 Rate = Callable[[int], float | None]  # of the start noise on a worker; None if there is none
 
@@ -45,7 +47,8 @@ def spread_loss(workers: int, looks: Iterable[tuple[Seen, ...]], start: Rate = l
 
     worst = 0.0
     for look in looks:
-        matrix, moved = [], []
+        matrix = []
+        moved = []
         for level, at in nodes:
             row = shows(level, at, range(workers))
             row[draws.index(("release", level, at))] = 1.0

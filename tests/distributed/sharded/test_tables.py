@@ -40,7 +40,8 @@ def whole(algorithm: FrequentItems, batches: list[Any]) -> FrequentState:
 
 def divided(algorithm: FrequentItems, batches: list[Any], shards: int) -> tuple[FrequentState, list[TableMessage]]:
     """Return the tables that shards have together, and what they were sent, which is overwritten."""
-    division, sent = TablePartitioning(algorithm, shards), []
+    division = TablePartitioning(algorithm, shards)
+    sent = []
     with NoiseSource() as rng:
         parts = [division.initial_shard(shard, rng) for shard in range(shards)]
     outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards)
@@ -137,7 +138,8 @@ NAMES = {
 
 
 def stream(count: int = 6, size: int = 200) -> list[RowBatch]:
-    draw, found = np.random.default_rng(5), []
+    draw = np.random.default_rng(5)
+    found = []
     for number in range(count):
         names = pa.array([f"/{i}" for i in draw.integers(0, 9, size)])
         chosen = {name: QuerySelection.select_all(size, names=names) for name in NAMES}
@@ -169,7 +171,9 @@ def alone() -> dict[tuple[str, int], Any]:
 def test_shards_that_died_lose_and_double_nothing(after: int, alone: Any, tmp_path: Path) -> None:
     """The first shard has a step, the second never gets it; then both are opened again, and moved to three."""
     link = InProcessShardTransport(2)
-    engine, real, left = opened(tmp_path, link), link.send, [after]
+    engine = opened(tmp_path, link)
+    real = link.send
+    left = [after]
 
     def send(calls: Any) -> list[Any]:
         left[0] -= calls[0].method == "apply"
@@ -250,7 +254,8 @@ def loss(looks: tuple[int, int], start: Any = KAPPAS, release: Any = KAPPAS) -> 
 
     A look shows each table's start noise, the release the start and release noise together.
     """
-    owner, same_size = np.array([0, 0, 1, 1]), np.eye(4)
+    owner = np.array([0, 0, 1, 1])
+    same_size = np.eye(4)
     nothing = np.zeros((4, 4))
     matrix = np.vstack([np.hstack([same_size, nothing]), np.hstack([same_size, same_size])])
     view: Any = SimpleNamespace(matrix=matrix, kappas=np.concatenate([start, release]))

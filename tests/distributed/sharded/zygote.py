@@ -30,7 +30,8 @@ from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.testing.memory import allow_scan
 from tests.engine.runtime.streams import config, question
 
-USERS, SIZE = 100_000, 10
+USERS = 100_000
+SIZE = 10
 QUERIES = (
     question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS),

@@ -87,7 +87,8 @@ class Processes:
     """Three processes whose state is below ``directory``; any of them may be killed and started again."""
 
     def __init__(self, directory: Path, stream: str = "s") -> None:
-        self.directory, self.stream = directory, stream
+        self.directory = directory
+        self.stream = stream
         self.ports = {"a": free_port(), "b": free_port()}
         authority = Authority(directory / "certificates")
         for name in ("a", "b", "front"):
@@ -97,7 +98,8 @@ class Processes:
 
     def machine(self, name: str) -> Child:
         """Start machine a or b, and wait until it answers."""
-        folder, other = self.directory / "certificates", "b" if name == "a" else "a"
+        folder = self.directory / "certificates"
+        other = "b" if name == "a" else "a"
         made = self.start(
             name,
             party,

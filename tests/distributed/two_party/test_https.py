@@ -20,7 +20,8 @@ class Trio:
     """Both machines as servers in threads, and what the front end needs to reach them."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, authority = directory, Authority(directory / "certificates")
+        self.directory = directory
+        authority = Authority(directory / "certificates")
         self.made = {name: authority.issue(name) for name in ("a", "b", "front", "stranger")}
         self.second = Participant(directory / "b", first=False, stream="s")
         self.servers = [ParticipantServer(self.second, self.made["b"], ("front", "a"))]

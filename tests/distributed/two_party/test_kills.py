@@ -23,21 +23,22 @@ KILLS = int(os.environ.get("PANSTREAM_KILLS", "3"))
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path) -> None:
-    chance, batches = random.Random(5), 5 * KILLS
-    trio, kills = Processes(tmp_path), dict.fromkeys(("a", "b", "front"), 0)
+    chance = random.Random(5)
+    batches = 5 * KILLS
+    trio = Processes(tmp_path)
+    kills = dict.fromkeys(("a", "b", "front"), 0)
     try:
         trio.machine("b")
         trio.machine("a")
         while True:
             front = trio.front(batches)
-            victim, after, lines = (
-                min(kills, key=lambda name: (kills[name], chance.random())),
-                chance.randrange(1, 8),
-                0,
-            )
+            victim = min(kills, key=lambda name: (kills[name], chance.random()))
+            after = chance.randrange(1, 8)
+            lines = 0
             last = ""
             for line in front.stdout:
-                last, lines = line, lines + 1
+                last = line
+                lines = lines + 1
                 if sum(kills.values()) < KILLS and lines == after:
                     threading.Event().wait(chance.random() / 20)  # anywhere in a step
                     kills[victim] += 1

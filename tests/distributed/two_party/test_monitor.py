@@ -16,7 +16,8 @@ EDGES = SharedGraphDensity(vertices=30, epsilon=math.inf, count=True, deletions=
 
 
 def test_edges_come_and_go(tmp_path: Path) -> None:
-    link, pairs = InProcessTwoPartyTransport(tmp_path, "calls"), [*itertools.combinations(range(12), 2)]
+    link = InProcessTwoPartyTransport(tmp_path, "calls")
+    pairs = [*itertools.combinations(range(12), 2)]
     monitor = TwoPartyMonitor(EDGES, link, stream="calls")
     monitor.update(pairs, sequence=1)
     monitor.update(delete=pairs[:6], sequence=2)

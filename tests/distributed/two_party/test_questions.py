@@ -18,7 +18,8 @@ from panstream.privacy.claim import Intrusions
 from tests.distributed.two_party.test_steps import settings
 from tests.engine.runtime.streams import rows
 
-KNOWN, RANGE = {"universe": 1000}, {"lower": 0.0, "upper": 10.0}
+KNOWN = {"universe": 1000}
+RANGE = {"lower": 0.0, "upper": 10.0}
 OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {}, "SharedDistinct"),
     ("COUNT(DISTINCT user)", KNOWN, "SharedDensity"),
@@ -51,7 +52,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 def asked(directory: Path, what: str, given: dict[str, Any]) -> dict[str, Any]:
     """The whole configuration of one question; weight and cells belong to other sections."""
-    more, whole = dict(given), settings(directory)
+    more = dict(given)
+    whole = settings(directory)
     weight = {"weight": more.pop("weight")} if "weight" in more else {}
     cells = {"cells": more.pop("cells")} if "cells" in more else {}
     by = f" GROUP BY {more.pop('by')}" if "by" in more else ""
@@ -87,7 +89,8 @@ def test_noisy_cells(tmp_path: Path) -> None:
     assert "both machines in one epoch are covered once" in explain(config).text()
     link = InProcessTwoPartyTransport(tmp_path, "s")
     with open_engine(config, link=link, zero_noise=True) as engine:
-        ids, weights = np.arange(80), np.ones(80, np.int64)
+        ids = np.arange(80)
+        weights = np.ones(80, np.int64)
         engine.apply(rows(["q"], ids, weights=weights, producer="p", sequence=0))
         engine.apply(rows(["q"], ids[:30], weights=-weights[:30], producer="p", sequence=1))
         assert engine.release("q")[0].record["value"] == pytest.approx(50 / 1000)

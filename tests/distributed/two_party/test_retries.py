@@ -77,7 +77,8 @@ class Watched(InProcessTwoPartyTransport):
         return reply
 
     def _watch(self, machine: Participant) -> None:
-        answer, commit = machine.answer, machine._store.commit
+        answer = machine.answer
+        commit = machine._store.commit
         name: Victim = "a" if machine.first else "b"
         if machine.first:
             machine._peer = self._from_first
@@ -145,7 +146,8 @@ def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int 
     """Take the step, again if it fails at a point, and the next; return the machines and how often it failed."""
     directory.mkdir()
     link = Watched(directory)
-    link.victim, link.fails_at = victim, at
+    link.victim = victim
+    link.fails_at = at
     failed = 0
     while True:
         try:
@@ -168,7 +170,8 @@ def test_an_answer_has_one_value_wherever_a_step_fails(
     tmp_path: Path, statistic: SharedStatistic, victim: Victim
 ) -> None:
     link, _ = finish(tmp_path / "whole", statistic, victim, None)
-    points, failures = link.points, 0
+    points = link.points
+    failures = 0
     link.close()
     for at in range({"front": 0, "a": 1, "b": 2}[victim], points, 1 if FULL else 8):
         link, failed = finish(tmp_path / str(at), statistic, victim, at)
@@ -190,7 +193,8 @@ def noise_of_shares(link: InProcessTwoPartyTransport) -> int:
     rule.ring.add(numbers, shares[1].cells.view(np.uint64).reshape(-1, 2))
     total, siblings, complete = rule._views(joined)
     total.fill(0)
-    digits, out = rule.digits(shares[0].released), rule.ring.zeros(rule.width)
+    digits = rule.digits(shares[0].released)
+    out = rule.ring.zeros(rule.width)
     done, rest, _ = _weights(rule.radices, tuple(digits.tolist()))
     answer_wide(total, siblings, complete, digits, np.array(rule.radices), done, rest, rule.ring.small, out)
     (noise,) = rule.ring.centred(out)

@@ -39,7 +39,8 @@ def live(tmp_path: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
 
 @contextlib.contextmanager
 def served(directory: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
-    config, ready = read_config(settings(directory)), threading.Event()
+    config = read_config(settings(directory))
+    ready = threading.Event()
     running = make_server(
         config,
         ServerSettings(port=0, limits=Limits()),
@@ -69,7 +70,8 @@ def test_rows_come_over_http_and_answers_come_back(live: Live, link: InProcessTw
         first = 40 * (number - 1)
         taken = live.post(body(first, first + 60), CSV, EVENTS, Panstream_Sequence=str(number), **sent)
         assert taken.status == 200, taken.body
-    answer, link.second.answer = link.second.answer, _gone  # type: ignore[method-assign]
+    answer = link.second.answer
+    link.second.answer = _gone  # type: ignore[method-assign]
     refused = live.post(body(100, 120), CSV, EVENTS, Panstream_Sequence="3", **sent)
     assert refused.status in (500, 503), refused.body
     link.second.answer = answer  # type: ignore[method-assign]
@@ -85,7 +87,8 @@ def test_rows_come_over_http_and_answers_come_back(live: Live, link: InProcessTw
 
 def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: InProcessTwoPartyTransport) -> None:
     assert live.post(body(0, 50), CSV, EVENTS).status == 200
-    before, step = link.first._party.shares["0/0/share"].cells.copy(), link.first.step
+    before = link.first._party.shares["0/0/share"].cells.copy()
+    step = link.first.step
     priced = live.get("/v1/intrusions").json["price"]
     assert all(each["refreshable"] and "any number of copies of one machine" in each["text"] for each in priced)
     done = live.ask("POST", "/v1/intrusions", b'{"confirm": true}', Content_Type="application/json")

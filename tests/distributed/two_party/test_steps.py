@@ -20,7 +20,9 @@ from panstream.engine.runtime.engine import Engine
 from panstream.errors import ConfigError, NotSupported, PanstreamError, StoreError, TwoPartyError
 from tests.engine.runtime.streams import rows
 
-USERS, SIZE, BATCHES = 300, 25, 6
+USERS = 300
+SIZE = 25
+BATCHES = 6
 FULL = os.environ.get("PANSTREAM_FULL") == "1"  # every point of failure, instead of every eleventh
 QUERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "distinct": ("SELECT COUNT(DISTINCT user) FROM s", {"memory": 4096}),
@@ -44,7 +46,8 @@ def settings(directory: Path, **changes: Any) -> dict[str, Any]:
 
 def batch(number: int) -> RowBatch:
     rng = np.random.default_rng(number)
-    ids, values = rng.integers(0, USERS, SIZE), rng.uniform(0, 10, SIZE)
+    ids = rng.integers(0, USERS, SIZE)
+    values = rng.uniform(0, 10, SIZE)
     return rows([*QUERIES], ids, values=values, producer="p", sequence=number)
 
 
@@ -96,12 +99,14 @@ class Flaky(InProcessTwoPartyTransport):
     def __init__(self, directory: Path, failure: type[Exception]) -> None:
         super().__init__(directory, "s")
         self.left: int | None = None
-        self.failure, self.passed = failure, 0
+        self.failure = failure
+        self.passed = 0
         for machine in (self.first, self.second):
             self._watch(machine)
 
     def _watch(self, machine: Participant) -> None:
-        answer, commit = machine.answer, machine._store.commit
+        answer = machine.answer
+        commit = machine._store.commit
 
         def answered(data: bytes, caller: str = "") -> bytes:
             self._point()
@@ -132,7 +137,9 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
     """Feed all batches and answer after each, opening everything again after a failure at point ``at``; return the
     answers, how many points were passed, and how often something failed.
     """
-    link, found, failures = Flaky(directory, failure), {}, 0
+    link = Flaky(directory, failure)
+    found = {}
+    failures = 0
     link.left = at
     while True:
         try:
@@ -167,7 +174,8 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
 def check_fit(link: InProcessTwoPartyTransport) -> None:
     """Both shares of every state are of the same step and try, and open to a thermometer of users who came."""
     TwoPartyBackend(link, "s", {})  # whoever comes next lets the second machine settle
-    first, second = link.first._held, link.second._held
+    first = link.first._held
+    second = link.second._held
     assert (first.step, first.attempt) == (second.step, second.attempt)
     assert link.second._pending is None
     a, b = (machine._party.shares["0/0/share"].cells for machine in (link.first, link.second))

@@ -46,7 +46,8 @@ def plan_of(sql: str, **settings: Any) -> QueryPlan:
 
 def printed(plan: QueryPlan, *args: Any, **kwargs: Any) -> list[Estimate]:
     """The last answers of as many runs."""
-    rng, found = SeededSource(8), []
+    rng = SeededSource(8)
+    found = []
     for _ in range(RUNS):
         monitor = Monitor(plan.algorithm, rng=rng)
         monitor.update(*args, **kwargs)

@@ -10,7 +10,9 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.release_log import Release
 from tests.engine.runtime.streams import config, question, rows
 
-USERS, HOURS, WIDTHS = 2000, 12, 3  # an answer misses by more than three half widths once in a million
+USERS = 2000  # an answer misses by more than three half widths once in a million
+HOURS = 12
+WIDTHS = 3
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,9 @@ def test_counts_follow_the_truth_through_a_restart(unit: str, options: dict[str,
     sql = "SELECT COUNT(DISTINCT user) FROM s"
     asked = question("q", sql, universe=USERS, every="1 hour", unit=unit, **options)
     settings = config({**asked, "epsilon": 4.0}, time="at", directory=tmp_path)
-    rng, truth, seen = np.random.default_rng(5), [], np.zeros(USERS, bool)
+    rng = np.random.default_rng(5)
+    truth = []
+    seen = np.zeros(USERS, bool)
     published: list[Release] = []
     for part in (range(5), range(5, HOURS)):
         with Engine(settings, publish=published.append) as engine:

@@ -77,7 +77,8 @@ def test_every_window_has_a_list_of_its_own(tmp_path: Path) -> None:
     with Engine(config(stream={"time": "at"}, window="1 day")) as engine:
         run(engine, table)
         found = [(release.record["window"][0], release.record["group"]["page"]) for _, release in visible_rows(engine)]
-        first, second = "1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"
+        first = "1970-01-01T00:00:00Z"
+        second = "1970-01-02T00:00:00Z"
         assert found == [(first, "/a"), (first, "/b"), (second, "/c"), (second, "/b")]
         assert write_releases(engine, tmp_path / "all.csv") == 2 + 4
         assert "top [page=/a],1," in (tmp_path / "all.csv").read_text()
@@ -254,7 +255,8 @@ def test_a_user_of_several_rows_is_protected_where_that_is_declared() -> None:
 
 def test_explain_tells_from_where_names_are_listed_and_what_listing_would_give() -> None:
     pure = config(delta=0.0, epsilon=1.0, max_item_bytes=64, memory=1 << 25)
-    text, told = explain(pure).text(), explain(pure).to_json()
+    text = explain(pure).text()
+    told = explain(pure).to_json()
     (plan,) = plan_all(pure)
     assert told["queries"][0]["listing_threshold"] == plan.algorithm.listing_threshold
     assert f"those with at least {int(plan.algorithm.listing_threshold) + 1:,} events are listed with 95%" in text

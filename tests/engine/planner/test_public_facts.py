@@ -33,7 +33,8 @@ class Scripted:
     """A live source: at every second of the clock what a script says, as batches of so many rows."""
 
     def __init__(self, clock: list[float], seconds: list[list[int]]) -> None:
-        self._clock, self._seconds = clock, seconds
+        self._clock = clock
+        self._seconds = seconds
         self.acknowledged: list[object] = []
 
     def resume(self, applied: Any) -> None: ...
@@ -57,7 +58,9 @@ class Scripted:
 
 def seen_after(directory: Path, seconds: list[list[int]], patch: pytest.MonkeyPatch) -> list[Any]:
     """What every commit holds besides noise."""
-    clock, commits, real = [1e9], list[Any](), SnapshotStore.commit
+    clock = [1e9]
+    commits = list[Any]()
+    real = SnapshotStore.commit
 
     def commit(store: SnapshotStore, parts: Any, **options: Any) -> None:
         meta = json.loads(parts["meta"])
@@ -134,7 +137,9 @@ def test_claims_remember_every_way_in(tmp_path: Path) -> None:
 
 
 def test_steps_grow_with_the_state() -> None:
-    small, set_by_hand, none = config(), config(step="20 ms"), config(step="none")
+    small = config()
+    set_by_hand = config(step="20 ms")
+    none = config(step="none")
     assert step_length(small, plan_all(small)) == 0.2
     assert step_length(set_by_hand, plan_all(set_by_hand)) == 0.02
     assert step_length(none, plan_all(none)) == 0.0

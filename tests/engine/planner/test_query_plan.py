@@ -255,7 +255,8 @@ def test_zero_noise_says_so() -> None:
 
 def test_explain_in_words_and_json() -> None:
     explained = explain(config(DISTINCT, {**COUNT, "window": "1 day"}, SUM, budget={"event": 4}))
-    text, data = explained.text(), explained.to_json()
+    text = explained.text()
+    data = explained.to_json()
     words = ("OptBern", "once per window of 1 day", "the schedule of releases", "epsilon 3, of 4 declared")
     for word in (*words, "not bounded: 'count' protects one event"):
         assert word in text

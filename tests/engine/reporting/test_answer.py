@@ -21,7 +21,8 @@ from panstream.engine.reporting.export import answers, write_releases
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
 
-ROWS, USERS = 5000, 700
+ROWS = 5000
+USERS = 700
 COLUMNS = {
     "user": "int",
     "value": "double",

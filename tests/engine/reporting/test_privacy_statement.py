@@ -62,7 +62,8 @@ def test_chances_enclose_what_epsilon_allows() -> None:
         found = re.findall(r"([\d.]+)%\sto\s([\d.]+)%", text)
         for (low, high), prior in zip(found, (0.5, 0.01, 0.5, 0.01), strict=True):  # the question, and the total
             factor = math.exp(min(claimed, 700.0))
-            worst, best = prior / (prior + (1 - prior) * factor), prior / (prior + (1 - prior) / factor)
+            worst = prior / (prior + (1 - prior) * factor)
+            best = prior / (prior + (1 - prior) / factor)
             assert 100 * worst - 0.1 <= float(low) <= 100 * worst + 1e-9
             assert 100 * best - 1e-9 <= float(high) <= 100 * best + 0.1 + 1e-9
 

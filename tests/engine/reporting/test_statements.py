@@ -56,7 +56,8 @@ def test_one_row_that_fails_in_two_expressions_fails_no_batch() -> None:
 def test_a_changed_meaning_needs_a_new_name(tmp_path: Path) -> None:
     table = tmp_path / "pages.csv"
     table.write_text("page,topic\na,one\nb,two\n")
-    lookup, store = {"pages": {"file": "pages.csv", "key": "page"}}, {"directory": "state"}
+    lookup = {"pages": {"file": "pages.csv", "key": "page"}}
+    store = {"directory": "state"}
     joined = "SELECT COUNT(*) FROM s JOIN pages USING (page) WHERE topic = 'one'"
     derived = "SELECT COUNT(*) FROM s WHERE part = 'a'"
     with Engine(config(joined, tmp_path, lookup=lookup, store=store)):
@@ -101,7 +102,8 @@ def test_derived_columns_are_functions_of_one_row(derived: dict[str, Any], words
 
 def test_moments_of_one_state_cover_what_they_name() -> None:
     """Count, sum and mean of 400 states each: 95% intervals, judged by a binomial law at ALPHA."""
-    runs, values = 400, np.repeat([2.0, 8.0, 5.0, 9.5], 250)
+    runs = 400
+    values = np.repeat([2.0, 8.0, 5.0, 9.5], 250)
     truth = {"count": values.size, "sum": values.sum(), "mean": values.mean()}
     for kind in (ContinualMean, ContinualVariance):
         algorithm = kind(epsilon=1.0, horizon=4, lower=-4.0, upper=12.0)

@@ -130,7 +130,8 @@ def test_rows_without_a_user_are_counted_where_users_are_protected(tmp_path: Pat
 def test_the_interval_covers(tmp_path: Path) -> None:
     """In 95% of runs at least, with a chance of ALPHA that the test fails although it does."""
     asked = with_share(config(COUNT), 0.5)
-    truth, covered = 30 / 430, 0
+    truth = 30 / 430
+    covered = 0
     for _ in range(200):
         with Engine(asked) as engine:
             query = engine._queries["unusable rows"]

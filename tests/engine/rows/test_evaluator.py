@@ -155,7 +155,8 @@ ORACLE = duckdb.connect(config={"threads": 1})
 @given(st.lists(CONDITIONS, min_size=1, max_size=4), tables())
 def test_pyarrow_and_duckdb_agree(conditions: list[str], table: pa.RecordBatch) -> None:
     """The oracle is DuckDB's own WHERE on the whole table, by row number."""
-    quick, slow = masks(table, *conditions), masks(table, *conditions, plain=False)
+    quick = masks(table, *conditions)
+    slow = masks(table, *conditions, plain=False)
     numbered = pa.table({**{name: table.column(name) for name in TESTED}, "row": range(table.num_rows)})
     ORACLE.register("numbered", numbered)
     for condition, one, two in zip(conditions, quick, slow, strict=True):

@@ -20,7 +20,8 @@ import pytest
 from panstream.cli.hardening import ENVIRONMENT
 from panstream.testing.memory import ScanReport, make_needles, scan
 
-IDS, BATCH = 14_000, 500
+IDS = 14_000
+BATCH = 500
 ROW_BYTES = 34  # of text, at least: an id and what separates it from the next
 BLOCK_BYTES = {"csv.gz": 5 << 15}  # a decompressor has buffers of its own; others hold one block or page
 CONFIG = f"""

@@ -94,7 +94,8 @@ def _cast(array: Any, bad: NDArray[np.int64], convert: Callable[[Any], Any]) -> 
     whole = _attempt(array, convert)
     if whole is not None:
         return whole, bad
-    parts, failed = [], []
+    parts = []
+    failed = []
     spans = [(0, len(array))]
     while spans:
         start, stop = spans.pop()

@@ -19,7 +19,8 @@ from panstream.engine.runtime.ingest import ingest
 from panstream.engine.storage.release_log import Release
 from tests.engine.runtime.streams import config, question
 
-USERS, SIZE = 100_000, 10
+USERS = 100_000
+SIZE = 10
 QUERIES = (
     question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, releases=1_000_000),
     question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1, every=5, horizon=1_000_000),

@@ -84,7 +84,8 @@ def test_files_sinks_and_http_say_it(tmp_path: Path) -> None:
     settings = config(FIRST, ADDED, late, directory=tmp_path)
     with Engine(settings, clock=lambda: NOON + 7200) as engine:
         last = {name: engine.log.last(name) for name in ("added", "late")}
-    gap, since = ["2027-01-15T13:00:00Z", "2027-01-15T14:00:00Z"], "2027-01-15T14:00:00Z"
+    gap = ["2027-01-15T13:00:00Z", "2027-01-15T14:00:00Z"]
+    since = "2027-01-15T14:00:00Z"
     lines = {row["query"]: row for row in csv.DictReader(io.StringIO(to_csv(last.values())))}
     sent = {name: dict(zip(COLUMNS, next(iter(rows_of("s", each))), strict=True)) for name, each in last.items()}
     for found in (lines, sent):

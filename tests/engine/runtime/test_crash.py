@@ -43,7 +43,9 @@ class Load:
         assert self.launcher.stdout
         self.launcher.stdin.write("go\n")
         self.launcher.stdin.flush()
-        child, said, moment = 0, [], self.draw.randint(1, 25)
+        child = 0
+        said = []
+        moment = self.draw.randint(1, 25)
         while not child or len(said) < moment:
             line = self.launcher.stdout.readline().strip()
             assert line != "end", "the process ended by itself"
@@ -65,7 +67,8 @@ class Load:
 @pytest.mark.slow
 @pytest.mark.parametrize("noisy", ["exact", "noisy"])
 def test_kill_nine(tmp_path: Path, noisy: str) -> None:
-    acknowledged, published = -1, {}
+    acknowledged = -1
+    published = {}
     load = Load(tmp_path, noisy)
     for _ in range(max(KILLS // 2, 1)):
         said = load.run_and_kill()
@@ -95,7 +98,8 @@ def test_kill_nine(tmp_path: Path, noisy: str) -> None:
 
 @pytest.mark.slow
 def test_kill_nine_while_batches_of_a_file_share_a_commit(tmp_path: Path) -> None:
-    load, stored = Load(tmp_path, "file"), 0
+    load = Load(tmp_path, "file")
+    stored = 0
     file_of(tmp_path)
     for _ in range(max(KILLS // 2, 1)):
         first, *rest = load.run_and_kill()

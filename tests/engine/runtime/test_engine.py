@@ -55,7 +55,8 @@ def test_answers_without_noise_are_the_true_ones() -> None:
 
 def test_counts_of_nothing_are_shown_as_possible_ones() -> None:
     """Forty answers about no rows: about half of the unclipped ones are negative, and none that is shown."""
-    shown, unclipped = [], []
+    shown = []
+    unclipped = []
     for _ in range(40):
         with Engine(config(COUNT)) as engine:
             engine.finish()
@@ -151,7 +152,9 @@ def test_windows_against_brute_force(batches: list[list[int]], lateness: int) ->
     window = question("w", "SELECT COUNT(*) FROM s", window=10)
     settings_ = {"time": "at"} | ({"lateness": lateness} if lateness else {})
     expected: dict[int, int] = defaultdict(int)
-    late, newest, number = [], -math.inf, 0
+    late = []
+    newest = -math.inf
+    number = 0
     for batch in batches:
         for time in batch:
             newest = max(newest, time)
@@ -161,7 +164,8 @@ def test_windows_against_brute_force(batches: list[list[int]], lateness: int) ->
                 late.append(number)
             number += 1
     with exact(window, **settings_) as engine:
-        told, start = [], 0
+        told = []
+        start = 0
         for batch in batches:
             told += engine.apply(rows(["w"], count=len(batch), times=batch, first_row=start)).late.tolist()
             start += len(batch)
@@ -178,12 +182,14 @@ def test_windows_against_brute_force(batches: list[list[int]], lateness: int) ->
 def test_ticks_against_brute_force(batches: list[list[int]]) -> None:
     """Tick k counts the rows that came while the stream's clock stood before the end of slot k."""
     ticking = question("t", "SELECT COUNT(*) FROM s", every=7, horizon=5)
-    marks, newest = [], -math.inf
+    marks = []
+    newest = -math.inf
     for batch in batches:
         for time in batch:
             newest = max(newest, time)
             marks.append(newest // 7)
-    first, last = int(marks[0]), int(marks[-1])
+    first = int(marks[0])
+    last = int(marks[-1])
     expected = [sum(mark <= slot for mark in marks) for slot in range(first, last + 1)][:5]
     with exact(ticking, time="at") as engine:
         for batch in batches:
@@ -395,7 +401,8 @@ def test_drawn_releases_survive_a_crash_before_publishing(tmp_path: Path) -> Non
 
     engine = Engine(config_)
     engine.apply(rows(["count"], count=1000))
-    publish, engine.log.publish = engine.log.publish, None  # type: ignore[assignment,method-assign]
+    publish = engine.log.publish
+    engine.log.publish = None  # type: ignore[assignment, method-assign]
     drawn = []
 
     def crash(release: Release) -> bool:
@@ -564,7 +571,8 @@ def test_a_window_without_refreshes_left_does_not_keep_the_others_from_theirs() 
         first = engine.announce_intrusion(JUST_NOW)
         engine.apply(rows(["daily"], np.arange(4), times=[11, 12, 13, 14], groups=[0, 1, 0, 1]))
         second = engine.announce_intrusion(JUST_NOW)
-    begin, then = "1970-01-01T00:00:00Z", "1970-01-01T00:00:10Z"
+    begin = "1970-01-01T00:00:00Z"
+    then = "1970-01-01T00:00:10Z"
     by_state = {(state.query, state.window, state.group): state.done for state in second}
     assert all(state.done for state in first)
     assert by_state == {

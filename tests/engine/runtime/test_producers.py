@@ -12,7 +12,8 @@ from panstream.engine.runtime.producers import ROUND, Producers, Sender
 from panstream.errors import InvalidParameter, ProducerFenced
 
 MOST = 3
-TOKENS, NAMES = st.sampled_from(["one", "other"]), st.sampled_from(["a", "b", "c", "d"])
+TOKENS = st.sampled_from(["one", "other"])
+NAMES = st.sampled_from(["a", "b", "c", "d"])
 
 
 @dataclass
@@ -44,7 +45,8 @@ class Senders(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.table, self.day = Table(), 0
+        self.table = Table()
+        self.day = 0
         self.sent: list[tuple[Sender, int]] = []  # every batch that was ever taken, and is sent again later
         self.ids: dict[tuple[str, str], str] = {}
 

@@ -13,7 +13,8 @@ TIMES = st.lists(st.one_of(st.just(math.nan), st.floats(-1e9, 1e9)), max_size=30
 
 @given(st.lists(TIMES, max_size=4))
 def test_the_clock_is_the_newest_time(batches: list[list[float]]) -> None:
-    clock, newest = StreamClock(), -math.inf
+    clock = StreamClock()
+    newest = -math.inf
     for batch in batches:
         marks = clock.watermarks(np.array(batch, float))
         clock.reach(np.array(batch, float))

@@ -23,7 +23,8 @@ class Machine:
     """A clock that can be set, and one that cannot."""
 
     def __init__(self) -> None:
-        self.now, self.passed = 1_000_000_000.0, 50.0
+        self.now = 1_000_000_000.0
+        self.passed = 50.0
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -244,7 +245,8 @@ def test_the_end_of_late_rows_skips_no_window() -> None:
 
 def test_a_jump_after_the_end_of_input_draws_nothing(tmp_path: Path) -> None:
     """Slots of different lengths end far apart: the time that the clock stands still at was between them."""
-    machine, daily = Machine(), question("d", "SELECT COUNT(*) FROM s", window="1 day")
+    machine = Machine()
+    daily = question("d", "SELECT COUNT(*) FROM s", window="1 day")
     with machine.open(TICKING, daily, directory=tmp_path) as engine:
         engine.apply(rows(["t", "d"], count=3))
         engine.finish()

@@ -84,7 +84,8 @@ def test_a_crash_between_sending_and_noting_doubles_nothing(
 def test_a_broker_that_is_away_holds_up_nothing(
     tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, said = broker.topic(), list[str]()
+    topic = broker.topic()
+    said = list[str]()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     path = write(tmp_path, f"kafka://127.0.0.1:{port}/{topic}")

@@ -23,7 +23,8 @@ class Postgres:
     def __init__(self, folder: Path) -> None:
         programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
         assert programs, "PostgreSQL is needed: apt-get install postgresql"
-        self._folder, self._programs = folder, programs[-1]
+        self._folder = folder
+        self._programs = programs[-1]
         self._user = None if os.getuid() else pwd.getpwnam("postgres").pw_name
         if self._user:
             for place in (folder, *folder.parents):
@@ -69,7 +70,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 @pytest.mark.slow
 def test_answers_in_postgresql(tmp_path: Path, postgres: Postgres) -> None:
-    path, said = write(tmp_path, postgres.url), list[str]()
+    path = write(tmp_path, postgres.url)
+    said = list[str]()
     answer(path, 2, said)
     copy(path)
     assert postgres.rows() == logged(tmp_path)

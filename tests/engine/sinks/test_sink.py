@@ -46,7 +46,8 @@ class Crashing:
     """A connection that is cut off before a statement."""
 
     def __init__(self, real: Any, left: list[int]) -> None:
-        self._real, self._left = real, left
+        self._real = real
+        self._left = left
 
     def execute(self, *given: Any) -> Any:
         self._left[0] -= 1
@@ -62,7 +63,9 @@ def test_a_crash_before_any_statement_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, "sqlite:answers.db")
-    real, left, crashes = sqlite3.connect, [10**9], 0
+    real = sqlite3.connect
+    left = [10**9]
+    crashes = 0
 
     def connect(place: Any, **options: Any) -> Any:
         opened = real(place, **options)
@@ -89,7 +92,8 @@ def test_a_crash_before_any_statement_loses_and_doubles_nothing(
 
 
 def test_a_database_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
-    path, said = write(tmp_path, "sqlite:later/answers.db"), list[str]()
+    path = write(tmp_path, "sqlite:later/answers.db")
+    said = list[str]()
     with pytest.raises(SinkError, match="the answers are in the store, and will be copied at the next start"):
         answer(path, 2, said)
     assert said == ["[sink] cannot be written to: unable to open database file; it will be tried again"]

@@ -66,7 +66,8 @@ class Broker:
         """Return keys and values of all messages of a topic."""
         reader = Consumer({**self.settings, "group.id": "everything", "enable.partition.eof": True})
         reader.assign([TopicPartition(topic, partition, 0) for partition in range(4)])
-        found, ends = [], 0
+        found = []
+        ends = 0
         while ends < 4:
             message = reader.poll(10)
             assert message is not None
@@ -99,7 +100,9 @@ class DescribingBroker:
     https://kafka.apache.org/protocol, versions 0 and 1.
     """
 
-    _VERSIONS, _METADATA, _DESCRIBE_CONFIGS = 18, 3, 32
+    _VERSIONS = 18
+    _METADATA = 3
+    _DESCRIBE_CONFIGS = 32
     _UNSUPPORTED_VERSION = 35
 
     def __init__(self, topic: str, compression: str) -> None:
@@ -141,14 +144,24 @@ class DescribingBroker:
             no_rack = struct.pack(">h", -1)
             brokers = struct.pack(">ii", 1, 1) + _text("127.0.0.1") + struct.pack(">i", self._port) + no_rack
             partition = struct.pack(">hiiiiii", 0, 0, 1, 1, 1, 1, 1)  # its leader, replicas and those in sync
-            controller, topics, no_error, internal = 1, 1, 0, False
+            controller = 1
+            topics = 1
+            no_error = 0
+            internal = False
             head = struct.pack(">iih", controller, topics, no_error) + topic + struct.pack(">?i", internal, 1)
             return brokers + head + partition
         assert api == self._DESCRIBE_CONFIGS
-        read_only, default, sensitive, synonyms = False, 5, False, 0
+        read_only = False
+        default = 5
+        sensitive = False
+        synonyms = 0
         setting = _text("compression.type") + _text(self._compression)
         setting += struct.pack(">?b?i", read_only, default, sensitive, synonyms)
-        throttle, resources, no_error, no_message, is_topic = 0, 1, 0, -1, 2
+        throttle = 0
+        resources = 1
+        no_error = 0
+        no_message = -1
+        is_topic = 2
         head = struct.pack(">iihhb", throttle, resources, no_error, no_message, is_topic)
         return head + topic + struct.pack(">i", 1) + setting
 

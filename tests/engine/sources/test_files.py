@@ -98,7 +98,8 @@ def test_several_files(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"n":5,"ip":"x"}\n{"n":6,"ip":"y"}\n')
     pq.write_table(pa.table({"ip": ["p", "q"], "n": [7, 8]}), tmp_path / "c.parquet")
     source = FileSource([str(tmp_path)], SCHEMA, batch_rows=3)
-    seen, shares = [], []
+    seen = []
+    shares = []
     for batch in source.batches():
         seen.append(batch)
         shares.append(source.progress())
@@ -150,7 +151,8 @@ def test_going_on_after_a_crash(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "big.csv"
     path.write_bytes(csv_of(range(1_000_000)))
-    before, highest = pa.total_allocated_bytes(), 0
+    before = pa.total_allocated_bytes()
+    highest = 0
     source = FileSource([str(path)], SCHEMA, batch_rows=10_000)
     assert path.stat().st_size > 14_000_000
     rows = 0

@@ -122,7 +122,9 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
     """Count for some ticks with a commit after every few of them, and die before or after the last commit."""
     feed = source(url, batch_rows=5)
     feed.resume(kept.applied)
-    counted, applied, tokens = list(kept.counted), dict(kept.applied), list[object]()
+    counted = list(kept.counted)
+    applied = dict(kept.applied)
+    tokens = list[object]()
     stream = feed.batches()
     real = feed._kept
 
@@ -156,7 +158,8 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
                     feed.acknowledge(token)
                 tokens.clear()
             if len(counted) >= messages:
-                kept.counted, kept.applied = counted, applied
+                kept.counted = counted
+                kept.applied = applied
                 return
         raise AssertionError("it should have died")
     except Crash:
@@ -166,7 +169,9 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
 @pytest.mark.parametrize("dies", ["before the mark", "after the mark", "before the commit", "after the commit"])
 def test_each_message_counts_once_wherever_it_breaks(broker: Broker, dies: str) -> None:
     topic = broker.topic()
-    url, kept, sent = broker.url(topic), Kept(), 0
+    url = broker.url(topic)
+    kept = Kept()
+    sent = 0
     for ticks, commit in itertools.product((0, 1, 2), (1, 2, 3)):
         broker.publish(topic, [f'{{"n": {n}}}' for n in range(sent, sent + 40)])
         sent += 40
@@ -179,7 +184,9 @@ def test_each_message_counts_once_wherever_it_breaks(broker: Broker, dies: str) 
 @pytest.mark.slow
 def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
     """Processes under load, killed at any moment: in the end every user is counted, and every row once."""
-    topic, draw, sent = broker.topic(), random.Random(7), 0
+    topic = broker.topic()
+    draw = random.Random(7)
+    sent = 0
     launcher = subprocess.Popen(
         [sys.executable, "-u", str(Path(__file__).with_name("kafka_child.py")), str(tmp_path), broker.url(topic)],
         stdin=subprocess.PIPE,
@@ -195,7 +202,9 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
         sent += share
         launcher.stdin.write("go\n")
         launcher.stdin.flush()
-        child, fed, moment = 0, 0, draw.randint(1, share)
+        child = 0
+        fed = 0
+        moment = draw.randint(1, share)
         while fed < moment:
             word, _, rest = launcher.stdout.readline().strip().partition(" ")
             assert word not in ("end", "failed"), rest
@@ -209,7 +218,8 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
         from panstream.engine.runtime.ingest import feed_of, ingest_all
         from panstream.engine.runtime.selector import Selector
 
-        feed, empty = feed_of(engine.config, [broker.url(topic)]), 0
+        feed = feed_of(engine.config, [broker.url(topic)])
+        empty = 0
         real = feed.batches
 
         def until_the_end() -> Iterator[RowBatch | None]:
@@ -270,7 +280,8 @@ def test_the_command(tmp_path: Path, broker: Broker) -> None:
 
 def test_what_is_stored_follows_the_clock_alone(broker: Broker) -> None:
     """Whether a hundred messages came or none: the same ticks are stored, each with bytes that say nothing."""
-    topics, ticks = [broker.topic(), broker.topic()], []
+    topics = [broker.topic(), broker.topic()]
+    ticks = []
     for topic in topics:
         now = itertools.count(1_800_000_000, 7)
         stream = source(broker.url(topic), wall=lambda now=now: float(next(now))).batches()  # type: ignore[misc]
@@ -285,7 +296,8 @@ def test_what_is_stored_follows_the_clock_alone(broker: Broker) -> None:
 
 
 def test_a_clock_that_is_put_back(broker: Broker) -> None:
-    topic, times = broker.topic(), iter([50.0, 40.0, 41.0])
+    topic = broker.topic()
+    times = iter([50.0, 40.0, 41.0])
     stream = source(broker.url(topic), wall=lambda: next(times)).batches()
     assert [next(stream).sequence >> 64 for _ in range(3)] == [50_000, 50_001, 50_002]  # type: ignore[union-attr]
 
@@ -385,7 +397,8 @@ def test_no_more_is_read_than_there_is_room_for_marks(broker: Broker) -> None:
 
 def test_partitions_that_are_added(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there had been two of four: the others are read from their beginning, also after a restart."""
-    topic, listed = broker.topic(), [0, 1]
+    topic = broker.topic()
+    listed = [0, 1]
     url = broker.url(topic)
     monkeypatch.setattr(KafkaSource, "_partitions", lambda feed: listed)
     monkeypatch.setattr("panstream.engine.sources.kafka._LOOK", 0.0)
@@ -571,7 +584,9 @@ def test_nothing_of_a_message_stays_in_memory(broker: Broker, compression: str) 
 
     from panstream.primitives.memory.process_hardening import ENVIRONMENT
 
-    topic, users, keys = broker.topic(), make_needles(300), make_needles(300)
+    topic = broker.topic()
+    users = make_needles(300)
+    keys = make_needles(300)
     sender = Producer({**broker.settings, "compression.type": compression, "linger.ms": 100})
     reader = Scanned(READER, ENVIRONMENT)
     try:

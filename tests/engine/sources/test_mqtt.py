@@ -149,7 +149,8 @@ def test_never_twice_when_readers_die(broker: Mosquitto) -> None:
             return bool(real(wait))
 
         feed._run_loop = breaking  # type: ignore[method-assign]
-        empty, stream = 0, feed.batches()
+        empty = 0
+        stream = feed.batches()
         try:
             for batch in stream:
                 seen += numbers([batch]) if batch is not None else []
@@ -212,7 +213,8 @@ def test_passwords_and_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     subprocess.run([str(tool), "-U", str(tmp_path / "people")], check=True, capture_output=True)
     files = [f"certfile {tmp_path / 'crt'}", f"keyfile {tmp_path / 'key'}", f"password_file {tmp_path / 'people'}"]
     own = Mosquitto(tmp_path, *files, "allow_anonymous false")
-    base, trusted = f"localhost:{own.port}/meters", f"ca={tmp_path / 'crt'}"
+    base = f"localhost:{own.port}/meters"
+    trusted = f"ca={tmp_path / 'crt'}"
 
     def first(url: str) -> object:
         return next(MqttSource(url, SCHEMA, poll=0.01, retries=1, sleep=lambda seconds: None).batches())

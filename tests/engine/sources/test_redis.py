@@ -28,7 +28,9 @@ class Server:
     """A private redis-server on a socket of its own; stopped by its process, started again with the same data."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        self.path, self.directory, self.options = directory / "redis.sock", directory, options
+        self.path = directory / "redis.sock"
+        self.directory = directory
+        self.options = options
         self.start()
 
     def start(self) -> None:
@@ -150,7 +152,9 @@ def test_entries_come_again_after_a_crash(server: Server, peer: redis.Redis) -> 
 def test_exactly_once_under_crashes_at_every_step(server: Server, peer: redis.Redis) -> None:
     """An engine that keeps (sum, sequence) in one commit, killed before or after it, or after acknowledging."""
     add(peer, range(30))
-    total, applied, step = 0, dict[str, int](), 0
+    total = 0
+    applied = dict[str, int]()
+    step = 0
     while peer.xlen(STREAM):
         reading = source(server, batch_rows=3)
         reading.resume(applied)
@@ -317,7 +321,8 @@ def test_over_tcp_and_tls(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    plain, tls = free_port(), free_port()
+    plain = free_port()
+    tls = free_port()
     files = ["--tls-cert-file", str(tmp_path / "crt"), "--tls-key-file", str(tmp_path / "key")]
     ports = ["--port", str(plain), "--tls-port", str(tls), "--bind", "127.0.0.1"]
     own = Server(tmp_path, *ports, *files, "--tls-ca-cert-file", str(tmp_path / "crt"), "--tls-auth-clients", "no")
@@ -353,7 +358,8 @@ def test_a_lost_connection_in_the_middle_of_a_reply(server: Server, peer: redis.
     reading = source(server, batch_rows=2, sleep=lambda seconds: None)
     stream = reading.batches()
     (first,) = take(stream, 2)
-    real, calls = reading._connection.span, itertools.count()
+    real = reading._connection.span
+    calls = itertools.count()
 
     def breaking(length: int) -> tuple[int, int]:
         if next(calls) == 5:

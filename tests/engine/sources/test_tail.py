@@ -23,7 +23,10 @@ class Player:
     """
 
     def __init__(self, *actions: Callable[[], object], waits: bool = True) -> None:
-        self.actions, self.now, self.slept, self.waits = list(actions), 0.0, [], waits
+        self.actions = list(actions)
+        self.now = 0.0
+        self.slept = []
+        self.waits = waits
         self.source: TailSource | None = None
 
     def sleep(self, seconds: float) -> None:
@@ -116,7 +119,8 @@ def test_a_file_that_is_replaced(tmp_path: Path) -> None:
 
 def test_rows_that_are_appended_after_the_rename(tmp_path: Path) -> None:
     """The program that writes still has the old file open: for a while, and longer as long as it writes."""
-    path, old = tmp_path / "v.csv", tmp_path / "v.csv.1"
+    path = tmp_path / "v.csv"
+    old = tmp_path / "v.csv.1"
     path.write_text("ip,n\na,1\n")
 
     def rotate() -> None:
@@ -172,7 +176,8 @@ def test_a_hole_before_the_position_of_a_program_that_writes_on(tmp_path: Path) 
 
 def test_a_renamed_file_is_found_again_after_a_restart(tmp_path: Path) -> None:
     """By its inode and a name like its own; what it lost, or what is no such file, is left alone."""
-    path, old = tmp_path / "v.csv", tmp_path / "v.csv.1"
+    path = tmp_path / "v.csv"
+    old = tmp_path / "v.csv.1"
     path.write_text("ip,n\na,1\nb,2\n")
     applied = applied_by(Player().play(str(path)))
     path.rename(old)
@@ -201,7 +206,9 @@ def test_every_row_is_taken_once_whatever_happens(tmp_path: Path, seed: int) -> 
     A file is renamed only once some of its rows are applied: of others the engine knows nothing.
     """
     rng = random.Random(seed)
-    path, number, files = tmp_path / "v.csv", 0, 0
+    path = tmp_path / "v.csv"
+    number = 0
+    files = 0
     path.write_text("ip,n\n")
     taken: list[int] = []
     applied: dict[str, int] = {}

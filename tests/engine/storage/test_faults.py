@@ -12,7 +12,8 @@ from panstream.engine.storage import SnapshotStore
 from panstream.errors import StoreError
 from tests.simulated.disk import Ending, SimulatedDisk, Stopped
 
-ROOT, PLACE = Path("/disk"), Path("/disk/data/store")
+ROOT = Path("/disk")
+PLACE = Path("/disk/data/store")
 SEEDS = 3
 STATES = [{"a": bytes([number]) * size} for number, size in ((1, 40), (2, 1500), (3, 700))]
 ENDINGS: tuple[Ending, ...] = ("kill", "power", "refuse")
@@ -22,11 +23,14 @@ class Lives:
     """A store on a simulated disk, from one end of its process to the next, and what was acknowledged."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
-        self.disk, self.committed, self.tried = disk, 0, 0
+        self.disk = disk
+        self.committed = 0
+        self.tried = 0
 
     def live(self, fail_in: int | None, ending: Ending, commits: int) -> bool:
         """Open the store and commit what comes next; return whether there was nothing in the way."""
-        self.disk.fail_in, self.disk.ending = fail_in, ending
+        self.disk.fail_in = fail_in
+        self.disk.ending = ending
         self.disk.refusals = 1 + self.tried % 3
         store = None
         try:
@@ -101,7 +105,8 @@ def test_a_store_that_leaves_out_a_sync_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_store_that_trusts_the_cache_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was so: the old key went while the new state, of a process that was killed, was not on the disk."""
     monkeypatch.setattr(SnapshotStore, "_write_again", lambda self, record: None)
-    killed, then = 7, 5  # before a commit waits for the disk; and while the next process overwrites the old key
+    killed = 7  # before a commit waits for the disk; and while the next process overwrites the old key
+    then = 5
     outcomes = set()
     for seed in range(100):
         world = lives(monkeypatch, seed)

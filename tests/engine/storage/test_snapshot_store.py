@@ -22,7 +22,8 @@ from panstream.engine.storage import sealed_box as sealed
 from panstream.engine.storage import snapshot_store as snapshot
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
 
-OLD, NEW = {"a": b"old state"}, {"a": b"new state", "ledger": b"{}"}
+OLD = {"a": b"old state"}
+NEW = {"a": b"new state", "ledger": b"{}"}
 CALLS = ("open", "fsync", "fdatasync", "replace", "pwrite", "posix_fallocate")
 BLOCK = 4096
 
@@ -127,7 +128,8 @@ def test_a_damaged_newest_state_is_not_taken_for_a_crash(
     before, after = images(tmp_path / "whole", monkeypatch, new=new, operator_key=operator_key)
     before += bytes(len(after) - len(before))
     changed = [at for at in range(len(after)) if before[at] != after[at]]
-    key, state = [at for at in changed if at < 2 * BLOCK], [at for at in changed if at >= 2 * BLOCK]
+    key = [at for at in changed if at < 2 * BLOCK]
+    state = [at for at in changed if at >= 2 * BLOCK]
     assert opened(tmp_path / "x", after, operator_key=operator_key) == new
     outcomes = Counter()
     for number, at in enumerate([*key[::3], *state[::17], *state[-16::4]]):
@@ -162,7 +164,8 @@ def test_a_damaged_key_of_the_state_before_opens_the_newest_when_asked(
 def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state is read and written in pieces, and the system may give less than was asked for."""
     monkeypatch.setattr(record, "_PIECE", 3)
-    real_read, real_write = os.pread, os.pwrite
+    real_read = os.pread
+    real_write = os.pwrite
     monkeypatch.setattr(snapshot.os, "pread", lambda file, size, at: real_read(file, min(size, 333), at))
     monkeypatch.setattr(snapshot.os, "pwrite", lambda file, data, at: real_write(file, memoryview(data)[:333], at))
     for size in (0, 1, 467, 468, 469, 496, 1459, 1460, 5000):

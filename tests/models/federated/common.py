@@ -56,7 +56,8 @@ class EnumeratingSource(NoiseSource):
 
     def __init__(self, path: list[int], window: tuple[int, int]) -> None:
         super().__init__()
-        self.path, self.window = path, window
+        self.path = path
+        self.window = window
         self.options: list[int] = []
         self.log_probability = 0.0
 
@@ -129,7 +130,10 @@ class Flaky:
     ) -> None:
         self.name = holder.name
         self.asked = 0
-        self._holder, self._failures, self._spoil, self._late = holder, failures, spoil, late
+        self._holder = holder
+        self._failures = failures
+        self._spoil = spoil
+        self._late = late
 
     def answer(self, data: bytes) -> bytes:
         self.asked += 1

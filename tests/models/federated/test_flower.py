@@ -24,7 +24,10 @@ HOSPITALS = ("north", "south", "west")
 
 class FakeMessage:
     def __init__(self, content: Any, dst_node_id: int = 0, message_type: str = "", reply_to: Any = None) -> None:
-        self.content, self.dst_node_id, self.message_type, self.reply_to = content, dst_node_id, message_type, reply_to
+        self.content = content
+        self.dst_node_id = dst_node_id
+        self.message_type = message_type
+        self.reply_to = reply_to
         self.error = False
 
     def has_error(self) -> bool:
@@ -47,7 +50,8 @@ class FakeGrid:
     """Delivers every query to the client function of its node."""
 
     def __init__(self, answer: Any, configs: dict[int, dict[str, str]]) -> None:
-        self._answer, self._configs = answer, configs
+        self._answer = answer
+        self._configs = configs
         self._replies: dict[str, FakeMessage] = {}
         self.silent = self.broken = False
 

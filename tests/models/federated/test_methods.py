@@ -95,7 +95,8 @@ def test_cutting_at_the_holders_biases_the_sums_upwards() -> None:
 
     federation = Federation(DOMAIN, deal(RECORDS.take(np.arange(30)), 10))
     table = [Table(attributes=(0, 1, 2, 3), budget=0.2)] * 3
-    plain, cut = federation.sums("laplace", table), federation.sums("laplace", table, clip=True)
+    plain = federation.sums("laplace", table)
+    cut = federation.sums("laplace", table, clip=True)
     assert abs(np.mean([each.mean() for each in plain.tables]) - 30 / 36) < 20
     assert np.mean([each.mean() for each in cut.tables]) > 40
 
@@ -200,7 +201,8 @@ def test_shares_add_up_keep_their_order_and_are_never_zero() -> None:
 
 
 def test_a_pair_keeps_its_margins_and_is_independent_where_the_noise_hides_it() -> None:
-    rows, columns = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.4])
+    rows = np.array([0.5, 0.3, 0.2])
+    columns = np.array([0.6, 0.4])
     rng = np.random.default_rng(7)
     exact = np.array([[0.45, 0.05], [0.1, 0.2], [0.05, 0.15]])
     clear = posterior_pair(1e6 * exact, 10.0, rows, columns, 1e6)

@@ -135,7 +135,8 @@ def renyi(alpha: float, numerator: int, shift: int) -> float:
     rate = numerator / 2**52
     reach = int(40 / math.sqrt(2 * rate)) + abs(shift) * int(alpha) + 10
     k = np.arange(-reach, reach + 1, dtype=np.float64)
-    log_p, log_q = -rate * k**2, -rate * (k - shift) ** 2
+    log_p = -rate * k**2
+    log_q = -rate * (k - shift) ** 2
     norm = math.log(math.fsum(np.exp(log_p)))
     total = math.fsum(np.exp(alpha * log_p + (1 - alpha) * log_q - norm))
     return math.log(total) / (alpha - 1)
@@ -236,7 +237,8 @@ def test_pure_questions_cost_less_in_a_budget_with_delta() -> None:
     records = chain(3000)
     holder = Holder("h", records, epsilon=10.0, delta=1e-6)
     MajorityVoting(epsilon=1.0).run(Federation(records.domain, [holder]))
-    votes, tables = 3 * (0.5 / 3) ** 2 / 8, 3 * (0.5 / 3) ** 2 / 2
+    votes = 3 * (0.5 / 3) ** 2 / 8
+    tables = 3 * (0.5 / 3) ** 2 / 2
     assert holder.ledger.total.rho == pytest.approx(votes + tables)
 
 

@@ -69,7 +69,8 @@ def closing(question: JoinSum, everybody: list[Holder]) -> SubmitSum:
 
 def test_the_sum_is_exact_up_to_the_noise_it_announces() -> None:
     """960 cells of noise; their variance is within 6 standard errors (probability of failure below 1e-8)."""
-    exact, gaps = [len(NAMES) * contingency(RECORDS, table.attributes) for table in TABLES], []
+    exact = [len(NAMES) * contingency(RECORDS, table.attributes) for table in TABLES]
+    gaps = []
     repeats = 120
     for run in range(repeats):
         sums = Federation(RECORDS.domain, holders(epsilon=50.0), run=f"r{run}").secure_sums(TABLES, colluders=2)
@@ -109,7 +110,8 @@ def test_added_discrete_noise_costs_what_one_of_its_variance_costs(spread: float
     for _ in range(parts - 1):
         law = np.convolve(law, one)
     law = law[law > 1e-100]  # beyond, less than 1e-90 of any sum below
-    here, there = np.log(law[1:]), np.log(law[:-1])
+    here = np.log(law[1:])
+    there = np.log(law[:-1])
     for alpha in (1.5, 2.0, 4.0, 16.0):
         divergence = math.log(float(np.exp(alpha * here + (1 - alpha) * there).sum())) / (alpha - 1)
         assert divergence <= alpha / (2 * parts * spread**2) * (1 + 1e-9) + 1e-12
@@ -129,7 +131,8 @@ def convolved(law: DiscreteGaussian, parts: int) -> NDArray[np.float64]:
 def renyi(law: NDArray[np.float64], alpha: float) -> float:
     """The divergence of order alpha between a law and itself moved by one."""
     kept = law[law > 1e-100]
-    here, there = np.log(kept[1:]), np.log(kept[:-1])
+    here = np.log(kept[1:])
+    there = np.log(kept[:-1])
     return math.log(float(np.exp(alpha * here + (1 - alpha) * there).sum())) / (alpha - 1)
 
 
@@ -238,7 +241,8 @@ def test_invented_members_and_foreign_openings_are_refused() -> None:
 def test_rosters_cannot_be_mixed() -> None:
     """Openings for a sum over three are not openings for one over four, and nobody stands in for two members."""
     everybody = holders()
-    four, three = closing(opening_question(), everybody), closing(opening_question(members=NAMES[:3]), everybody[:3])
+    four = closing(opening_question(), everybody)
+    three = closing(opening_question(members=NAMES[:3]), everybody[:3])
     mixed = replace(four, openings=(*three.openings, four.openings[3]))
     refused(ask(everybody[0], mixed), "question", "not signed by its pinned key")
     refused(ask(everybody[0], replace(three, openings=four.openings[:3])), "question", "not signed by its pinned key")
@@ -324,7 +328,9 @@ class Failing:
     remote = False
 
     def __init__(self, holder: Holder, after: int) -> None:
-        self.holder, self.left, self.name = holder, after, holder.name
+        self.holder = holder
+        self.left = after
+        self.name = holder.name
 
     def answer(self, data: bytes) -> bytes:
         self.left -= 1

@@ -31,7 +31,9 @@ def test_every_group_has_its_expected_counts_up_to_one(size: int) -> None:
 
 @pytest.mark.slow
 def test_one_record_alone_has_the_law_of_the_network() -> None:
-    model, hits, trials = network(), 0, 3000
+    model = network()
+    hits = 0
+    trials = 3000
     with NoiseSource() as rng:
         for _ in range(trials):
             codes = balanced_sample(model, 3, rng).codes[:, 1]

@@ -82,7 +82,8 @@ def test_dates_are_read_however_they_come(column: Any) -> None:
 
 
 def test_dates_are_read_from_pandas_and_arrow() -> None:
-    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
     domain = Domain({"day": DAYS})
     frame = pandas.DataFrame({"day": pandas.to_datetime(["2023-02-03", "2023-12-31"])})
     assert Records.read(frame, domain).codes.tolist() == [[0, 3]]

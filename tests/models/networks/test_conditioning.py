@@ -104,7 +104,8 @@ def test_parts_of_bins_are_counted_as_they_are_drawn() -> None:
         Bins([1, 10, math.inf], tail=10_000),
         Bins(["2023-01-01", "2023-03-01", "2023-12-31"], dates=True),
     ):
-        low, high = bins.edges[0], min(bins.edges[-1], 10_000.0)
+        low = bins.edges[0]
+        high = min(bins.edges[-1], 10_000.0)
         for first, last in itertools.combinations(np.linspace(low, high, 7).round(), 2):
             found = bins.covered((first, last))
             for code in range(bins.count):

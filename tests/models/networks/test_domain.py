@@ -78,7 +78,8 @@ def test_edges_must_rise(edges: list[float]) -> None:
 
 @given(EDGES, st.lists(st.floats(allow_nan=True), max_size=20))
 def test_bins_against_plain_comparison(edges: list[float], values: list[float]) -> None:
-    bins, clipped = Bins(edges), Bins(edges, clip=True)
+    bins = Bins(edges)
+    clipped = Bins(edges, clip=True)
     last = len(edges) - 2
     for value, code, near in zip(values, bins.codes(np.array(values)), clipped.codes(np.array(values)), strict=True):
         inside = [i for i in range(last + 1) if edges[i] <= value < edges[i + 1] or (i == last and value == edges[-1])]
@@ -164,7 +165,8 @@ def test_what_is_not_declared_is_not_guessed(declared: dict[str, object]) -> Non
 
 
 def test_files_are_named_by_paths_or_strings(tmp_path: Path) -> None:
-    declared, rows = tmp_path / "domain.toml", tmp_path / "rows.csv"
+    declared = tmp_path / "domain.toml"
+    rows = tmp_path / "rows.csv"
     declared.write_text('sex = ["f", "m"]\n')
     rows.write_text("sex\nf\nm\n")
     domain = Domain.load(str(declared))

@@ -95,7 +95,9 @@ def test_misprints_of_the_thesis() -> None:
 
 
 def test_leading_terms_are_the_theorems() -> None:
-    n, m, b = 40_000, 3, 30.0
+    n = 40_000
+    m = 3
+    b = 30.0
     bias = noisy_entropy_bias(P, records=n, holders=m, scale=b)
     assert bias.sampling == pytest.approx(-(P.size - 1) / (2 * n) / math.log(2))
     assert bias.noise == pytest.approx(-m * b**2 / n**2 * (1 / P).sum() / math.log(2), rel=1e-3)

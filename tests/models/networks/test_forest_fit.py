@@ -93,7 +93,10 @@ def test_the_fit_is_the_optimum_a_general_optimiser_finds(laplace: bool) -> None
     small = Domain({"a": ["x", "y"], "b": ["u", "v", "w"]})
     two = np.array([[300.0, 40.0, -25.0], [10.0, 200.0, 120.0]]) + rng.normal(0, 20, (2, 3))
     one = np.array([330.0, 310.0])
-    n, s1, s2, shrinkage = 640, 70.0, 40.0, 1.0  # strong enough to count as such
+    n = 640  # strong enough to count as such
+    s1 = 70.0
+    s2 = 40.0
+    shrinkage = 1.0
 
     def misfit(gap: NDArray[np.float64], sd: float) -> float:
         b = sd / math.sqrt(2.0)
@@ -102,7 +105,8 @@ def test_the_fit_is_the_optimum_a_general_optimiser_finds(laplace: bool) -> None
     def objective(theta: NDArray[np.float64]) -> float:
         p = np.exp(theta - theta.max())
         p = (p / p.sum()).reshape(2, 3)
-        rows, columns = p.sum(1), p.sum(0)
+        rows = p.sum(1)
+        columns = p.sum(0)
         fit = misfit(n * p - two, s2) + misfit(n * rows - one, s1)
         return float(fit + shrinkage * 2 * (p * np.log(p / np.outer(rows, columns))).sum())
 
@@ -152,7 +156,8 @@ def test_projection_is_the_nearest_point_and_expectation_its_smooth_twin() -> No
 def test_expectation_is_that_of_truncated_normals() -> None:
     from scipy.stats import truncnorm
 
-    counts, sigma = np.array([3.0, -2.0, 0.5, -90.0]), 1.5
+    counts = np.array([3.0, -2.0, 0.5, -90.0])
+    sigma = 1.5
     found = posterior_mean_counts(counts, sigma, total=2.0)
     threshold = optimize.brentq(
         lambda t: truncnorm.mean(-(counts - t) / sigma, np.inf, counts - t, sigma).sum() - 2.0, -5, 20

@@ -34,7 +34,8 @@ def test_large_tables_stay_alone_and_groups_stay_small() -> None:
 
 @pytest.mark.parametrize("sizes", [(2, 3), (4, 9, 2)], ids=str)
 def test_the_spread_is_that_of_what_is_drawn(sizes: tuple[int, ...]) -> None:
-    law, squares = DiscreteLaplace.at_most(0.01), []
+    law = DiscreteLaplace.at_most(0.01)
+    squares = []
     with SeededSource(1) as rng:
         for _ in range(400):
             tables = [np.zeros(size, np.int64) for size in sizes]
@@ -64,7 +65,8 @@ class OneRecord(SeededSource):
 
 @pytest.mark.parametrize("sizes", [(2, 2), (42, 16, 15, 2, 2), (100, 3, 3)], ids=str)
 def test_all_tables_together_cost_their_share(sizes: tuple[int, ...]) -> None:
-    budget, counts = PureBudget(0.3), [np.arange(size) for size in sizes]
+    budget = PureBudget(0.3)
+    counts = [np.arange(size) for size in sizes]
     with OneRecord(0) as rng:
         rng.loss = 0.0
         tables = budget.measure_all("marginals", counts, Fraction(1, 2), rng)

@@ -25,7 +25,8 @@ def index(evidence: dict[int, int], count: int) -> tuple[int | slice, ...]:
 @pytest.mark.parametrize(("sizes", "degree"), MODELS)
 def test_all_questions_of_small_networks(seed: int, sizes: tuple[int, ...], degree: int) -> None:
     network = random_network(seed, sizes, degree)
-    full, count = joint(network), len(sizes)
+    full = joint(network)
+    count = len(sizes)
     rng = np.random.default_rng(seed)
     for observed in itertools.chain.from_iterable(itertools.combinations(range(count), k) for k in range(3)):
         codes = {at: int(rng.integers(sizes[at])) for at in observed}

@@ -39,7 +39,8 @@ def random_mixture(components: int = 5, seed: int = 0) -> Mixture:
 
 def with_forest(components: int = 5, seed: int = 0) -> Mixture:
     """A mixture of forests a → c, b alone."""
-    draws, plain = np.random.default_rng(seed + 1), random_mixture(components, seed)
+    draws = np.random.default_rng(seed + 1)
+    plain = random_mixture(components, seed)
     tables = (draws.dirichlet(np.ones(2)), draws.dirichlet(np.ones(3)), draws.dirichlet(np.ones(4), 2))
     return Mixture(DOMAIN, plain.weights, plain.tables, BayesianNetwork(DOMAIN, ((), (), (0,)), tables))
 
@@ -52,7 +53,9 @@ def joint(mixture: Mixture) -> NDArray[np.float64]:
             total += weight * a[:, None, None] * b[None, :, None] * c[None, None, :]
             continue
         first, second, third = mixture.forest.tables
-        a, b, given = first * a / (first @ a), second * b / (second @ b), third * c
+        a = first * a / (first @ a)
+        b = second * b / (second @ b)
+        given = third * c
         given = given / given.sum(axis=1, keepdims=True)
         total += weight * a[:, None, None] * b[None, :, None] * given[:, None, :]
     return total
@@ -134,7 +137,8 @@ def test_what_does_not_fit_is_refused() -> None:
         Mixture(DOMAIN, plain.weights, plain.tables, two)
     with pytest.raises(InvalidParameter, match="same domain"):
         Mixture(DOMAIN, plain.weights, plain.tables, two.__class__(DOMAIN.select([0]), ((),), (np.ones(2) / 2,)))
-    pair, sure = Domain({"a": ["0", "1"], "b": ["0", "1"]}), np.array([1.0, 0.0])
+    pair = Domain({"a": ["0", "1"], "b": ["0", "1"]})
+    sure = np.array([1.0, 0.0])
     forest = BayesianNetwork(pair, ((), (0,)), (np.ones(2) / 2, np.array([[1.0, 0.0], [0.0, 1.0]])))
     with pytest.raises(InvalidParameter, match="possible category"):
         Mixture(pair, np.ones(1), (sure[None], sure[None]), forest)
@@ -143,21 +147,26 @@ def test_what_does_not_fit_is_refused() -> None:
 def measured(mixture: Mixture, spread: float, draws: np.random.Generator | None = None) -> MeasuredTables:
     sizes = np.array(mixture.domain.sizes)
     parts = np.concatenate(mixture.tables, axis=1)
-    ones, pairs = mixture.weights @ parts, parts.T @ (mixture.weights[:, None] * parts)
+    ones = mixture.weights @ parts
+    pairs = parts.T @ (mixture.weights[:, None] * parts)
     block = np.repeat(np.arange(len(sizes)), sizes)
     between = block[:, None] != block[None, :]
     if draws is not None:
         noise = np.triu(draws.normal(0, spread, pairs.shape), 1)
-        ones, pairs = ones + draws.normal(0, spread, ones.shape), pairs + noise + noise.T
+        ones = ones + draws.normal(0, spread, ones.shape)
+        pairs = pairs + noise + noise.T
     return MeasuredTables(tuple(sizes), ones, np.full(ones.size, spread**-2), pairs * between, between * spread**-2)
 
 
 def test_tables_and_gradient_of_tilted_forests() -> None:
     """A chain with a branch and a tree of its own, against the joint table and against finite differences."""
-    draws, sizes, parents = np.random.default_rng(3), [2, 3, 2, 4, 3, 2], [None, 0, 1, 1, None, 4]
+    draws = np.random.default_rng(3)
+    sizes = [2, 3, 2, 4, 3, 2]
+    parents = [None, 0, 1, 1, None, 4]
     tables = [draws.dirichlet(np.ones(c), () if p is None else sizes[p]) for c, p in zip(sizes, parents, strict=True)]
     shape = TiltedForest(sizes, parents, tables)
-    weights, tilts = draws.dirichlet(np.ones(3)), draws.normal(size=(3, sum(sizes)))
+    weights = draws.dirichlet(np.ones(3))
+    tilts = draws.normal(size=(3, sum(sizes)))
     domain = Domain({f"x{at}": [str(code) for code in range(size)] for at, size in enumerate(sizes)})
     forest = BayesianNetwork(domain, tuple(() if p is None else (p,) for p in parents), tuple(tables))
     rows = [np.exp(tilts[:, block]) for block in shape.blocks]
@@ -168,7 +177,8 @@ def test_tables_and_gradient_of_tilted_forests() -> None:
         assert np.allclose(got, mixture.marginal((one, other)), atol=1e-12)
     block = np.repeat(np.arange(6), sizes)
     pull = np.triu(draws.normal(size=found.pairs.shape), 1) * (block[:, None] != block[None, :])
-    slope, single = pull + pull.T, draws.normal(size=found.ones.size)
+    slope = pull + pull.T
+    single = draws.normal(size=found.ones.size)
 
     def value(weights: NDArray[np.float64], tilts: NDArray[np.float64]) -> float:
         at = shape.tables(weights, tilts)
@@ -190,7 +200,9 @@ def test_tables_and_gradient_of_tilted_forests() -> None:
 
 def test_thinned_parts_are_independent() -> None:
     """Over 20,000 draws the correlation of both parts is 0; beyond 5/sqrt(20000) with probability below 1e-6."""
-    draws, sd, true = np.random.default_rng(5), 0.02, 0.3
+    draws = np.random.default_rng(5)
+    sd = 0.02
+    true = 0.3
     whole = true + sd * draws.normal(size=20_000)
     size = whole.size
     tables = MeasuredTables((size,), whole, np.full(size, sd**-2), np.zeros((1, 1)), np.zeros((1, 1)))

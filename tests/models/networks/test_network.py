@@ -29,8 +29,10 @@ def all_records(network: BayesianNetwork) -> Records:
 
 @pytest.mark.parametrize(("seed", "sizes", "degree"), MODELS)
 def test_figures_against_the_joint(seed: int, sizes: tuple[int, ...], degree: int) -> None:
-    network, other = random_network(seed, sizes, degree), random_network(seed + 100, sizes, degree)
-    full, foreign = joint(network), joint(other)
+    network = random_network(seed, sizes, degree)
+    other = random_network(seed + 100, sizes, degree)
+    full = joint(network)
+    foreign = joint(other)
     assert np.allclose(network.joint(), full, rtol=1e-12, atol=0)
     assert network.entropy() == pytest.approx(bits(full), rel=1e-12)
     assert other.cross_entropy_from(network) == pytest.approx(float(-(full * np.log2(foreign)).sum()), rel=1e-12)
@@ -77,7 +79,8 @@ def test_the_published_network_is_frozen() -> None:
 
 def test_structures_are_checked() -> None:
     domain = Domain({"a": ["0", "1"], "b": ["0", "1"]})
-    half, rows = np.array([0.5, 0.5]), np.full((2, 2), 0.5)
+    half = np.array([0.5, 0.5])
+    rows = np.full((2, 2), 0.5)
     with pytest.raises(InvalidParameter, match="cycle"):
         BayesianNetwork(domain, ((1,), (0,)), (rows, rows))
     with pytest.raises(InvalidParameter, match="one entry for each"):

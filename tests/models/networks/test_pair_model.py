@@ -99,7 +99,8 @@ def test_the_claim_is_kept_and_a_test_source_promises_nothing() -> None:
 
 def test_margins_of_pairs_sharpen_one_way_tables() -> None:
     """The average is that of least squares, its sigma the noise's: 2,000 draws, an error below 5 standard errors."""
-    truth, draws = np.array([[30.0, 50.0], [10.0, 40.0], [20.0, 60.0]]), np.random.default_rng(6)
+    truth = np.array([[30.0, 50.0], [10.0, 40.0], [20.0, 60.0]])
+    draws = np.random.default_rng(6)
     found = []
     for _ in range(2_000):
         tables = [
@@ -118,7 +119,8 @@ def test_margins_of_pairs_sharpen_one_way_tables() -> None:
 
 
 def test_the_first_look_takes_what_its_noise_needs() -> None:
-    budget, domain = ZcdpBudget(1.0, 1e-9), dependent(10).domain
+    budget = ZcdpBudget(1.0, 1e-9)
+    domain = dependent(10).domain
     shares = [_screening_share(budget, records, domain) for records in (10**7, 1_000, 10)]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (Fraction(12, 100), Fraction(20, 100))

@@ -31,7 +31,8 @@ from tests.statistical import assert_fits
 SIZES = (2, 2, 3)
 DOMAIN = Domain({name: [str(code) for code in range(size)] for name, size in zip("abc", SIZES, strict=True)})
 CELLS = list(itertools.product(*map(range, SIZES)))
-EPSILON, DELTA = 1.0, 1e-6
+EPSILON = 1.0
+DELTA = 1e-6
 LOOKS: list[tuple[ModelKind, list[tuple[int, int]]]] = [
     (ModelKind.MIXTURE, []),
     (ModelKind.MIXTURE, [(0, 1)]),
@@ -56,7 +57,8 @@ class Watching(SeededSource):
     def __init__(self, outcomes: Sequence[NDArray[np.int64]] = (), choices: Sequence[int] = ()) -> None:
         super().__init__(3)
         self.seen: list[tuple[NDArray[np.int64], DiscreteGaussian | SelectionRate]] = []
-        self.outcomes, self.choices = list(outcomes), list(choices)
+        self.outcomes = list(outcomes)
+        self.choices = list(choices)
 
     def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         self.seen.append((utilities.copy(), preference))
@@ -90,7 +92,8 @@ def measured(
 def divergence(law: DiscreteGaussian, shift: int, order: float) -> float:
     """Return the Rényi divergence of the law from itself moved by ``shift``, summed over 12 standard deviations."""
     assert law.numerator is not None
-    rate, reach = law.numerator / 2.0**52, math.ceil(12 * law.sigma) + abs(shift)
+    rate = law.numerator / 2.0**52
+    reach = math.ceil(12 * law.sigma) + abs(shift)
     whole = np.arange(-reach, reach + 1, dtype=float)
     logs = -rate * whole**2
     logs -= np.logaddexp.reduce(logs)
@@ -104,7 +107,8 @@ def choice_divergence(
 ) -> float:
     """Return the Rényi divergence of an exponential mechanism from that of a neighbour, summed over its outcomes."""
     logs, moved = (preference.rate * utilities for utilities in (before, after))
-    logs, moved = logs - np.logaddexp.reduce(logs), moved - np.logaddexp.reduce(moved)
+    logs = logs - np.logaddexp.reduce(logs)
+    moved = moved - np.logaddexp.reduce(moved)
     return float(np.logaddexp.reduce(order * logs + (1 - order) * moved)) / (order - 1)
 
 
@@ -121,7 +125,8 @@ def worst_losses(order: float, choices: Sequence[int] = ()) -> tuple[float, floa
                     choice += choice_divergence(before, after, law, order)
                 else:
                     loss += sum(divergence(law, int(shift), order) for shift in (before - after).ravel() if shift)
-            worst, worst_choice = max(worst, loss + choice), max(worst_choice, choice)
+            worst = max(worst, loss + choice)
+            worst_choice = max(worst_choice, choice)
     return worst, worst_choice
 
 

@@ -37,7 +37,9 @@ def test_more_records_buy_more_edges(kind: str) -> None:
 @pytest.mark.parametrize("kind", BUDGETS)
 def test_blurring_is_how_far_noise_moves_one_way_tables(kind: str) -> None:
     budget: Budget = BUDGETS[kind](1.0)
-    sizes, records, runs = (2, 3, 7, 20), 2_000, 100
+    sizes = (2, 3, 7, 20)
+    records = 2_000
+    runs = 100
     flat = [np.full(size, 10**6) for size in sizes]  # far from 0, so that nothing but the noise moves them
     moved = []
     with SeededSource(1) as rng:

@@ -33,7 +33,9 @@ class Scripted(NoiseSource):
 
     def __init__(self, outcomes: Sequence[NDArray[np.int64]] = (), choices: Sequence[int] = ()) -> None:
         super().__init__()
-        self.outcomes, self.choices, self.log = list(outcomes), list(choices), 0.0
+        self.outcomes = list(outcomes)
+        self.choices = list(choices)
+        self.log = 0.0
         self.seen: list[NDArray[np.int64]] = []
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
@@ -212,7 +214,8 @@ def test_what_is_drawn_adds_up_to_the_claim_and_no_further(seed: int, epsilon: f
     ]:
         learner.fit(records, spy)
         assert 0.999 * epsilon < spy.epsilon <= epsilon * (1 + 1e-12)
-    spy, rho = Spy(seed), zcdp_rho(epsilon, 1e-9)
+    spy = Spy(seed)
+    rho = zcdp_rho(epsilon, 1e-9)
     TreeNetwork(epsilon=epsilon).fit(records, spy)
     assert 0.999 * rho < spy.rho <= rho * (1 + 1e-12)
 

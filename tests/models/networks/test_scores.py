@@ -64,7 +64,8 @@ def f_by_definition(table: Table) -> int:
 
 def r_by_definition(table: Table) -> Fraction:
     n = int(table.sum())
-    rows, columns = table.sum(1), table.sum(0)
+    rows = table.sum(1)
+    columns = table.sum(0)
     cells = itertools.product(range(table.shape[0]), range(table.shape[1]))
     gaps = (abs(Fraction(int(table[i, j]), n) - Fraction(int(rows[i]) * int(columns[j]), n * n)) for i, j in cells)
     return sum(gaps, Fraction(0)) / 2
@@ -102,7 +103,8 @@ def test_the_bound_of_r_cannot_be_lowered_by_much() -> None:
     """One record in (a, b), about sqrt(n) in (a, j) and (i, b), all others in (i, j); the one moves to a row and
     column of its own.
     """
-    n, side = 10_000, 100
+    n = 10_000
+    side = 100
     before = np.array([[1, side, 0], [side, n - 2 * side - 1, 0], [0, 0, 0]])
     after = before + np.array([[-1, 0, 0], [0, 0, 0], [0, 0, 1]])
     assert 0.99 < (_r_units(after) - _r_units(before)) / _SCORES["R"].sensitivity(n, False) <= 1

@@ -13,7 +13,8 @@ CURVE = 4000.0 * np.exp(-0.5 * ((np.arange(30) - 12.0) / 6.0) ** 2)
 
 
 def test_it_is_the_expectation_under_the_most_likely_roughness() -> None:
-    noisy, sigma = CURVE + np.random.default_rng(1).normal(0, 200, 30), 200.0
+    noisy = CURVE + np.random.default_rng(1).normal(0, 200, 30)
+    sigma = 200.0
     found, left = smooth(AGES, (0,), noisy, sigma)
     second = np.diff(np.eye(30), 2, axis=0)
 
@@ -32,7 +33,8 @@ def test_curves_gain_and_spikes_stay() -> None:
     rng = np.random.default_rng(2)
     spikes = np.zeros(30)
     spikes[[3, 11, 25]] = 20_000.0
-    gain, harm = [], []
+    gain = []
+    harm = []
     for _ in range(30):
         noise = rng.laplace(0, 200, 30)
         for truth, ratios in ((CURVE, gain), (spikes, harm)):

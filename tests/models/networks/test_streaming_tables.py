@@ -255,7 +255,8 @@ def test_records_needed_is_what_noise_alone_moves() -> None:
 
 def test_two_sites_add_up_if_their_clocks_agree() -> None:
     algorithm = StreamingTables(domain=WIDE, epsilon=math.inf, horizon=4)
-    one, other = algorithm.start(), algorithm.start()
+    one = algorithm.start()
+    other = algorithm.start()
     one.update(columns(200))
     one.tick()
     other.update(columns(100, seed=2))

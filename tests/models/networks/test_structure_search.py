@@ -73,7 +73,8 @@ def test_no_tree_beats_chow_liu(seed: int, root: int) -> None:
 def test_greedy_takes_the_best_family_at_every_step(degree: int) -> None:
     records = drawn(9)
     chosen = greedy(records.domain, exact_tables(records), degree, root=2)
-    placed, expected = [2], [()] * 5
+    placed = [2]
+    expected = [()] * 5
     while len(placed) < 5:
         options = [
             (mutual_information(contingency(records, (*family, child))), -child, family)
@@ -184,7 +185,8 @@ def test_noisy_tables_will_do() -> None:
     cut = {pair: np.maximum(table, 0) for pair, table in noisy.items()}
 
     def learned(tables: dict[tuple[int, int], NDArray[np.int64]]) -> list[float]:
-        given, domain = marginal_tables(tables), records.domain
+        given = marginal_tables(tables)
+        domain = records.domain
         structures = (
             chow_liu(domain, given),
             greedy(domain, given, 1),

@@ -16,7 +16,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def boxes(text: str) -> dict[str, tuple[float, float, float, float]]:
     found = {}
     for group in ElementTree.fromstring(text).iter(f"{SVG}g"):
-        rectangle, label = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
+        rectangle = group.find(f"{SVG}rect")
+        label = group.find(f"{SVG}text")
         assert rectangle is not None and label is not None and label.text is not None
         found[label.text] = tuple(float(rectangle.attrib[key]) for key in ("x", "y", "width", "height"))
     return found  # type: ignore[return-value]
@@ -27,7 +28,8 @@ def test_boxes_are_apart_inside_and_in_the_order_of_the_arrows(seed: int) -> Non
     network = random_network(seed, (2,) * 20, 3)
     text = to_svg(network)
     root = ElementTree.fromstring(text)
-    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    width = float(root.attrib["width"])
+    height = float(root.attrib["height"])
     placed = boxes(text)
     assert sorted(placed) == sorted(network.domain.names)
     for x, y, w, h in placed.values():
@@ -47,7 +49,8 @@ def test_a_tree_is_drawn_without_crossings() -> None:
     edges = [(parent, child) for child, family in enumerate(parents) for parent in family]
     for (a, b), (c, d) in itertools.combinations(edges, 2):
         if layout.layers[a] == layout.layers[c]:
-            one, two = layout.heights[a] - layout.heights[c], layout.heights[b] - layout.heights[d]
+            one = layout.heights[a] - layout.heights[c]
+            two = layout.heights[b] - layout.heights[d]
             assert one * two >= 0
 
 

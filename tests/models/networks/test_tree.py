@@ -10,7 +10,8 @@ from panstream.primitives.noise import SeededSource
 
 def test_noise_costs_an_edge_something_but_less_than_all_of_its_norm() -> None:
     """Projecting a noisy table onto what tables can be takes away a part of the noise, and never adds to it."""
-    table, independent = np.array([[400, 100], [100, 400]]), np.full((2, 2), 250)
+    table = np.array([[400, 100], [100, 400]])
+    independent = np.full((2, 2), 250)
     clean, noisy = (_gain(table, independent, None, noise) for noise in (0.0, 300.0))
     assert clean == 4 * 150  # the L1 distance from independence
     assert clean - 300 < noisy < clean

@@ -57,7 +57,8 @@ def test_one_record_replaced_moves_a_view_by_two_at_most_and_somewhere_by_two(co
 
 def test_exact_views_are_fitted_and_the_rest_follows_the_margins() -> None:
     domain = Domain({"a": ["x", "y", "z"], "b": ["u", "v"]})
-    rows, columns = np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.6])
+    rows = np.array([0.5, 0.3, 0.2])
+    columns = np.array([0.4, 0.6])
     views = (_Grouping(np.array([0, 1, 1]), 2), _Grouping(np.array([0, 1]), 2))
     joint = np.array([[0.35, 0.15], [0.03, 0.27], [0.02, 0.18]])  # y and z alike given b
     tables = [NoisyTable((0,), 1e4 * rows, 1.0), NoisyTable((1,), 1e4 * columns, 1.0)]

@@ -6,7 +6,8 @@ from scipy import optimize, stats
 
 from panstream.papers.as_printed.cauchy_sketch import cauchy_loss, cauchy_scale, l1_deviation
 
-USERS, ROWS = 20_000, 60_000
+USERS = 20_000
+ROWS = 60_000
 
 
 @pytest.mark.parametrize("shift", [0.01, 0.5, 3.0, 400.0])

@@ -43,7 +43,10 @@ from panstream.privacy.joint_loss import pair_loss
 from panstream.testing.enumeration import Enumerator, enumerate_streams, release, update
 from tests.statistical import ALPHA, assert_mean, assert_same_law
 
-NOTHING, APPEAR, TWICE, LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
+NOTHING = update([])
+APPEAR = update([0])
+TWICE = update([0, 0])
+LEAVE = update(delete=[0])
 LITERAL: list[type[LiteralDensity]] = [
     PublishedDwork,
     PublishedOptBern,
@@ -178,10 +181,12 @@ def test_laplace_loses_more_than_any_bound() -> None:
 @pytest.mark.parametrize("kind", LITERAL)
 def test_literal_forms_are_unbiased_with_the_printed_error(kind: type[LiteralDensity]) -> None:
     """N = 1,500 runs of the class itself, 40 users sampled of 60, 21 present."""
-    runs, algorithm = 1500, kind(universe=60, epsilon=0.5, sample=40)
+    runs = 1500
+    algorithm = kind(universe=60, epsilon=0.5, sample=40)
     estimates = drive(algorithm, np.arange(21), runs)
     assert_mean(estimates, 21 / 60, f"{kind.__name__} is unbiased")
-    law, d = algorithm.law, 21 / 60
+    law = algorithm.law
+    d = 21 / 60
     gap = law.mean(True) - law.mean(False)
     bits = (d * law.variance(True) + (1 - d) * law.variance(False)) / gap**2
     exact = bits / 40 + d * (1 - d) / 40 * (60 - 40) / 59 + 2 / (40 * 0.5) ** 2
@@ -199,7 +204,8 @@ def test_literal_forms_are_unbiased_with_the_printed_error(kind: type[LiteralDen
 
 def drive(algorithm: Any, present: Any, runs: int, seed: int = 5) -> Any:
     """Return estimates of the class itself; a repeated arrival must change nothing."""
-    rng, estimates = SeededSource(seed), []
+    rng = SeededSource(seed)
+    estimates = []
     for _ in range(runs):
         with rng as step:
             state = algorithm.initial_state(step)
@@ -220,7 +226,8 @@ def test_simulated_law_is_the_law_of_the_class(kind: type[LiteralDensity]) -> No
 
 @pytest.mark.slow
 def test_simulated_law_of_levels_is_the_law_of_the_class() -> None:
-    runs, algorithm = 1500, PublishedQuantisedLaplace(universe=30, epsilon=0.4, sample=12, levels=4)
+    runs = 1500
+    algorithm = PublishedQuantisedLaplace(universe=30, epsilon=0.4, sample=12, levels=4)
     simulated = literal_estimates(algorithm, np.full(runs, 11), np.random.default_rng(3))
     assert stats.ks_2samp(drive(algorithm, np.arange(11), runs), simulated).pvalue > ALPHA
 
@@ -228,7 +235,8 @@ def test_simulated_law_of_levels_is_the_law_of_the_class() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", [None, 15])
 def test_simulated_law_of_what_we_ship(sample: int | None) -> None:
-    runs, rng = 1500, SeededSource(9)
+    runs = 1500
+    rng = SeededSource(9)
     released = []
     for run in range(runs):
         algorithm = OptBern(universe=40, epsilon=1.5, sample=sample, key=run)
@@ -248,7 +256,8 @@ def test_simulated_law_of_what_we_ship(sample: int | None) -> None:
     ],
 )
 def test_draws_of_real_values(kind: type[LiteralDensity], expected: Any) -> None:
-    law, rng = kind(universe=5, epsilon=0.4).law, SeededSource(1)
+    law = kind(universe=5, epsilon=0.4).law
+    rng = SeededSource(1)
     for present in (False, True):
         with rng as step:
             values = law.draw(present, 20_000, step)
@@ -261,7 +270,8 @@ def _cut_normal(mean: float, sd: float) -> Any:
 
 
 def test_draws_of_cut_laplace_values() -> None:
-    law, rng = PublishedTruncatedLaplace(universe=5, epsilon=0.4).law, SeededSource(1)
+    law = PublishedTruncatedLaplace(universe=5, epsilon=0.4).law
+    rng = SeededSource(1)
     for present in (False, True):
         whole = stats.laplace(0.7 if present else 0.3)
         with rng as step:
@@ -297,7 +307,8 @@ def test_ppds_loses_more_with_every_appearance(times: int) -> None:
 def test_ppds_takes_even_ids_for_all_or_none() -> None:
     """Every other user is present, but the estimates lie far from 1/2: the sample is a class of residues."""
     algorithm = PublishedPPDS(universe=4096, epsilon=2.0, sample=300)
-    rng, far = SeededSource(4), 0
+    rng = SeededSource(4)
+    far = 0
     for _ in range(40):
         with rng as step:
             state = algorithm.initial_state(step)
@@ -323,11 +334,14 @@ def test_ppds_by_arrays_is_ppds_by_events(data: st.DataObject, bits: int, capaci
 
 @pytest.mark.slow
 def test_ppds_simulation_has_the_law_of_the_class() -> None:
-    runs, algorithm = 2000, PublishedPPDS(universe=50, epsilon=1.0, sample=10)
+    runs = 2000
+    algorithm = PublishedPPDS(universe=50, epsilon=1.0, sample=10)
     stream = np.concatenate([np.arange(20), np.arange(5)])
-    previous, rng = previous_events(stream, 50), np.random.default_rng(2)
+    previous = previous_events(stream, 50)
+    rng = np.random.default_rng(2)
     simulated = [ppds_estimate(algorithm, stream, previous, rng) for _ in range(runs)]
-    source, driven = SeededSource(11), []
+    source = SeededSource(11)
+    driven = []
     for _ in range(runs):
         with source as step:
             state = algorithm.initial_state(step)
@@ -453,7 +467,8 @@ def test_noise_on_the_debiased_mean_is_worth_more_per_bit() -> None:
     for kind in BITS:
         law = kind(universe=9, epsilon=0.3).law
         assert isinstance(law, LevelDistribution)
-        p0, p1 = law.absent[1], law.present[1]
+        p0 = law.absent[1]
+        p1 = law.present[1]
         assert kind(universe=9, epsilon=0.3).claim().epsilon == pytest.approx(pair_loss(p0, p1, 0.3 / (p1 - p0)))
 
 

@@ -60,7 +60,9 @@ def test_real_loss_as_the_limit_of_grids(users: int) -> None:
 
     One user for add-remove; two, of whom one takes the other's load, for replace: 4·epsilon.
     """
-    crop, e, losses = 1, Fraction(3), []  # e**epsilon = 3
+    crop = 1  # e**epsilon = 3
+    e = Fraction(3)
+    losses = []
     for g in (2, 4, 8):
         cells = 2 * crop * g
         noise = [e if c < g else Fraction(1) for c in range(cells)]
@@ -102,9 +104,11 @@ def test_algorithm_1_over_a_group_keeps_half_of_what_is_stated() -> None:
     """Over Z_7 the shifts form a group: d changes by at most 1 with one user, so the state loses epsilon/4 and state
     and output together epsilon/2.
     """
-    rows, q = np.array([(1, 0), (0, 1), (1, 2), (3, 1)]), 7
+    rows = np.array([(1, 0), (0, 1), (1, 2), (3, 1)])
+    q = 7
     vectors = np.array(list(product(range(q), repeat=len(rows))))
-    sketches, sizes = vectors @ rows % q, (vectors != 0).sum(axis=1)
+    sketches = vectors @ rows % q
+    sizes = (vectors != 0).sum(axis=1)
     distance = np.full((q, q), len(rows))
     np.minimum.at(distance, tuple(sketches.T), sizes)
     steps = [

@@ -20,7 +20,8 @@ def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
     """Without noise all accumulators, released sums and counts of draws agree after every slot."""
     algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
     values = np.random.default_rng(horizon).integers(-5, 6, horizon)
-    fast_state, slow_state = algorithm.initial_state(ScriptedSource({})), algorithm.empty_state()
+    fast_state = algorithm.initial_state(ScriptedSource({}))
+    slow_state = algorithm.empty_state()
     slow_state.open_draws[:] = IDLE
     PartialSums.initialize(algorithm, slow_state, ScriptedSource({}))
     for at in range(0, horizon, 3):
@@ -32,10 +33,12 @@ def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
         assert np.array_equal(got[0], answers)
         assert np.allclose(got[1], draws * algorithm.law.variance)
         for name in ("open", "closed", "open_draws", "closed_draws", "time"):
-            fast, twin = getattr(fast_state, name), getattr(slow_state, name)
+            fast = getattr(fast_state, name)
+            twin = getattr(slow_state, name)
             used = [i for i in range(algorithm.memberships) if slow_state.time >> i & 1]
             if name in ("closed", "closed_draws"):
-                fast, twin = fast[used], twin[used]
+                fast = fast[used]
+                twin = twin[used]
             assert np.array_equal(fast, twin), name
 
 

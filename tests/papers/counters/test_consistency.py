@@ -11,7 +11,8 @@ from panstream.papers.counters.consistency import ConsistentCount, _consistent
 
 
 def literal(values, most):
-    out, last = [], 0
+    out = []
+    last = 0
     for value in values:
         rounded = round(value)
         if rounded > last:

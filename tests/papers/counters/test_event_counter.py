@@ -10,7 +10,8 @@ from tests.algorithms.continual.view_matrix import ScriptedSource, slots_in_one_
 
 def algorithm_one(values, levels, count, noise_of):
     """Steps 1 to 4 of Algorithm 1 for x_0 .. x_(T-1), with segments named by (length, start)."""
-    outputs, running = [], {}
+    outputs = []
+    running = {}
     for t, x in enumerate(values):
         count += x
         for i in range(1, levels + 1):

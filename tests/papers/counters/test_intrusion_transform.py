@@ -118,9 +118,11 @@ class WithoutReleaseNoise:
     """Noise at the start only: a release minus the state that was seen shows what came in between."""
 
     def _close(self, state, closing, source):
-        at, place = closing.accumulator, closing.slot
+        at = closing.accumulator
+        place = closing.slot
         state.closed[place] = state.open[at] + (state.closed[place] if closing.adds else 0)
-        state.open[at], state.open_draws[at] = 0, -1
+        state.open[at] = 0
+        state.open_draws[at] = -1
 
 
 class OneNoiseForAll:

@@ -28,7 +28,8 @@ SMALL = FigureOptions(universe=400, length=300, repetitions=60, quick=True)
 
 def test_every_figure_of_the_papers_is_there() -> None:
     paper = [f"000-{number}" for number in range(1, 8)]
-    networks, streams = [f"002-3.{number}" for number in range(4, 10)], [f"002-4.{number}" for number in range(1, 12)]
+    networks = [f"002-3.{number}" for number in range(4, 10)]
+    streams = [f"002-4.{number}" for number in range(1, 12)]
     assert list(FIGURES) == [*paper, *networks, *streams, "new-memory", "new-loss"]
     with pytest.raises(InvalidParameter, match="figure must be one of 000-1, "):
         format_number("000-8")
@@ -47,7 +48,8 @@ def six_attributes(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("key", list(FIGURES))
 def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
     """First and last point: every panel and series that a point promises, with the paper's estimators and ours."""
-    plan, options = format_number(key), replace(SMALL, repetitions=2 if "-3." in key else 5, diabetes=six_attributes)
+    plan = format_number(key)
+    options = replace(SMALL, repetitions=2 if "-3." in key else 5, diabetes=six_attributes)
     points = plan.points(options)
     panels = {panel.key for panel in plan.panels}
     series = set()
@@ -72,7 +74,8 @@ def test_both_forms_of_the_thesis_and_the_references_are_drawn(key: str, six_att
     for name in ("noisy ss (3.5)", "noisy mv (3.6)", "noisy model (3.7)"):
         assert {name + PRINTED, name + SUMMED} <= set(rows)
     assert plan.note(options) == "" and "sample" in format_number("002-3.8").note(SMALL)
-    greedy, independent = rows["greedy, no privacy"].y, rows["independent, no privacy"].y
+    greedy = rows["greedy, no privacy"].y
+    independent = rows["independent, no privacy"].y
     assert greedy < independent
     if "true network" in rows:  # at epsilon = 2 every method is close to it, and none is better
         truth = rows["true network"].y
@@ -124,7 +127,10 @@ def test_state_ratios_are_those_of_the_papers() -> None:
 
 @pytest.mark.parametrize("name", ["Dwork", "OptBern", SAME_LOSS, CLAIMED])
 def test_errors_have_the_variance_of_the_formula(name: str) -> None:
-    options, epsilon, m, runs = FigureOptions(universe=2000, length=1500), 0.4, 500, 4000
+    options = FigureOptions(universe=2000, length=1500)
+    epsilon = 0.4
+    m = 500
+    runs = 4000
     errors = _estimate_errors(name, epsilon, m, "uniform", options, runs)
     density = float(distinct_counts("uniform", options, runs).mean()) / options.universe
     if name in LITERAL:
@@ -136,7 +142,8 @@ def test_errors_have_the_variance_of_the_formula(name: str) -> None:
         total = 2 * epsilon if name == CLAIMED else OPTBERN.true_loss(epsilon)
         state, kappa = density_split(total, m)
         gap = math.tanh(state / 2)
-        values, noise = (1 - gap**2) / 4 / gap**2 / m, laplace_variance(kappa) / (m * gap) ** 2
+        values = (1 - gap**2) / 4 / gap**2 / m
+        noise = laplace_variance(kappa) / (m * gap) ** 2
     expected = values + noise + density * (1 - density) / m * (2000 - m) / 1999
     assert_mean(errors, 0.0, f"{name} is unbiased")
     assert_mean(errors**2, expected, f"MSE of {name}")
@@ -144,9 +151,12 @@ def test_errors_have_the_variance_of_the_formula(name: str) -> None:
 
 def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
     """N = 400 streams; the class takes each stream event by event."""
-    options, runs = FigureOptions(universe=200, length=150), 400
+    options = FigureOptions(universe=200, length=150)
+    runs = 400
     figure_errors = _estimate_errors("PPDS", 1.0, 20, "zipf", options, runs)
-    algorithm, rng, driven = PublishedPPDS(universe=200, epsilon=1.0, sample=20), SeededSource(6), []
+    algorithm = PublishedPPDS(universe=200, epsilon=1.0, sample=20)
+    rng = SeededSource(6)
+    driven = []
     for run in range(runs):
         stream = draw_stream("zipf", options, run)
         with rng as step:

@@ -25,7 +25,8 @@ from tests.statistical import assert_fits
 
 
 def reference(word: int, buckets: int, levels: int) -> int:
-    low, high = word % (1 << 32), word >> 32
+    low = word % (1 << 32)
+    high = word >> 32
     level = 0
     while level < levels - 1 and low % 2 == 0:
         low >>= 1
@@ -90,7 +91,8 @@ def test_level_and_bucket_use_disjoint_bits() -> None:
 def test_one_pass_gives_what_two_passes_give(dtype: Any, n: int) -> None:
     rng = np.random.default_rng(n)
     values = rng.integers(-(2**62), 2**62, n)
-    hashes, found = np.empty(n, np.uint64), np.empty(n, dtype)
+    hashes = np.empty(n, np.uint64)
+    found = np.empty(n, dtype)
     hash_integers(values, 4, hashes)
     cells_of_integers(values, 4, 999, 20, found)
     assert found.tolist() == cells(hashes, 999, 20, dtype).tolist()
@@ -105,7 +107,9 @@ def test_one_pass_gives_what_two_passes_give(dtype: Any, n: int) -> None:
 @pytest.mark.parametrize("key", [0, 1])
 @pytest.mark.parametrize("stride", [1, 2, 1 << 20, 1 << 44])
 def test_structured_integers_fill_the_table_as_they_should(stride: int, key: int) -> None:
-    n, buckets, levels = 1 << 18, 300, 12
+    n = 1 << 18
+    buckets = 300
+    levels = 12
     found = np.empty(n, np.int64)
     cells_of_integers(np.arange(n) * stride, key, buckets, levels, found)
     shares = np.array([*(0.5 ** (level + 1) for level in range(levels - 1)), 0.5 ** (levels - 1)])
@@ -114,7 +118,9 @@ def test_structured_integers_fill_the_table_as_they_should(stride: int, key: int
 
 
 def test_numbered_names_fill_the_table_as_they_should() -> None:
-    n, buckets, levels = 1 << 17, 100, 10
+    n = 1 << 17
+    buckets = 100
+    levels = 10
     names = [f"user{i}".encode() for i in range(n)]
     offsets = np.cumsum([0, *(len(name) for name in names)]).astype(np.int32)
     found = np.empty(n, np.int32)
@@ -165,7 +171,8 @@ def test_packed_marks_of_integers_are_their_cells(buckets: int, levels: int, row
     room = np.random.default_rng(rows).integers(-(2**63), 2**63 - 1, rows + 8)
     for start in range(8):
         values = room[start : start + rows]
-        cells, marks = np.empty(rows, np.int64), np.zeros(-(-buckets * levels // 64), np.uint64)
+        cells = np.empty(rows, np.int64)
+        marks = np.zeros(-(-buckets * levels // 64), np.uint64)
         marks[-1] = before = 1
         cells_of_integers(values, 9, buckets, levels, cells)
         mark_integers_packed(values, 9, buckets, levels, marks)
@@ -180,7 +187,8 @@ def assert_marks_are_cells(offsets: NDArray[Any], data: NDArray[np.uint8], bucke
     for row in range(cells.size):
         alone = data[offsets[row] : offsets[row + 1]].copy()
         cells_of_strings(np.array([0, alone.size]), alone, 9, buckets, levels, cells[row : row + 1], hash="fold")
-    packed, marks = np.zeros(-(-buckets * levels // 64), np.uint64), np.zeros(buckets * levels, np.uint8)
+    packed = np.zeros(-(-buckets * levels // 64), np.uint64)
+    marks = np.zeros(buckets * levels, np.uint8)
     mark_strings_packed(offsets, data, 9, buckets, levels, packed)
     mark_strings(offsets, data, 9, buckets, levels, marks)
     assert packed.tolist() == bits_of(cells, buckets, levels)
@@ -193,7 +201,8 @@ def assert_marks_are_cells(offsets: NDArray[Any], data: NDArray[np.uint8], bucke
 def test_packed_marks_of_strings_are_their_cells(buckets: int, levels: int, lengths: list[int], rows: int) -> None:
     offsets = np.concatenate([[0], np.cumsum(np.resize(lengths, rows))]).astype(np.int32)
     data = np.random.default_rng(rows).integers(0, 256, int(offsets[-1]) + 3, dtype=np.uint8)
-    cells, marks = np.empty(rows, np.int64), np.zeros(-(-buckets * levels // 64), np.uint64)
+    cells = np.empty(rows, np.int64)
+    marks = np.zeros(-(-buckets * levels // 64), np.uint64)
     cells_of_strings(offsets, data, 9, buckets, levels, cells, hash="fold")
     mark_strings_packed(offsets, data, 9, buckets, levels, marks)
     assert marks.tolist() == bits_of(cells, buckets, levels)
@@ -234,7 +243,9 @@ def test_packed_marks_refuse_strings_outside_their_data(bad: int, row: int) -> N
 def test_marks_refuse_equal_lengths_outside_their_data(start: int, length: int) -> None:
     """Equal differences alone say nothing about where strings lie, not even in which order, as numbers wrap around."""
     offsets = np.array([(start + i * length + 2**63) % 2**64 - 2**63 for i in range(9)], np.int64)
-    data, packed, marks = np.zeros(1000, np.uint8), np.zeros(313, np.uint64), np.zeros(20_000, np.uint8)
+    data = np.zeros(1000, np.uint8)
+    packed = np.zeros(313, np.uint64)
+    marks = np.zeros(20_000, np.uint8)
     for refused in (
         lambda: mark_strings_packed(offsets, data, 0, 1000, 20, packed),
         lambda: mark_strings(offsets, data, 0, 1000, 20, marks),

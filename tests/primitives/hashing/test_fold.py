@@ -25,18 +25,22 @@ Words = NDArray[np.uint64]
 def reference(message: bytes, key: int) -> int:
     """The definition in ``hashing/_strings.py``, in Python's own integers."""
     k = expand(key, "fold", 66)
-    upper, left = 0, message
+    upper = 0
+    left = message
     while True:
-        piece, rest = left[:512], left[512:]
+        piece = left[:512]
+        rest = left[512:]
         padded = piece.ljust(max(16, -(-len(piece) // 16) * 16), b"\0")
         m = [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
         total = (upper << 64) + len(left)
         total += sum((m[i] + k[i] & MASK) * (m[i + 1] + k[i + 1] & MASK) for i in range(0, len(m), 2))
         total &= (1 << 128) - 1
-        low, high = total & MASK, total >> 64
+        low = total & MASK
+        high = total >> 64
         high ^= (low << 32 | low >> 32) & MASK
         product = (low + k[64] & MASK) * (high + k[65] & MASK)
-        upper, left = (product & MASK) ^ (product >> 64), rest
+        upper = (product & MASK) ^ (product >> 64)
+        left = rest
         if not rest:
             return upper
 
@@ -110,7 +114,8 @@ def test_slices_of_arrow_arrays_are_hashed_in_place() -> None:
 
 def test_cells_are_those_of_the_hashes() -> None:
     messages = [f"user-{i}".encode() for i in range(3 * LANES + 5)]
-    found, wanted = np.empty(len(messages), np.int32), np.empty(len(messages), np.int32)
+    found = np.empty(len(messages), np.int32)
+    wanted = np.empty(len(messages), np.int32)
     cells_of_strings(*lay_out(messages), 4, 999, 20, found, hash="fold")
     cells_of(hashed(messages, 4), 999, 20, wanted)
     assert found.tolist() == wanted.tolist()
@@ -118,7 +123,8 @@ def test_cells_are_those_of_the_hashes() -> None:
 
 def test_marks_are_at_the_cells_of_the_strings() -> None:
     for messages in ([b"%016d" % i for i in range(3 * LANES + 5)], [b"%d" % i for i in range(LANES + 5)]):
-        cells, marks = np.empty(len(messages), np.int64), np.zeros(999 * 20, np.uint8)
+        cells = np.empty(len(messages), np.int64)
+        marks = np.zeros(999 * 20, np.uint8)
         cells_of_strings(*lay_out(messages), 4, 999, 20, cells, hash="fold")
         mark_strings(*lay_out(messages), 4, 999, 20, marks)
         assert np.flatnonzero(marks).tolist() == np.unique(cells).tolist()
@@ -143,7 +149,8 @@ def test_every_bit_of_a_string_flips_every_bit_of_the_hash_half_the_time(key: in
     if counting:
         rows[:] = 0
         rows[:, :2] = np.arange(runs, dtype=np.uint16).view(np.uint8).reshape(runs, 2)
-    base, worst = hashed_rows(rows, key), 0.0
+    base = hashed_rows(rows, key)
+    worst = 0.0
     for byte, bit in itertools.product(range(length), range(8)):
         turned = rows.copy()
         turned[:, byte] ^= np.uint8(1 << bit)
@@ -187,7 +194,8 @@ SETS: dict[str, Any] = {
 def test_little_in_them_does_not_make_strings_collide(name: str, key: int) -> None:
     messages = SETS[name]()
     words = hashed(messages, key)
-    count, pairs = words.size, words.size * (words.size - 1) / 2
+    count = words.size
+    pairs = words.size * (words.size - 1) / 2
     assert np.unique(words).size == count
     for bits, part in ((24, words >> np.uint64(40)), (24, words & np.uint64((1 << 24) - 1))):
         sharing = np.unique(part, return_counts=True)[1].astype(float)

@@ -41,7 +41,8 @@ def test_strings(case: dict[str, Any]) -> None:
     texts = [bytes.fromhex(text) for text in case["strings_hex"]]
     offsets = np.cumsum([0, *(len(text) for text in texts)])
     data = np.frombuffer(b"".join(texts), np.uint8)
-    hashes, cells = np.empty(len(texts), np.uint64), np.empty(len(texts), np.int64)
+    hashes = np.empty(len(texts), np.uint64)
+    cells = np.empty(len(texts), np.int64)
     hash_strings(offsets, data, case["key"], hashes, hash="siphash")
     assert hashes.tolist() == case["hashes"]
     cells_of_strings(offsets, data, case["key"], case["buckets"], case["levels"], cells, hash="siphash")
@@ -53,7 +54,8 @@ def test_folded_strings(case: dict[str, Any]) -> None:
     texts = [bytes.fromhex(text) for text in case["strings_hex"]]
     offsets = np.cumsum([0, *(len(text) for text in texts)])
     data = np.frombuffer(b"".join(texts), np.uint8)
-    hashes, cells = np.empty(len(texts), np.uint64), np.empty(len(texts), np.int64)
+    hashes = np.empty(len(texts), np.uint64)
+    cells = np.empty(len(texts), np.int64)
     hash_strings(offsets, data, case["key"], hashes, hash="fold")
     assert hashes.tolist() == case["hashes"]
     cells_of_strings(offsets, data, case["key"], case["buckets"], case["levels"], cells, hash="fold")
@@ -63,7 +65,8 @@ def test_folded_strings(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("integers"))
 def test_integers(case: dict[str, Any]) -> None:
     values = np.array(case["values"], np.int64)
-    hashes, cells = np.empty(values.size, np.uint64), np.empty(values.size, np.int64)
+    hashes = np.empty(values.size, np.uint64)
+    cells = np.empty(values.size, np.int64)
     hash_integers(values, case["key"], hashes)
     assert hashes.tolist() == case["hashes"]
     cells_of_integers(values, case["key"], case["buckets"], case["levels"], cells)
@@ -91,8 +94,10 @@ def test_polynomial(case: dict[str, Any]) -> None:
     family = KWise.from_key(case["independence"], case["key"], case["label"])
     assert list(family.coefficients) == case["coefficients"]
     points = np.array(case["points"], np.int64)
-    values, buckets = np.empty(points.size, np.uint64), np.empty(points.size, np.int64)
-    signs, levels = np.empty(points.size, np.int8), np.empty(points.size, np.int8)
+    values = np.empty(points.size, np.uint64)
+    buckets = np.empty(points.size, np.int64)
+    signs = np.empty(points.size, np.int8)
+    levels = np.empty(points.size, np.int8)
     family.values(points, values)
     family.buckets(points, 1000, buckets)
     family.signs(points, signs)

@@ -14,7 +14,8 @@ from panstream.primitives.hashing import derive, hash_integers
 from tests.statistical import ALPHA, assert_fits
 
 MASK = (1 << 64) - 1
-FIRST, SECOND = 0xA24BAED4963EE407, 0x9FB21C651E98DF25
+FIRST = 0xA24BAED4963EE407
+SECOND = 0x9FB21C651E98DF25
 words = st.integers(0, MASK)
 
 

@@ -18,7 +18,10 @@ from panstream.primitives.kernels.hashing import feistel as kernels
 from tests.statistical import ALPHA, assert_fits, assert_mean
 
 MASK = (1 << 64) - 1
-TABLE, SMALL, LARGE, HUGE = 1000, 10**5, 10**7, 3 * 2**59 + 12345
+TABLE = 1000
+SMALL = 10**5
+LARGE = 10**7
+HUGE = 3 * 2**59 + 12345
 
 
 def images(ids: Any, universe: int, key: int) -> NDArray[np.int64]:
@@ -44,7 +47,8 @@ def reference(identity: int, universe: int, key: int) -> int:
     rows = (universe + (1 << k) - 1) >> k
     words = expand(key, "permutation", 4 * DOUBLE_ROUNDS)
     while True:
-        left, right = identity >> k, identity % (1 << k)
+        left = identity >> k
+        right = identity % (1 << k)
         for r in range(DOUBLE_ROUNDS):
             a, b, c, d = words[4 * r : 4 * r + 4]
             left = (left + (round_function(right, a, b) * rows >> 64)) % rows
@@ -141,7 +145,8 @@ def test_positions_in_a_tiny_universe_are_uniform(universe: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("universe", [TABLE, TABLE_UNIVERSE + 1, SMALL, LARGE, 2**40, HUGE, 2**62])
 def test_positions_are_uniform(universe: int) -> None:
-    count, bins = 12_000, 50
+    count = 12_000
+    bins = 50
     middle = 1 << (universe.bit_length() // 2)
     ids = [0, 1, middle - 1, middle, universe // 2, universe - 2, universe - 1]
     result = over_keys(ids, universe, count)
@@ -171,7 +176,8 @@ def pairs_of(universe: int) -> dict[str, tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("universe", [TABLE, TABLE_UNIVERSE + 1, SMALL, LARGE, HUGE])
 def test_images_of_two_ids_are_independent_up_to_being_different(universe: int) -> None:
-    count, bins = 12_000, 8
+    count = 12_000
+    bins = 8
     names = pairs_of(universe)
     result = over_keys([identity for pair in names.values() for identity in pair], universe, count, first=10**6)
     joint = np.outer(parts(universe, bins), parts(universe, bins))
@@ -179,7 +185,8 @@ def test_images_of_two_ids_are_independent_up_to_being_different(universe: int) 
     joint -= np.diag(parts(universe, bins)) / universe
     joint *= universe / (universe - 1)
     for number, name in enumerate(names):
-        first, second = result[:, 2 * number], result[:, 2 * number + 1]
+        first = result[:, 2 * number]
+        second = result[:, 2 * number + 1]
         assert not np.any(first == second)
         seen = np.bincount(share(first, universe, bins) * bins + share(second, universe, bins), minlength=bins**2)
         assert_fits(seen, count * joint.ravel(), f"parts of {name}, {universe}")
@@ -208,7 +215,8 @@ def test_images_of_two_ids_in_a_tiny_universe(universe: int) -> None:
 @pytest.mark.parametrize("universe", [TABLE, SMALL, LARGE, HUGE])
 @pytest.mark.parametrize("stride", [1, 2, 64])
 def test_images_of_three_ids_in_a_row_are_independent(universe: int, stride: int) -> None:
-    count, bins = 10_000, 5
+    count = 10_000
+    bins = 5
     start = universe // 7
     result = over_keys([start, start + stride, start + 2 * stride], universe, count, first=10**8)
     cell = share(result, universe, bins) @ np.array([bins**2, bins, 1])
@@ -259,7 +267,10 @@ def test_truly_random_rounds_are_as_close_to_uniform_as_documented(rows: int, bi
 @pytest.mark.parametrize("pair", [(0, 8), (0, 1), (3, 12)])
 def test_two_ids_move_as_with_truly_random_round_functions(pair: tuple[int, int]) -> None:
     """With only four rounds on 5 x 8 the law is far from uniform, and known exactly."""
-    rows, bits, universe, count = 5, 3, 40, 40_000
+    rows = 5
+    bits = 3
+    universe = 40
+    count = 40_000
     assert _shape(universe) == (rows, bits)
     ids = np.array(pair, np.uint64)
     result = np.empty((count, 2), np.uint64)

@@ -44,7 +44,8 @@ def sip_round(v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
 
 
 def reference(message: bytes, key: int, per_word: int = 1, at_end: int = 3) -> int:
-    k0, k1 = key & MASK, key >> 64
+    k0 = key & MASK
+    k1 = key >> 64
     state = (k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573)
     padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
     for i in range(0, len(padded), 8):

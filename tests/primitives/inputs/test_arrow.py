@@ -130,7 +130,8 @@ def test_damaged_arrays_are_refused_rather_than_read_past_the_end(array, row) ->
 
 def test_views_that_share_and_cross_buffers(rows) -> None:
     """Arrow lets views overlap, repeat and jump between buffers in any order."""
-    first, second = b"0123456789abcdefghij", b"ABCDEFGHIJKLMNOPQRST"
+    first = b"0123456789abcdefghij"
+    second = b"ABCDEFGHIJKLMNOPQRST"
     table = view(13, 1, 0) + view(20, 0, 0) + view(13, 1, 7) + view(13, 0, 7)
     array = forged(pa.binary_view(), 4, table, first, second)
     assert rows(items(array)) == [second[:13], first, second[7:], first[7:]]

@@ -24,7 +24,8 @@ def test_zeroed_after_an_error() -> None:
 
 def test_arrays_of_one_block_do_not_overlap() -> None:
     with Scratch() as scratch:
-        first, second = scratch.array(100), scratch.array(100)
+        first = scratch.array(100)
+        second = scratch.array(100)
         assert not np.shares_memory(first, second)
         with Scratch() as inner:
             assert not np.shares_memory(first, inner.array(100))
@@ -79,7 +80,8 @@ def test_wipe_of_columns_and_of_what_may_not_be_written(size: int) -> None:
 
 def test_arrays_that_make_room_are_zeroed_as_far_as_they_were_ever_written() -> None:
     with Scratch() as scratch:
-        kept, taken = scratch.array(16), scratch.mark
+        kept = scratch.array(16)
+        taken = scratch.mark
         first = scratch.array(1000)
         first[:] = 7
         scratch.rewind(taken)

@@ -153,7 +153,8 @@ def test_the_shares_of_two_machines_are_there_between_steps(tmp_path: Path) -> N
     with opened(tmp_path, link) as engine:
         for number in range(2):
             engine.apply(batch(number))
-    settled, link.second._resolve_in_doubt = link.second._resolve_in_doubt, lambda step, attempt: None  # type: ignore[method-assign]
+    settled = link.second._resolve_in_doubt
+    link.second._resolve_in_doubt = lambda step, attempt: None  # type: ignore[method-assign]
     with opened(tmp_path, link) as engine:
         assert link.second._pending is not None
         pending = [*link.second._pending[1].values()]

@@ -69,7 +69,9 @@ def _clearing(kind: int) -> Any:
 @cache
 def through(kind: int, cleared: bool) -> Any:
     """Return a function that loads the registers from one address, clears them or not, and stores them at another."""
-    load, clear, store = _moving(kind, True), _clearing(kind), _moving(kind, False)
+    load = _moving(kind, True)
+    clear = _clearing(kind)
+    store = _moving(kind, False)
     if cleared:
 
         @njit(["void(uint64, uint64)"])
@@ -126,7 +128,9 @@ def _spill_code(context: Any, size: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         count = builder.udiv(values[0], WORD(8))
         space = builder.alloca(WORD, count)
-        before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+        before = builder.block
+        loop = builder.append_basic_block()
+        after = builder.append_basic_block()
         builder.branch(loop)
         builder.position_at_end(loop)
         at = builder.phi(WORD)

@@ -77,7 +77,9 @@ def test_points_are_exactly_uniform(size: int, radius: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "kappa"), [((2, 2), 0.4), ((3, 2), 0.7), ((3,), 0.5)], ids=str)
 def test_joint_noise_fits_its_pmf(sizes: tuple[int, ...], kappa: float) -> None:
-    law, draws, far = DiscreteLaplace.at_most(kappa), 1500, 12
+    law = DiscreteLaplace.at_most(kappa)
+    draws = 1500
+    far = 12
     every = list(itertools.product(*(points(size, far) for size in sizes)))
     weights = np.array([math.exp(-kappa * max(sum(map(abs, each)) for each in whole)) for whole in every])
     seen: Counter[tuple[tuple[int, ...], ...]] = Counter()

@@ -25,7 +25,9 @@ from panstream.primitives.noise._laplace_digits import digit_coins
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 instructions")
 
 LAW = DiscreteGaussian.at_least(400.0)
-VALUES, PLACES, WORDS = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(400, np.uint64)
+VALUES = np.zeros(2, np.int64)
+PLACES = np.zeros(2, np.int64)
+WORDS = np.zeros(400, np.uint64)
 
 
 def of_candidates() -> tuple[Any, ...]:
@@ -60,7 +62,8 @@ def jumps(function: Callable[..., Any], given: tuple[Any, ...]) -> list[str]:
     (text,) = compiled.inspect_asm().values()
     whole = text[text.index(f"{function.__name__}") :]
     lines = [line.strip() for line in whole.splitlines()]
-    found, compared = [], ""
+    found = []
+    compared = ""
     for line in lines[: next(at for at, line in enumerate(lines) if line.startswith((".size", ".Lfunc_end")))]:
         if re.match(r"(cmp|test|sub|add|and|dec|inc|sar|shr|xor|or)[bwlq]?\s", line):
             compared = line

@@ -24,7 +24,8 @@ from panstream.primitives.noise._gaussian_rejection import (
 from panstream.primitives.noise.distributions import RATE_BITS, exp_fraction
 from tests.statistical import assert_fits
 
-N, PIECE = 100_000, 10_000
+N = 100_000
+PIECE = 10_000
 DIRECT = [DiscreteGaussian.at_least(sigma) for sigma in (1 / 32, 0.3, 4.2, 127.0)]
 BLOCKS = [DiscreteGaussian.at_least(sigma) for sigma in (129.0, 255.0, 2e3, 2.0**20)]
 LAWS = DIRECT + BLOCKS
@@ -47,7 +48,8 @@ def exact(law: DiscreteGaussian, size: int) -> Fraction:
 def of_words(law: DiscreteGaussian, words: list[int]) -> tuple[int, bool]:
     """Return the noise that the kernel adds for candidates of these words, and whether it leaves the draw open."""
     drawn = candidates_of(law)
-    value, places = np.full(1, 1 << 40, np.int64), np.zeros(1, np.int64)
+    value = np.full(1, 1 << 40, np.int64)
+    places = np.zeros(1, np.int64)
     count = add_from_candidates(
         value,
         np.array(words, np.uint64),
@@ -75,7 +77,8 @@ def candidate(
 def sizes(law: DiscreteGaussian) -> list[int]:
     """Return sizes at the ends and in the middle of blocks throughout."""
     drawn = candidates_of(law)
-    width, blocks = 1 << drawn.places, range(0, len(drawn.counts), 1 + len(drawn.counts) // 40)
+    width = 1 << drawn.places
+    blocks = range(0, len(drawn.counts), 1 + len(drawn.counts) // 40)
     places = sorted({0, 1 % width, width // 3, width - 1})
     return [block * width + place for block in blocks for place in places]
 
@@ -95,7 +98,8 @@ def test_no_chance_is_above_one_and_every_word_has_one_meaning(law: DiscreteGaus
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_tail_begins_where_its_chances_are_below_one_and_stay_there(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.places
+    width = 1 << drawn.tail_places
     for block in range(12):
         most = weight(law, first + block * width) * drawn.scale * 2 ** (33 + block)
         assert most * Fraction(width, 1 << drawn.places) < 1
@@ -127,7 +131,8 @@ def test_exponentials_are_as_precise_as_stated() -> None:
 @pytest.mark.parametrize("law", BLOCKS, ids=str)
 def test_no_exponent_is_too_large_for_the_kernel(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    width, blocks = 1 << drawn.places, len(drawn.counts)
+    width = 1 << drawn.places
+    blocks = len(drawn.counts)
     assert (law.numerator or 0) * (width - 1) * (2 * blocks * width + width - 1) < 1 << 53
 
 
@@ -155,7 +160,8 @@ def test_words_around_every_chance_mean_what_it_says(law: DiscreteGaussian) -> N
 @pytest.mark.parametrize("law", LAWS[1:], ids=str)
 def test_the_first_that_is_accepted_is_taken(law: DiscreteGaussian) -> None:
     refused = candidate(law, 3, (1 << 128) - (1 << 40))
-    one, two = candidate(law, 1, 1 << 60), candidate(law, 2, 1 << 60, negative=True)
+    one = candidate(law, 1, 1 << 60)
+    two = candidate(law, 2, 1 << 60, negative=True)
     for order, noise in [(one + two, 1), (two + one, -2), (refused + two + one, -2), (refused + one + refused, 1)]:
         assert of_words(law, order) == (noise, False)
         assert resolve_draw(law, order, iter(()).__next__) == noise
@@ -166,7 +172,8 @@ def test_chances_near_a_tie_are_exact(law: DiscreteGaussian) -> None:
     for size in sizes(law)[::3]:
         chance = exact(law, size)
         edge = math.floor(chance * (1 << 192))
-        bound, further = edge >> 64, edge & TOP
+        bound = edge >> 64
+        further = edge & TOP
         words = candidate(law, size, bound)
         then = candidate(law, 0, 0, negative=True)
         more = partial(next, itertools.chain([further, TOP], itertools.repeat(0)))
@@ -182,7 +189,8 @@ def test_chances_near_a_tie_are_exact(law: DiscreteGaussian) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.places
+    width = 1 << drawn.tail_places
     words = [TOP - 1, IN_TAIL | (width - 1), 0, 0]
     assert of_words(law, words + candidate(law, 0, 1 << 40)) == (0, True)
     for block in (0, 1, 5) if law.sigma > 1 else (0, 1):
@@ -198,7 +206,8 @@ def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
 def test_chances_in_the_tail_are_those_of_the_law(law: DiscreteGaussian) -> None:
     """A word of 63 ones and TAIL_BITS more ends in one of the 2^-(1 + block) of the tail's blocks."""
     drawn = candidates_of(law)
-    first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.places
+    width = 1 << drawn.tail_places
     for block, step in itertools.product((0, 1, 2, 5), {0, width - 1}):
         size = first + block * width + step
         chance = weight(law, size) * drawn.scale * 2 ** (TAIL_BITS + 1 + block) * Fraction(width, 1 << drawn.places)
@@ -231,7 +240,8 @@ def test_words_of_no_block_are_refused_unless_all_bits_send_them_to_the_tail(law
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_sizes_in_the_tail_take_no_more_bits_than_they_have(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.places
+    width = 1 << drawn.tail_places
     assert drawn.tail_places < TAIL_SHIFT
     assert resolve_draw(law, [TOP - 1, IN_TAIL | width, 0, 0], itertools.repeat(0).__next__) == first
 
@@ -321,7 +331,9 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch) -> None:
-    law, asked, real = DiscreteGaussian.at_least(1e5), [], NoiseSource._fill
+    law = DiscreteGaussian.at_least(1e5)
+    asked = []
+    real = NoiseSource._fill
 
     def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
         asked.append(buffer.nbytes)
@@ -335,7 +347,8 @@ def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch
 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
-    law, values = DiscreteGaussian.at_least(1e5), np.zeros(60_000, np.int64)
+    law = DiscreteGaussian.at_least(1e5)
+    values = np.zeros(60_000, np.int64)
     with NoiseSource() as rng:
         rng.add_discrete_gaussian(values[::2], law)
         rng.add_discrete_gaussian(np.zeros(0, np.int64), law)

@@ -15,7 +15,8 @@ from panstream.primitives.noise._laplace_digits import digit_coins, resolve_draw
 from panstream.primitives.noise.distributions import exp_fraction
 from tests.statistical import assert_fits
 
-N, PIECE = 200_000, 10_000
+N = 200_000
+PIECE = 10_000
 LAWS = [DiscreteLaplace.at_most(kappa) for kappa in (200.0, 2.5, 1.0, 0.05, 1e-4, 1e-12)]
 TOP = (1 << 64) - 1
 
@@ -28,7 +29,8 @@ def chances(law: DiscreteLaplace) -> list[int]:
 
 def of_words(law: DiscreteLaplace, words: list[int]) -> tuple[int, bool]:
     """Return the noise that the kernel adds for these words, and whether it leaves the draw open."""
-    value, places = np.full(1, 1000, np.int64), np.zeros(1, np.int64)
+    value = np.full(1, 1000, np.int64)
+    places = np.zeros(1, np.int64)
     count = add_from_digits(value, np.array(words, np.uint64), *digit_coins(law), places)
     return int(value[0]) - 1000, bool(count)
 
@@ -165,7 +167,8 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
-    law, values = DiscreteLaplace.at_most(1e-12), np.zeros(60_000, np.int64)
+    law = DiscreteLaplace.at_most(1e-12)
+    values = np.zeros(60_000, np.int64)
     with NoiseSource() as rng:
         rng.add_discrete_laplace(values[::2], law)
         rng.add_discrete_laplace(np.zeros(0, np.int64), law)

@@ -49,7 +49,9 @@ def machine_code(triple: str) -> bytes:
 
 def xor_zmm(register: int) -> bytes:
     """Return VPXORD of a register with itself (EVEX.512.66.0F.W0 EF /r; the manual's volume 2, sections 2.7 and 5)."""
-    low, eight, sixteen = register & 7, register >> 3 & 1, register >> 4 & 1
+    low = register & 7
+    eight = register >> 3 & 1
+    sixteen = register >> 4 & 1
     first = (
         (1 - eight) << 7 | (1 - sixteen) << 6 | (1 - eight) << 5 | (1 - sixteen) << 4 | 0b001
     )  # R X B R' and the map

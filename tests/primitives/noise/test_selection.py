@@ -13,7 +13,8 @@ from panstream.primitives.noise import NoiseSource, SeededSource, SelectionRate
 from tests.statistical import assert_fits
 
 N = 12_000
-LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+LOWEST = np.iinfo(np.int64).min
+HIGHEST = np.iinfo(np.int64).max
 
 
 def permute_and_flip_law(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,17 +71,22 @@ def test_running_out_of_words_replays_the_same_choice() -> None:
         with SeededSource(seed) as rng:
             words = rng._words(500).copy()
         for again in (True, False):
-            order, state = np.arange(4), np.zeros(2, np.int64)
+            order = np.arange(4)
+            state = np.zeros(2, np.int64)
             args = (exponents, state) if again else (exponents, order, state)
             kernel = accept_uniform if again else permute_and_flip
             done, _ = kernel(*args, bits, words)
             whole = int(state[0])
             assert done == 1
-            order[:], state[:] = np.arange(4), 0
-            at, given, done = 0, 1, 0
+            order[:] = np.arange(4)
+            state[:] = 0
+            at = 0
+            given = 1
+            done = 0
             while not done:
                 done, used = kernel(*args, bits, words[at : at + given])
-                at, given = at + used, 1 if used else given + 1
+                at = at + used
+                given = 1 if used else given + 1
             assert int(state[0]) == whole
 
 

@@ -32,7 +32,8 @@ def test_coins_fit_their_probability(p: float) -> None:
 def test_coins_by_exhaustion_of_the_first_bytes() -> None:
     """All first bytes, and ties resolved by all values of the next byte: the probability is exact."""
     coin = Coin(Fraction(0.7310585786) * 2**64 // 1)
-    top, rest = np.uint8(coin.threshold >> 56), np.uint64(coin.threshold & ((1 << 56) - 1))
+    top = np.uint8(coin.threshold >> 56)
+    rest = np.uint64(coin.threshold & ((1 << 56) - 1))
     heads = np.arange(256, dtype=np.uint8)
     draws.resolve_coins(heads, top, rest, np.zeros(1, np.uint64))
     assert heads.sum() - heads[top] == int(top)
@@ -180,7 +181,9 @@ def test_every_marked_bit_gets_a_coin_of_its_own() -> None:
     """Words with all, one and some marks, so that the coins of a word begin anywhere in the stream."""
     rng = np.random.default_rng(6)
     marks = rng.integers(0, 1 << 64, 400, dtype=np.uint64) & rng.integers(0, 1 << 64, 400, dtype=np.uint64)
-    marks[:5], marks[5:70:3], marks[100:164] = (1 << 64) - 1, 0, 1 << np.arange(64, dtype=np.uint64)
+    marks[:5] = (1 << 64) - 1
+    marks[5:70:3] = 0
+    marks[100:164] = 1 << np.arange(64, dtype=np.uint64)
     bits, coins = rng.integers(0, 1 << 64, (2, 400), dtype=np.uint64)
     expected = redrawn_one_by_one(bits.tolist(), marks.tolist(), coins.tolist())
     assert draws.redraw(bits, marks, 0, coins) == 400
@@ -190,7 +193,8 @@ def test_every_marked_bit_gets_a_coin_of_its_own() -> None:
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 10])
 def test_redrawing_stops_where_coins_might_not_suffice_and_goes_on_with_new_ones(size: int) -> None:
     rng = np.random.default_rng(5)
-    marks, bits = np.full(40, (1 << 64) - 1, np.uint64), np.zeros(40, np.uint64)
+    marks = np.full(40, (1 << 64) - 1, np.uint64)
+    bits = np.zeros(40, np.uint64)
     coins = rng.integers(0, 1 << 64, size, dtype=np.uint64)
     done = draws.redraw(bits, marks, 3, coins)
     assert done == 3 + max(size - 1, 0)
@@ -203,7 +207,8 @@ def test_redrawing_stops_where_coins_might_not_suffice_and_goes_on_with_new_ones
 def test_every_marked_bit_is_redrawn_and_no_other(size: int) -> None:
     """With coins that show 1, and 0, but for a chance of 2^-64 a toss: below 1e-13 in all."""
     marks = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
-    zeros, ones = np.zeros(size, np.uint64), np.full(size, (1 << 64) - 1, np.uint64)
+    zeros = np.zeros(size, np.uint64)
+    ones = np.full(size, (1 << 64) - 1, np.uint64)
     with NoiseSource() as rng:
         rng.redraw(Coin((1 << 64) - 1), zeros, marks)
         rng.redraw(Coin(1), ones, marks)
@@ -213,7 +218,8 @@ def test_every_marked_bit_is_redrawn_and_no_other(size: int) -> None:
 @pytest.mark.parametrize("p", [1e-5, 0.25, 0.7310585786, 1 - 1e-4])
 def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -> None:
     marks = np.random.default_rng(3).integers(0, 1 << 64, N // 16, dtype=np.uint64)  # more than one filling of words
-    marks[::3], marks[1::7] = 0, 1 << 63
+    marks[::3] = 0
+    marks[1::7] = 1 << 63
     bits = np.random.default_rng(4).integers(0, 1 << 64, marks.size, dtype=np.uint64)
     before = bits.copy()
     with NoiseSource() as rng:
@@ -327,11 +333,14 @@ def test_seeded_source_repeats_and_admits_it() -> None:
 @pytest.mark.parametrize(("cells", "kappa"), [(2, 0.7), (3, 0.9), (4, 1.1)])
 def test_balanced_noise_fits_its_pmf(cells: int, kappa: float) -> None:
     """All integer vectors with sum 0 up to a reach beyond which hardly anything is drawn, by direct summation."""
-    law, reach, runs = DiscreteLaplace.at_most(kappa), 14, 5_000
+    law = DiscreteLaplace.at_most(kappa)
+    reach = 14
+    runs = 5_000
     every = [x for x in itertools.product(range(-reach, reach + 1), repeat=cells - 1) if abs(sum(x)) <= reach]
     weights = np.array([math.exp(-kappa * (sum(map(abs, x)) + abs(sum(x)))) for x in every])
     place = {x: at for at, x in enumerate(every)}
-    counts, beyond = np.zeros(len(every)), 0
+    counts = np.zeros(len(every))
+    beyond = 0
     with NoiseSource() as rng:
         for _ in range(runs):
             values = np.zeros(cells, np.int64)
@@ -348,7 +357,8 @@ def test_balanced_noise_fits_its_pmf(cells: int, kappa: float) -> None:
 @pytest.mark.parametrize("cells", [2, 5, 20, 64])
 def test_balanced_noise_has_its_variance(cells: int) -> None:
     """(c-1)(2c-1)/(c(c+1)) over kappa², from the law of how many of c numbers with sum 0 are positive."""
-    kappa, runs = 0.01, 800
+    kappa = 0.01
+    runs = 800
     law = DiscreteLaplace.at_most(kappa)
     drawn = np.zeros((runs, cells), np.int64)
     with NoiseSource() as rng:
@@ -360,7 +370,8 @@ def test_balanced_noise_has_its_variance(cells: int) -> None:
 
 def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
     with NoiseSource() as rng:
-        alone, none = np.array([7]), np.array([1, 2, 3])
+        alone = np.array([7])
+        none = np.array([1, 2, 3])
         rng.add_balanced_laplace(alone, DiscreteLaplace.at_most(0.1))
         rng.add_balanced_laplace(none, DiscreteLaplace.at_most(math.inf))
     assert alone.tolist() == [7]
@@ -501,7 +512,8 @@ def test_the_radius_of_joint_noise_has_its_law(
         return [0] * size
 
     monkeypatch.setattr("panstream.primitives.noise.lattice_balls.balanced_point", remember)
-    law, draws = DiscreteLaplace.at_most(kappa), 500
+    law = DiscreteLaplace.at_most(kappa)
+    draws = 500
     with SeededSource(7) as rng:
         for _ in range(draws):
             rng.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
@@ -523,7 +535,9 @@ def test_the_radius_of_joint_noise_has_its_law(
 
 def test_a_draw_that_is_left_open_is_finished_with_its_own_words() -> None:
     """No word serves two draws."""
-    values, given, taken = np.zeros(3, np.int64), [], []
+    values = np.zeros(3, np.int64)
+    given = []
+    taken = []
 
     def add(piece: Any, words: Any, undecided: Any) -> int:
         given.extend(words.tolist())

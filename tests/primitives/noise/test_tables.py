@@ -67,7 +67,8 @@ def test_bounds_hold_the_law_even_where_no_bits_guard_them(
     law: Law, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_tables, "_GUARD", 0)
-    one, found = 1 << bits, 0
+    one = 1 << bits
+    found = 0
     for (low, high), part in zip(_bounds(law, bits), exact(law), strict=False):
         assert low <= part * one
         assert part * one <= high or high == one - 1
@@ -77,7 +78,8 @@ def test_bounds_hold_the_law_even_where_no_bits_guard_them(
 
 @pytest.mark.parametrize("law", LAWS[1:5], ids=str)
 def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
-    table, parts = draw_table(law), exact(law)
+    table = draw_table(law)
+    parts = exact(law)
     assert table is not None
     floors = [math.floor(part * (1 << 63)) for part in parts]
     for bound in table.bounds.tolist():
@@ -99,7 +101,8 @@ def test_every_word_means_one_of_the_sizes_that_are_searched(law: Law) -> None:
     """For words next to all bounds and to all powers of two, and others; and no search leaves the table."""
     table = draw_table(law)
     assert table is not None
-    last, chance = (1 << 63) - 1, random.Random(7)
+    last = (1 << 63) - 1
+    chance = random.Random(7)
     words = {word + step for word in (*table.bounds.tolist(), *(1 << bit for bit in range(64))) for step in (-1, 0, 1)}
     words |= {last - word for word in words} | {last >> chance.randrange(63) for _ in range(1000)}
     words |= {last - (chance.getrandbits(63) >> chance.randrange(63)) for _ in range(20_000)}
@@ -117,7 +120,8 @@ def test_every_word_means_one_of_the_sizes_that_are_searched(law: Law) -> None:
 
 def test_the_words_of_an_entry_are_those_that_the_kernel_takes_there() -> None:
     """Found by bisection; to the word within 2^52 of the end, and with little to spare farther out."""
-    digits, last = 6, (1 << 63) - 1
+    digits = 6
+    last = (1 << 63) - 1
 
     def entry(distance: int) -> int:
         return int(guide_entry(np.uint64(last + 1 - distance), digits))
@@ -134,7 +138,8 @@ def test_the_words_of_an_entry_are_those_that_the_kernel_takes_there() -> None:
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_ties_are_decided_by_as_many_bits_as_they_need(law: Law) -> None:
-    table, parts = draw_table(law), exact(law)
+    table = draw_table(law)
+    parts = exact(law)
     assert table is not None
     for size in range(0, len(table.bounds) - 1, 1 + len(table.bounds) // 20):
         start = int(table.bounds[size])
@@ -162,7 +167,8 @@ def test_the_tail_goes_on_beyond_the_table() -> None:
 def test_the_last_words_are_decided_by_further_bits_too(law: Law) -> None:
     """Numbers next to 1, above all bounds of the table, where the bounds of 127 bits meet their end."""
     parts = exact(law)
-    start, top = (1 << 63) - 1, (1 << 64) - 1
+    start = (1 << 63) - 1
+    top = (1 << 64) - 1
     for first, second in itertools.product((top - 4, top - 3, top - 2, top - 1, top), (0, 1 << 63, top - 9)):
         uniform = Fraction((start << 64 | first) << 64 | second, 1 << 191)
         found = resolve(law, start, itertools.chain([first, second], itertools.repeat(0)).__next__)
@@ -214,7 +220,8 @@ def test_open_draws_have_the_sign_of_their_last_bit(sign: int, monkeypatch: pyte
     assert table is not None
     bounds = table.bounds[:12].tolist()
     assert {bound & 1 for bound in bounds} == {0, 1}
-    values, filled = np.zeros(1 << 14, np.int64), []
+    values = np.zeros(1 << 14, np.int64)
+    filled = []
 
     def fill(buffer: np.ndarray) -> None:
         filled.append(buffer.size)

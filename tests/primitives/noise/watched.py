@@ -193,7 +193,8 @@ class Child:
         program = CHILD + planted + RUN.format(steps=", ".join(steps), leak=leak, warm=warm)
         self.process = Scanned(program, environment)
         pad = b"".join(make_needles(PAD_BYTES // 512, "bytes", 512))
-        masked, notes = self.directory / "masked", self.directory / "notes"
+        masked = self.directory / "masked"
+        notes = self.directory / "notes"
         masked.write_bytes(bytes(PAD_BYTES))
         notes.write_bytes(bytes(1 << 16))
         self.process.send(f"{len(pad)}\n".encode() + pad + f"{masked}\n{notes}\n".encode())

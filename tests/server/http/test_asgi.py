@@ -39,7 +39,8 @@ def exchanged(app: Any, meanwhile: Callable[[AsgiExchange, "asyncio.Task[None]"]
     """Have an application answer one request, and return what it wrote."""
 
     async def run() -> Wire:
-        wire, writable = Wire(), asyncio.Event()
+        wire = Wire()
+        writable = asyncio.Event()
         writable.set()
         connection = h11.Connection(h11.SERVER)
         connection.receive_data(GET)
@@ -108,7 +109,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def test_head_has_the_head_of_get(live: Live) -> None:
-    get, head = live.ask("GET", "/healthz"), live.ask("HEAD", "/healthz")
+    get = live.ask("GET", "/healthz")
+    head = live.ask("HEAD", "/healthz")
     assert (get.status, head.status, head.body) == (200, 200, b"")
     assert get.headers["content-length"] == head.headers["content-length"] == str(len(get.body))
     assert get.headers["date"].endswith(" GMT")

@@ -79,7 +79,8 @@ def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() ->
 def test_nobody_makes_room_for_somebody_who_has_more() -> None:
     now = [0.0]
     limiter = ConnectionLimiter(Limits(connections=8), clock=lambda: now[0])
-    few, many = admitted(limiter, "10.0.0.1", 2), admitted(limiter, "10.0.0.2", 6)
+    few = admitted(limiter, "10.0.0.1", 2)
+    many = admitted(limiter, "10.0.0.2", 6)
     for client in [*few, *many]:
         client.request_started()
     now[0] = 5.0
@@ -92,7 +93,8 @@ def test_nobody_makes_room_for_somebody_who_has_more() -> None:
 def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
     now = itertools.count(0.0, 2.0)
     limiter = ConnectionLimiter(Limits(connections=6), clock=lambda: next(now))
-    hoarder, sender = admitted(limiter, "10.0.0.1", 4), admitted(limiter, "10.0.0.1", 2)
+    hoarder = admitted(limiter, "10.0.0.1", 4)
+    sender = admitted(limiter, "10.0.0.1", 2)
     for client in [*hoarder, *sender]:
         client.request_started("hoarder" if client in hoarder else "sender")
     assert admitted(limiter, "10.0.0.2") == [None], "all are busy"
@@ -149,7 +151,8 @@ def test_a_token_holds_half_of_what_others_leave() -> None:
 
 
 def test_tokens_take_turns() -> None:
-    turns, gate = _FairQueue(), QuotaTracker(Limits())
+    turns = _FairQueue()
+    gate = QuotaTracker(Limits())
     for token, count in (("flood", 5), ("one", 2), ("other", 1)):
         for number in range(count):
             turns.put(Job(RequestBody(gate, "csv", "identity", token=token), sequence=number))
@@ -356,7 +359,8 @@ def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:
     limiter = ConnectionLimiter(Limits(connections=6, address_connections=4))
     let_in: list[str] = []
     limiter._start_handshake = lambda client: let_in.append(client.socket.name)  # type: ignore[attr-defined]
-    many, few = admitted(limiter, "10.0.0.1", 4), admitted(limiter, "10.0.0.2", 2)
+    many = admitted(limiter, "10.0.0.1", 4)
+    few = admitted(limiter, "10.0.0.2", 2)
     for client in [*many, *few]:
         client.request_started()
 

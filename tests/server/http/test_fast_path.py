@@ -49,7 +49,8 @@ def answers(live: Live, *pieces: bytes, count: int) -> list[tuple[int, bytes]]:
             client.send(h11.Request(method="POST", target="/", headers=[("host", "a")]))
             client.send(h11.EndOfMessage())
             client.receive_data(trailing) if trailing else None
-            status, body = 0, b""
+            status = 0
+            body = b""
             while True:
                 event = client.next_event()
                 if event is h11.NEED_DATA:

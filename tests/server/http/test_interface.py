@@ -49,7 +49,8 @@ def test_a_stream_of_several_arrow_batches_is_one_body(live: Live) -> None:
 
 def test_a_sequence_counts_once(live: Live) -> None:
     before = live.rows()
-    one, two = live.opened("gate-7.0"), live.opened("gate-7.1")
+    one = live.opened("gate-7.0")
+    two = live.opened("gate-7.1")
     for number in ("1", "2"):
         assert live.post(lines(10), Panstream_Producer=one, Panstream_Sequence=number).json["new"] is True
     for number in ("1", "2"):

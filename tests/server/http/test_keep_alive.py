@@ -52,7 +52,8 @@ class Wire(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written, self.closed = b"", False
+        self.written = b""
+        self.closed = False
 
     def write(self, data: Any) -> None:
         self.written += bytes(data)
@@ -76,7 +77,8 @@ class HeldPath(FastPath):
     """Takes every request on the fast path, and answers when told."""
 
     def __init__(self, held: list[Callable[[], None]]) -> None:
-        self.first, self._held = FIRST, held
+        self.first = FIRST
+        self._held = held
 
     def admit(self, data: bytearray, size: int) -> tuple[Job, RequestBody, int] | None:
         found = read_head(data, 0, size, self.first)
@@ -97,7 +99,9 @@ class Connection:
     """One connection of a server whose every answer is held back until ``answer`` is called."""
 
     def __init__(self, loop: Clockwork, limits: Limits = PATIENT) -> None:
-        self.loop, self.held, self.wire = loop, list[Callable[[], None]](), Wire()
+        self.loop = loop
+        self.held = list[Callable[[], None]]()
+        self.wire = Wire()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             while (await receive())["more_body"]:
@@ -115,7 +119,8 @@ class Connection:
     def send(self, data: bytes) -> None:
         buffer = self.protocol.get_buffer(-1)
         while data:
-            part, data = data[: len(buffer)], data[len(buffer) :]
+            part = data[: len(buffer)]
+            data = data[len(buffer) :]
             buffer[: len(part)] = part
             self.protocol.buffer_updated(len(part))
             buffer = self.protocol.get_buffer(-1)

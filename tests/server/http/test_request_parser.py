@@ -20,12 +20,14 @@ CHUNKED += b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: t\r\n\r\n"
 def requests(data: bytes, piece: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield target and body of every request."""
     parser = RequestParser(MAX_HEAD)
-    target, body = b"", b""
+    target = b""
+    body = b""
     for start in range(0, len(data), piece):
         parser.receive(data[start : start + piece])
         while (event := parser.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
             if isinstance(event, h11.Request):
-                target, body = event.target, b""
+                target = event.target
+                body = b""
             elif isinstance(event, h11.Data):
                 body += event.data
             elif isinstance(event, h11.EndOfMessage):

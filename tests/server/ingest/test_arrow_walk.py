@@ -19,7 +19,8 @@ def stream(*, compression: str | None = None, words: bool = True, batches: int =
     columns = {"user": pa.array([f"u{i}" for i in range(50)]), "amount": pa.array(range(50))}
     if words:
         columns["region"] = pa.array(["north", "south"] * 25).dictionary_encode()
-    table, sink = pa.table(columns), pa.BufferOutputStream()
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         for _ in range(batches):
@@ -65,7 +66,8 @@ def message(metadata: bytes) -> tuple[int, int]:
     table: int | None = followed(metadata, header)
     assert table is not None
     if what == 2:
-        inner, delta = field(metadata, table, 1), field(metadata, table, 2)
+        inner = field(metadata, table, 1)
+        delta = field(metadata, table, 2)
         table = None if inner is None else followed(metadata, inner)
         if delta is not None and metadata[delta]:
             return body, DELTA

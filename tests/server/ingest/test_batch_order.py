@@ -36,7 +36,8 @@ window = "1 minute"
 directory = "state"
 step = "5 ms"
 """
-ONE, OTHER = Sender("token", "one@0000000000000000"), Sender("token", "other@0000000000000000")
+ONE = Sender("token", "one@0000000000000000")
+OTHER = Sender("token", "other@0000000000000000")
 
 
 class Table:
@@ -78,8 +79,10 @@ def held(sequence: int, sender: Sender = ONE, size: int = 0) -> Job:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_arrival_order_within_the_window_gives_the_order_of_the_numbers(seed: int) -> None:
-    chance, limits = random.Random(seed), Limits(out_of_order=8)
-    buffer, table = ReorderBuffer(limits), Table(ONE, OTHER)
+    chance = random.Random(seed)
+    limits = Limits(out_of_order=8)
+    buffer = ReorderBuffer(limits)
+    table = Table(ONE, OTHER)
     applied: dict[str, list[int]] = {ONE.id: [], OTHER.id: []}
     while min(table.lasts.values()) < 60:
         sender = chance.choice([ONE, OTHER])
@@ -95,7 +98,8 @@ def test_any_arrival_order_within_the_window_gives_the_order_of_the_numbers(seed
 
 
 def test_a_batch_whose_predecessor_never_comes_is_refused_in_time_and_taken_later() -> None:
-    now, table = [0.0], Table(ONE)
+    now = [0.0]
+    table = Table(ONE)
     buffer = ReorderBuffer(Limits(order_time=20.0), clock=lambda: now[0])
     assert buffer.arrange([held(3), held(2)], table) == []  # type: ignore[arg-type]
     now[0] = 19.0
@@ -112,7 +116,8 @@ def test_a_batch_whose_predecessor_never_comes_is_refused_in_time_and_taken_late
 def test_the_buffer_is_bounded_and_what_is_missing_is_always_taken() -> None:
     limits = Limits(out_of_order=8, max_concurrent=8, memory=1 << 20)
     assert limits.window == 4
-    buffer, table = ReorderBuffer(limits), Table(ONE, OTHER)
+    buffer = ReorderBuffer(limits)
+    table = Table(ONE, OTHER)
     too_far = buffer.arrange([held(6)], table)  # type: ignore[arg-type]
     assert codes(too_far) == {6: "sequence_gap"}
     full = buffer.arrange([held(number, sender) for number in (2, 3, 4) for sender in (ONE, OTHER)], table)  # type: ignore[arg-type]
@@ -127,7 +132,8 @@ def test_the_buffer_is_bounded_and_what_is_missing_is_always_taken() -> None:
 
 
 def test_batches_of_a_producer_that_was_opened_again_do_not_wait() -> None:
-    buffer, table = ReorderBuffer(Limits()), Table(ONE)
+    buffer = ReorderBuffer(Limits())
+    table = Table(ONE)
     assert buffer.arrange([held(2)], table) == []  # type: ignore[arg-type]
     del table.lasts[ONE.id]
     assert [job.sequence for job in buffer.arrange([], table)] == [2], "the engine refuses it"  # type: ignore[arg-type]
@@ -151,7 +157,8 @@ def taken(directory: Path, posts: list[tuple[bytes, int]]) -> tuple[list[Any], l
         for index, (data, sequence) in enumerate(posts):
             body = RequestBody(gate, "csv" if data == b"nonsense" else "json", "identity")
             body.make_room(len(data))
-            body.data[: len(data)], body.size = data, len(data)
+            body.data[: len(data)] = data
+            body.size = len(data)
             job = Job(body, sender, sequence)
             job.on_done = lambda result, refusal, index=index: told.__setitem__(index, refusal or result)  # type: ignore[misc]
             worker.submit(job)

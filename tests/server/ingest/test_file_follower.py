@@ -32,7 +32,8 @@ def rows_read(server: Live) -> int:
 
 
 def test_rows_count_as_they_are_appended_and_never_twice(tmp_path: Path) -> None:
-    config, file = write_config(tmp_path / "served"), tmp_path / "visits.json"
+    config = write_config(tmp_path / "served")
+    file = tmp_path / "visits.json"
     append(file, lines(30))
     with served(config, follow=(str(file),)) as server:
         until(lambda: rows_read(server) == 30)
@@ -50,7 +51,9 @@ def test_rows_count_as_they_are_appended_and_never_twice(tmp_path: Path) -> None
 
 def test_a_step_that_cannot_be_stored_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full for three commits while rows come; none is lost or counted twice."""
-    config, file, failed = write_config(tmp_path / "served"), tmp_path / "visits.json", list[OSError]()
+    config = write_config(tmp_path / "served")
+    file = tmp_path / "visits.json"
+    failed = list[OSError]()
     file.touch()
     real = SnapshotStore.commit
 
@@ -86,7 +89,9 @@ class FollowedLog:
     """``panstream web --logs --follow`` on a log of any name, with exact counts and windows of two seconds."""
 
     def __init__(self, folder: Path, site: str = "example.org", *, piped: bool = False) -> None:
-        self.folder, self._piped, self._log = folder, piped, folder / "access"
+        self.folder = folder
+        self._piped = piped
+        self._log = folder / "access"
         command = ["web", "--site", site, "--epsilon", "200", "--logs", "-" if piped else str(self._log), "--follow"]
         plain = [sys.executable, "-m", "panstream.cli", *command, "--out", f"{site}.toml"]
         subprocess.run(plain, cwd=folder, check=True, capture_output=True)

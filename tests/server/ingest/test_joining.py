@@ -65,7 +65,9 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
         worker = EngineThread(lambda: Engine(config))
         inner = worker._applier._joined
         worker._applier._joined = lambda work: sizes.append(len(work)) or inner(work)  # type: ignore[method-assign,func-returns-value]
-        gate, loop, waiting = QuotaTracker(Limits()), asyncio.get_running_loop(), []
+        gate = QuotaTracker(Limits())
+        loop = asyncio.get_running_loop()
+        waiting = []
         worker._loop = loop  # which run will set, too late for what is refused before
         if together:
             worker._parsers.start()
@@ -77,7 +79,8 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
         for data, kind, producer, sequence in posts:
             body = RequestBody(gate, kind, "identity")
             body.make_room(len(data))
-            body.data[: len(data)], body.size = data, len(data)
+            body.data[: len(data)] = data
+            body.size = len(data)
             told: asyncio.Future[Any] = loop.create_future()
             sender = None if producer is None else ids[producer]
             job = Job(body, sender, sequence)
@@ -101,7 +104,8 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
 
 
 def some_posts(seed: int) -> list[Post]:
-    chance, posts = random.Random(seed), []
+    chance = random.Random(seed)
+    posts = []
     lasts: dict[str | None, int] = {}
     for number in range(14):
         rows = chance.randrange(0, 9)

@@ -27,7 +27,8 @@ from panstream.server.ingest.jobs import Job
 from panstream.server.website.beacon_buffer import LONGEST, BeaconBuffer
 from tests.server.server_live import EXACT, Live, served, write_config
 
-ORIGIN, PATH = "https://shop.example", "/v1/beacon"
+ORIGIN = "https://shop.example"
+PATH = "/v1/beacon"
 AGENT = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"
 CONFIG = f"""
 [web]
@@ -100,7 +101,8 @@ async def _handed_over(beacons: BeaconBuffer) -> None:
 
 
 def test_what_is_sent_is_counted(live: Live) -> None:
-    before, others = counted(live), counted(live, "austrians")
+    before = counted(live)
+    others = counted(live, "austrians")
     for number in range(20):
         answer = beacon(live, {"url": f"/a{number}", "event": "view", "value": 2}, Accept_Language="de-AT,de;q=0.9")
         assert answer.status == 204
@@ -312,7 +314,8 @@ ODD += ["iPad Mobi", "Android 14 Mobile", "Android 14", "SmartTV", "X11; Linux",
 @given(TEXTS)
 def test_what_is_made_of_a_text_is_what_duckdb_makes_of_it(texts: list[str | None]) -> None:
     """The oracle is DuckDB, whose expressions are its own."""
-    site, given = "example.org", [*texts, *ODD]
+    site = "example.org"
+    given = [*texts, *ODD]
     host = r"coalesce(regexp_extract(lower(text), '^https?://(?:www\.)?([^/:?#]+)', 1), '')"
     expressions = {
         "path": "coalesce(regexp_extract(text, '^[^?#]+'), '')",

@@ -244,7 +244,8 @@ answer(); line()
 
 
 def test_a_found_decoy_or_a_missing_control_makes_the_report_invalid(start: Start, here: None) -> None:
-    needles, decoys = make_needles(2), make_needles(2)
+    needles = make_needles(2)
+    decoys = make_needles(2)
     child = start(decoys[1].encode())
     report = child.scan(needles, decoys=decoys)
     assert (report.found_needles, report.decoys_found, report.valid, report.ok) == (0, 1, False, False)
@@ -260,7 +261,9 @@ def test_a_found_decoy_or_a_missing_control_makes_the_report_invalid(start: Star
 def test_memory_that_cannot_be_read_makes_the_report_invalid(
     start: Start, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child, calls, read = start(b""), itertools.count(), os.preadv
+    child = start(b"")
+    calls = itertools.count()
+    read = os.preadv
 
     def now_and_then(*arguments: Any) -> int:
         if next(calls) % 50 == 20:

@@ -157,7 +157,8 @@ class DecayedSum(PartialSumCounter):
         ):
             decayed_slots(accumulator[1:].view(np.float64), decays, weights, values, out)
             accumulator[:1] = out[-1:].view(np.int64)
-        state.closed[:], state.closed_draws[:] = published[-1:], int(draws[-1])
+        state.closed[:] = published[-1:]
+        state.closed_draws[:] = int(draws[-1])
 
     def answer(self, state: Any) -> CounterAnswer:
         """Return the decayed sum of what was published."""

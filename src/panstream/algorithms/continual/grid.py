@@ -80,7 +80,8 @@ class Grid:
         reach = max(abs(lower), abs(upper))
         step = reach / steps if resolution is None else resolution
         _steps(reach / step)
-        low, high = math.ceil(lower / step - 1e-9), math.floor(upper / step + 1e-9)
+        low = math.ceil(lower / step - 1e-9)
+        high = math.floor(upper / step + 1e-9)
         if low > high or low == high == 0:
             raise InvalidParameter(f"resolution must leave a step between lower and upper, got resolution={resolution}")
         return cls(lower=lower, upper=upper, origin=0.0, step=step, low=low, high=high, outside=outside)
@@ -96,7 +97,8 @@ class Grid:
             raise InvalidParameter("lower and upper must be integers unless there is a resolution")
         if not 1 <= max(abs(lower), abs(upper)) <= MOST_STEPS:
             raise InvalidParameter(f"lower and upper must be a range of 1..2**40, got lower={lower} and upper={upper}")
-        low, high = int(lower), int(upper)
+        low = int(lower)
+        high = int(upper)
         return cls(lower=low, upper=high, origin=0.0, step=1.0, low=low, high=high, outside=outside, integral=True)
 
     @classmethod
@@ -109,7 +111,8 @@ class Grid:
 
     def sensitivity(self, unit: Protects) -> int:
         """Return how many steps one unit moves a sum: an event is added or removed, a slot's content exchanged."""
-        low, high = self.low, self.high
+        low = self.low
+        high = self.high
         return max(high, 0) - min(low, 0) if unit == "slot" else max(abs(low), abs(high))
 
     def bounds(self, events: NDArray[np.float64] | None) -> Bounds:
@@ -137,12 +140,14 @@ class Grid:
                 "number; totals of whole slots go to ticks([total]) (see max_events), numbers of events to "
                 "ContinualCount"
             )
-        low, high = times * self.low, times * self.high
+        low = times * self.low
+        high = times * self.high
         if self.integral:
             return _read_integers(data, low, high, self.outside)
         from panstream.primitives.kernels.algorithms.noisy_tree import first_outside, quantize
 
-        lower, upper = float(times * self.lower), float(times * self.upper)
+        lower = float(times * self.lower)
+        upper = float(times * self.upper)
         values, copied = numbers(data, name="values")
         try:
             row = int(first_outside(values, lower, upper)) if self.outside == "refuse" else -1

@@ -34,7 +34,8 @@ def _laplace_sum_tail(x: float, draws: int) -> float:
     """
     if x > 700.0 + 8.0 * draws:
         return 0.0
-    total, log_x = 0.0, math.log(x) if x > 0 else -math.inf
+    total = 0.0
+    log_x = math.log(x) if x > 0 else -math.inf
     for power, weight in enumerate(_tail_weights(draws)):
         exponent = power * log_x - math.lgamma(power + 1) if power else 0.0
         total += weight * math.exp(exponent - x)
@@ -43,7 +44,9 @@ def _laplace_sum_tail(x: float, draws: int) -> float:
 
 @lru_cache(maxsize=256)
 def _tail_weights(draws: int) -> tuple[float, ...]:
-    term, partial, sums = 2.0**-draws, 0.0, []
+    term = 2.0**-draws
+    partial = 0.0
+    sums = []
     for r in range(draws):
         partial += term
         sums.append(partial)

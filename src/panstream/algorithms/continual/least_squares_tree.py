@@ -126,7 +126,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the total, the noises around the current slot, and the clock."""
-        levels, max_radix = len(self.radices), max(self.radices)
+        levels = len(self.radices)
+        max_radix = max(self.radices)
         return {
             "total": FieldLayout("i8", (1,)),
             "siblings": FieldLayout("i8", (levels, max_radix)),
@@ -139,7 +140,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     def initial_state(self, rng: NoiseSource) -> _LeastSquaresState:
         """Return an empty sum and the noises of the first nodes."""
-        state, levels = self.empty_state(), len(self.radices)
+        state = self.empty_state()
+        levels = len(self.radices)
         drawn = self._draw(1 + sum(self.radices[:-1]), rng)
         open_below(levels - 1, state.siblings, state.to_come, np.array(self.radices), drawn, 0)
         return state
@@ -180,7 +182,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     def release(self, state: _LeastSquaresState, rng: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again."""
         self.require_tick(state.ticks)
-        value, draws = int(state.last[0]), float(state.last.view(np.float64)[1])
+        value = int(state.last[0])
+        draws = float(state.last.view(np.float64)[1])
         return self.make_estimate(
             float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,), state.ticks
         )
@@ -209,9 +212,11 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     def _close(
         self, state: _LeastSquaresState, rows: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        outputs, draws = np.cumsum(rows), np.empty(rows.size)
+        outputs = np.cumsum(rows)
+        draws = np.empty(rows.size)
         outputs += state.total
-        total, radices = outputs[-1:].copy(), np.array(self.radices)
+        total = outputs[-1:].copy()
+        radices = np.array(self.radices)
         state_fields = (state.siblings, state.complete, state.to_come, state.digits)
         siblings, complete, to_come, digits = work = tuple(field.copy() for field in state_fields)
         for start in range(0, rows.size, _CHUNK):
@@ -224,7 +229,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
             state.total[:] = total
             for field, new in zip(state_fields, work, strict=True):
                 field[:] = new
-            state.last[0], state.last.view(np.float64)[1] = outputs[-1], draws[-1]
+            state.last[0] = outputs[-1]
+            state.last.view(np.float64)[1] = draws[-1]
             state.ticks += rows.size
         return outputs, draws
 
@@ -251,7 +257,8 @@ def _max_noise(radices: tuple[int, ...], horizon: int) -> float:
     free = tied = np.array([[0.0], [0.0], [1.0]])  # v, c, t of an open leaf; tied: by the last digits of the horizon
     for level, (radix, draws) in enumerate(zip(radices, node_draws(radices), strict=True)):
         if level:
-            free, tied = _after_climbing(free), _after_climbing(tied)
+            free = _after_climbing(free)
+            tied = _after_climbing(tied)
         horizon, last = divmod(horizon, radix) if level < len(radices) - 1 else (0, horizon)
         tied = np.hstack(
             [_after_closing(tied, radix, draws, range(last, last + 1)), _after_closing(free, radix, draws, range(last))]

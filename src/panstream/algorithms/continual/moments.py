@@ -83,7 +83,9 @@ class _Moments(Tree):
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Write the parts of every row, without temporaries."""
-        first, last, steps = leaves[:, 0], leaves[:, -1], self.steps
+        first = leaves[:, 0]
+        last = leaves[:, -1]
+        steps = self.steps
         if self.replaces and self.degree == 1:
             first[:] = rows
         elif self.replaces:
@@ -114,10 +116,12 @@ class _Moments(Tree):
         It suffices if there are at least ``degree`` events and the noisy count is twice its standard error.
         """
         if self.replaces:
-            count, error = events.astype(np.float64), np.zeros(len(events))
+            count = events.astype(np.float64)
+            error = np.zeros(len(events))
         else:
             unit = float(self.sensitivity)
-            count, error = sums.sum(axis=1) / unit, np.sqrt(self.width * variances) / unit
+            count = sums.sum(axis=1) / unit
+            error = np.sqrt(self.width * variances) / unit
         return np.where((count > self.degree - 0.5) & (count >= 2.0 * error), count, np.nan)
 
     def at(self, state: TreeState, what: str) -> Estimate:
@@ -144,7 +148,9 @@ class _Moments(Tree):
         self, total: NDArray[np.float64], what: str, weights: NDArray[np.float64], law: DiscreteLaplace
     ) -> Estimate:
         """Return a combination of the parts, whose noise is known exactly."""
-        unit, largest, variance = float(self.sensitivity), float(np.abs(weights).max()), float(total[-1])
+        unit = float(self.sensitivity)
+        largest = float(np.abs(weights).max())
+        variance = float(total[-1])
         value = float(weights @ total[:-1]) / unit
         draws = variance / law.variance * float(((weights / largest) ** 2).sum()) if law.variance else 0.0
 
@@ -250,7 +256,8 @@ class ContinualMean(_Moments):
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return the ratio of the sums with its error by the delta method."""
         count = self.count(sums, variances, events)
-        steps, span = count * self.steps, self.upper - self.lower
+        steps = count * self.steps
+        span = self.upper - self.lower
         fraction = sums[:, -1] / steps
         weight = 1.0 if self.replaces else fraction**2 + (1.0 - fraction) ** 2
         error = span * np.sqrt(weight * variances) / steps
@@ -261,9 +268,11 @@ class ContinualMean(_Moments):
 
         Without ``events``, or with too few for the noise, it is the whole range.
         """
-        span, unit = self.upper - self.lower, float(self.steps)
+        span = self.upper - self.lower
+        unit = float(self.steps)
         if self.replaces:
-            moved, lost = self.error_in_steps(beta, ticks) / unit, 0.0
+            moved = self.error_in_steps(beta, ticks) / unit
+            lost = 0.0
         else:
             # (1-x)·dB - x·dA in the numerator, dA + dB in the count.
             moved, lost = (self.error_in_steps(beta / 2, ticks, squared) / unit for squared in (1.0, 2.0))
@@ -328,7 +337,8 @@ class ContinualVariance(_Moments):
         count = self.count(sums, variances, events)
         steps = count * float(self.steps) ** 2
         if self.replaces:
-            mean, square = sums[:, 0] / steps, sums[:, 1] / steps
+            mean = sums[:, 0] / steps
+            square = sums[:, 1] / steps
             weight = 1.0 + 4.0 * mean**2
         else:
             mean = (sums[:, 2] - sums[:, 0]) / steps
@@ -346,18 +356,22 @@ class ContinualVariance(_Moments):
 
         Without ``events``, or with too few for the noise, it is the largest variance there is.
         """
-        max_variance, unit = self.support[1], float(self.steps) ** 2
+        max_variance = self.support[1]
+        unit = float(self.steps) ** 2
         if self.replaces:
-            lost, square = 0.0, self.error_in_steps(beta / 2, ticks) / unit
+            lost = 0.0
+            square = self.error_in_steps(beta / 2, ticks) / unit
             mean = square
         else:
             # Squared weights of the parts: 3 in the count; at most 4 in y² - q and 5 in y - m, where none exceeds 2.
             lost, square, mean = (self.error_in_steps(beta / 3, ticks, squared) / unit for squared in (3.0, 1.0, 1.25))
-            square, mean = 2.0 * square, 2.0 * mean
+            square = 2.0 * square
+            mean = 2.0 * mean
         if events is None or events - lost <= 1.0:
             return max_variance
         min_count = events - lost
-        square, mean = square / min_count, mean / min_count
+        square = square / min_count
+        mean = mean / min_count
         # The factor n/(n-1) is itself off by |N - n|/((N-1)(n-1)).
         off = min_count / (min_count - 1.0) * (square + 2.0 * mean + mean**2) + lost / (
             (events - 1.0) * (min_count - 1.0)

@@ -110,10 +110,12 @@ class NoisyTree:
         Returns the estimated sums after each slot, their variances, and the noisy sums that the last one released.
         Working memory of ``rng`` is wiped as the slots are closed.
         """
-        sums, variances = np.empty((slots, self.width)), np.empty(slots)
+        sums = np.empty((slots, self.width))
+        variances = np.empty(slots)
         released = np.zeros((self.rows, self.width), np.int64)
         work = TreeState(*(_copied(getattr(state, declared.name)) for declared in fields(state)))
-        size, closed = max(1, _CHUNK // self.width), 0
+        size = max(1, _CHUNK // self.width)
+        closed = 0
         try:
             with Scratch() as scratch:
                 space = scratch.array(min(size, slots) * self.width, np.int64).reshape(-1, self.width)
@@ -190,7 +192,8 @@ class NoisyTree:
     ) -> tuple[int, int]:
         """Close slots up to the end of the epoch; return how many, and how many levels closed in the last."""
         shape = self.shape(work.epoch)
-        rows, weights = shape.rows, shape.weights
+        rows = shape.rows
+        weights = shape.weights
         digits = work.digits[:rows]
         done, nodes, ended = count_closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
         # The root's last slot starts nothing again; an open leaf starts noised once, at the end of the call.

@@ -303,7 +303,8 @@ class PartialSumCounter(Ticker[TickState]):
     @property
     def slot_label(self) -> str:
         """Return also what the value of a slot is clipped to."""
-        low, high = self.max_events * self.lower, self.max_events * self.upper
+        low = self.max_events * self.lower
+        high = self.max_events * self.upper
         return f"{self.label}, slots clipped to {low:g}..{high:g} (max_events={self.max_events})"
 
     def refresh(self, state: TickState, rng: NoiseSource) -> None:

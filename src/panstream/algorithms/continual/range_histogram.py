@@ -253,7 +253,8 @@ class RangeHistogram(Tree):
 
         Nothing bounds how far the true minimum lies below what could be seen, nor the maximum above.
         """
-        below, step = self._below(nodes), (self.upper - self.lower) / self.cells
+        below = self._below(nodes)
+        step = (self.upper - self.lower) / self.cells
         if quantile in (0.0, 1.0):
             edge = self.lower + step * self._extreme(nodes, quantile == 1.0, variance, level).edge
             return (self.lower, edge) if quantile == 0.0 else (edge, self.upper)
@@ -288,7 +289,8 @@ def _consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) ->
     Up the tree, a node's own count is averaged with its children's sum; down again, what a parent says beyond its
     children is shared out among them (Hay, Rastogi, Miklau, Suciu 2010, Theorem 3).
     """
-    levels, first = [], 0
+    levels = []
+    first = 0
     for level in range(1, depth + 1):
         levels.append(nodes[first : first + branching**level])
         first += branching**level
@@ -313,9 +315,11 @@ def _edge_variances(branching: int, depth: int) -> tuple[NDArray[np.float64], ND
 
     In units of one node's variance; the formula is in the docstring of RangeHistogram.
     """
-    k, draws = float(branching), node_draws((branching,) * depth)
+    k = float(branching)
+    draws = node_draws((branching,) * depth)
     edges = np.arange(branching**depth + 1)
-    part, spread = np.zeros(edges.size), np.zeros(edges.size)
+    part = np.zeros(edges.size)
+    spread = np.zeros(edges.size)
     remaining = edges
     for level in range(depth - 1):
         digit = remaining % branching

@@ -316,12 +316,14 @@ def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArr
             raise InvalidBatch(f"users must have one id per row, got {len(ids)} for {rows} rows")
         keep = np.empty(rows, np.uint8)
         with Scratch() as scratch:
-            hashes, addresses = scratch.array(rows, np.uint64), scratch.array(rows, np.uint64)
+            hashes = scratch.array(rows, np.uint64)
+            addresses = scratch.array(rows, np.uint64)
             lengths = scratch.array(rows, np.int64)
             hash_items(ids, derive(0, "contributions"), hashes)
             _id_spans(ids, addresses, lengths, scratch)
             size = 2 << max(rows, 1).bit_length()
-            table, counts = scratch.array(size, np.int64), scratch.array(size, np.int64)
+            table = scratch.array(size, np.int64)
+            counts = scratch.array(size, np.int64)
             counts.fill(0)
             keep_first_rows(hashes, addresses, lengths, max_contributions, table, counts, keep)
     finally:
@@ -336,14 +338,18 @@ def _id_spans(ids: ItemBatch, addresses: NDArray[np.uint64], lengths: NDArray[np
     for row, part in ids.spans():
         values = part.values if isinstance(part, Dictionary) else part
         if isinstance(values, Strings):
-            offsets, data = values.offsets, values.data
+            offsets = values.offsets
+            data = values.data
         else:
-            offsets, data = np.arange(len(values) + 1) * _INTEGER_BYTES, values.values.view(np.uint8)
-        address, rows = np.uint64(data.ctypes.data), slice(row, row + len(part))
+            offsets = np.arange(len(values) + 1) * _INTEGER_BYTES
+            data = values.values.view(np.uint8)
+        address = np.uint64(data.ctypes.data)
+        rows = slice(row, row + len(part))
         if not isinstance(part, Dictionary):
             row_addresses(offsets, address, addresses[rows], lengths[rows])
             continue
-        starts, sizes = scratch.array(len(values), np.uint64), scratch.array(len(values), np.int64)
+        starts = scratch.array(len(values), np.uint64)
+        sizes = scratch.array(len(values), np.int64)
         row_addresses(offsets, address, starts, sizes)
         np.take(starts, part.codes, out=addresses[rows], mode="clip")  # codes are in range; "raise" would buffer
         np.take(sizes, part.codes, out=lengths[rows], mode="clip")

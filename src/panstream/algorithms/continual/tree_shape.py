@@ -30,7 +30,8 @@ MOST_SLOTS = 1 << 56  # fewer than all epochs together have, for either kind of 
 _CAPACITY_PER_LEVEL = {True: 21, False: 5}
 MOST_LEVELS = 24
 MOST_CAPACITY = 1 << 12
-_LEAF_ALONE, _LEAF_STARTED = 1, 2
+_LEAF_ALONE = 1
+_LEAF_STARTED = 2
 _NODE = 2  # draws of a released node: one at its start, one at its release
 
 
@@ -68,7 +69,9 @@ class TreeShape:
         >>> shape.levels, shape.slots >= 1 << 20
         (5, True)
         """
-        best, min_error, behind = None, float("inf"), 0
+        best = None
+        min_error = float("inf")
+        behind = 0
         for count in range(1, MOST_LEVELS + 1) if levels is None else [levels]:
             capacity = _smallest_capacity(horizon, count, one_step_ticks)
             if capacity is None:
@@ -174,12 +177,16 @@ class _Level:
 def _grow(shape: TreeShape) -> tuple[_Level, ...]:
     size = shape.capacity + 1
     leaf = float(_LEAF_ALONE if shape.one_step_ticks else _LEAF_STARTED)
-    slots, total, worst, draws = [1] * size, [leaf] * size, [0.0] * size, [leaf] * size
+    slots = [1] * size
+    total = [leaf] * size
+    worst = [0.0] * size
+    draws = [leaf] * size
     grown = []
     for weight in _tree_weights(shape.levels, shape.one_step_ticks):
         level = _row_of(slots, total, worst, draws, weight)
         grown.append(level)
-        slots, worst = level.slots, level.worst
+        slots = level.slots
+        worst = level.worst
         draws = [1 / (1 / _NODE + 1 / below) for below in level.draws]
         total = [
             inside - below + combined for inside, below, combined in zip(level.total, level.draws, draws, strict=True)
@@ -214,7 +221,8 @@ def _row_of(
 def _noise(shape: TreeShape, slots: int) -> _Noise:
     """Walk down to the last slot, adding up whole nodes on the way."""
     weights = _tree_weights(shape.levels, shape.one_step_ticks)
-    remaining, capacity = slots, shape.capacity
+    remaining = slots
+    capacity = shape.capacity
     total = worst = previous_draws = 0.0
     for level, weight in zip(reversed(_grow(shape)), reversed(weights), strict=True):
         while capacity >= 0 and level.node_slots[capacity] <= remaining:

@@ -104,7 +104,8 @@ class WindowedSum(PartialSumCounter):
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Close the slots one after the other."""
-        totals, bare = slots.totals, self.one_step_ticks
+        totals = slots.totals
+        bare = self.one_step_ticks
         noise = rng.scratch.array(window_draws(state.time, totals.size, self.window, self.memberships, bare), np.int64)
         noise.fill(0)
         rng.add_discrete_laplace(noise, self.law)

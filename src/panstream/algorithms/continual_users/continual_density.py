@@ -128,7 +128,8 @@ class ContinualDensity(SetBitCounter):
 
     def decode(self, seen: PublicView) -> Estimate:
         """Return the density, the start subtracted as far as that helps, with its interval."""
-        cells, absent = self.population.sampled, self.table.law.p0
+        cells = self.population.sampled
+        absent = self.table.law.p0
         steps = cells * self._gap
         base = float(seen.start[0]) - cells * absent if self.way.start else 0.0
         top = float(seen.sums[0]) + (-cells * absent if self.total_loss else base)
@@ -144,7 +145,8 @@ class ContinualDensity(SetBitCounter):
         return 1.0 if self.deletions else min(max(density, 0.0), 1.0)
 
     def _described(self, density: float, share: float, steps: float, seen: PublicView) -> Estimate:
-        parts, size = self._parts(share, seen.noise, seen.law), self.population.size if self.count else 1
+        parts = self._parts(share, seen.noise, seen.law)
+        size = self.population.size if self.count else 1
 
         def reach(level: float, truth: float) -> float:
             return half_width(level, parts, self._normal(truth, share)) / steps
@@ -178,13 +180,15 @@ class ContinualDensity(SetBitCounter):
     def _normal(self, truth: float, share: float) -> float:
         """Return the variance of bits and sampling at a density, in ones."""
         bits = self.way.bits_spread(self.population.sampled, self._touched(truth), share)
-        total, sampled = self.population.size, self.population.sampled
+        total = self.population.size
+        sampled = self.population.sampled
         left_out = (total - sampled) / (total - 1) if total > 1 else 0.0
         return bits + truth * (1.0 - truth) * sampled * left_out * self._gap**2
 
     def expected_estimate(self, ticks: int, users: float) -> Estimate:
         """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
-        law, cells = self.table.law, self.population.sampled
+        law = self.table.law
+        cells = self.population.sampled
         density = min(users / self.population.size, 1.0)
         ones = cells * (self._gap * density + (law.p0 if self.total_loss else 0.0))
         start = np.array([round(cells * law.p0)], np.int64)

@@ -284,7 +284,8 @@ class SetBitCounter(Ticker[SetBitState]):
         finally:
             # Nodes that stay open are as they were; those that the tick opened begin at -S.
             self.engine.add(tree, np.negative(ones, out=ones))
-        state.ticks, state.epoch = tree.ticks, tree.epoch
+        state.ticks = tree.ticks
+        state.epoch = tree.epoch
         law = self.engine.law(tree.epoch)
         return PublicView(sums[0], float(variances[0]), law, state.start, tuple(released.tolist()))
 

@@ -114,7 +114,8 @@ class ReleaseStrategy:
         if not self.start:
             return 0.0 if self.method == "paid" else 1.0
         p1 = present_probability(self.epsilon_state)
-        bits, first = cells * p1 * (1.0 - p1), laplace_variance(self.start)
+        bits = cells * p1 * (1.0 - p1)
+        first = laplace_variance(self.start)
         if not bits + first > 0.0:
             return 0.0
         return ((1.0 - touched) * bits + (0.0 if self.method == "paid" else first)) / (bits + first)
@@ -154,7 +155,8 @@ def _rate(question: StrategyInputs, method: Method, state: float, levels: int, s
         change = max_change_budget if exact else max_change_budget_approx
         return change(question.epsilon, state, start, deletions=question.deletions)
     if method != "paid":
-        closings, windowed = question.closings(levels), question.unit == "user-window"
+        closings = question.closings(levels)
+        windowed = question.unit == "user-window"
         return max_flicker_budget(question.epsilon, state, levels, closings, windowed=windowed)
     if start:
         if question.horizon != 1 or question.deletions:
@@ -283,7 +285,8 @@ def _closings(horizon: int, levels: int, window: int | None, rows: int | None) -
         counts = np.bincount(closed, minlength=levels + 1)[1:]
     if rows is None:
         return tuple(int(many) for many in counts)
-    remaining, highest = rows, [0] * levels
+    remaining = rows
+    highest = [0] * levels
     for level in range(levels, 0, -1):
         highest[level - 1] = min(int(counts[level - 1]), remaining)
         remaining -= highest[level - 1]

@@ -137,7 +137,8 @@ class CroppedMean(Shardable[Any]):
         return self._count(state, rng)
 
     def _count(self, state: Any, rng: NoiseSource) -> Estimate:
-        law, cells = self.law, self.cells
+        law = self.law
+        cells = self.cells
         gap = law.p1 - law.p0
         ones = np.zeros((1, 1), np.int64)
         count_set_bits(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
@@ -145,7 +146,8 @@ class CroppedMean(Shardable[Any]):
         released = int(ones[0, 0])
         mean = self.crop * (released / cells - law.p0) / gap
         variance = self._variance(min(max(mean, 0.0), self.crop))
-        sigma, kappa = math.sqrt(variance), law.noise.kappa * gap * cells / self.crop
+        sigma = math.sqrt(variance)
+        kappa = law.noise.kappa * gap * cells / self.crop
 
         def rule(level: float) -> tuple[float, float]:
             reach = normal_laplace_quantile((1 - level) / 2, sigma, kappa)
@@ -198,7 +200,8 @@ class CroppedMean(Shardable[Any]):
     def error_bound(self, *, beta: float) -> float:
         """Return the error of the mean that is exceeded with probability at most ``beta``."""
         checks.require_probability(beta=beta)
-        law, cells = self.presence.law, self.presence.cells
+        law = self.presence.law
+        cells = self.presence.cells
         gap = law.p1 - law.p0
         sigma = math.sqrt(max(self._variance(self.crop * i / 64) for i in range(65)))
         reach = normal_laplace_quantile(beta / 2, sigma, law.noise.kappa * gap * cells / self.crop)

@@ -63,7 +63,8 @@ class DworkPair(Presence):
 @lru_cache(maxsize=256)
 def _law(epsilon: float, releases: int, announced: int) -> CoinPair:
     if math.isinf(epsilon):
-        absent, present = Coin(0), Coin(1 << 64)
+        absent = Coin(0)
+        present = Coin(1 << 64)
     else:
         if not epsilon < 4.0 * (announced + 1):
             raise InvalidParameter(

@@ -87,7 +87,8 @@ class GraphDensity(Presence):
         if u.size != v.size:
             raise InvalidBatch(f"edges must have two ends, got {u.size} and {v.size}")
         loops = np.flatnonzero(u == v)
-        low, high = np.minimum(u, v), np.maximum(u, v)
+        low = np.minimum(u, v)
+        high = np.maximum(u, v)
         numbers: NDArray[np.int64] = low * (2 * self.vertices - low - 1) // 2 + high - low - 1
         for array, mine in ((u, u_copied), (v, v_copied), (low, True), (high, True)):
             if mine:

@@ -139,7 +139,8 @@ class HeavyFraction(Shardable[_HeavyState]):
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return a counter and a bit per sampled user for every cropped mean."""
-        highest, low = self._means[-1].layout(), self.low.layout()
+        highest = self._means[-1].layout()
+        low = self.low.layout()
         rows = () if self.beyond is None else (2,)
         return {
             "high_counters": replace(highest["counters"], shape=(*rows, self.cells)),
@@ -157,7 +158,8 @@ class HeavyFraction(Shardable[_HeavyState]):
     def initial_cells(self, count: int, rng: NoiseSource) -> _HeavyState:
         """Return fresh cropped means."""
         low, *others = (mean.initial_cells(count, rng) for mean in self._means)
-        counters, bits = [part.counters for part in others], [part.bits for part in others]
+        counters = [part.counters for part in others]
+        bits = [part.bits for part in others]
         return _HeavyState(
             high_counters=counters[0] if self.beyond is None else _stacked(counters),
             high_bits=bits[0] if self.beyond is None else _stacked(bits),
@@ -268,6 +270,7 @@ def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
 
 def _parts(state: _HeavyState) -> list[CroppedState]:
     """Return the means' states, sharing memory with ``state``; the outer count of releases is the one that counts."""
-    counters, bits = np.atleast_2d(state.high_counters), np.atleast_2d(state.high_bits)
+    counters = np.atleast_2d(state.high_counters)
+    bits = np.atleast_2d(state.high_bits)
     high = [CroppedState(counters=row, bits=row_bits, released=0) for row, row_bits in zip(counters, bits, strict=True)]
     return [CroppedState(counters=state.low_counters, bits=state.low_bits, released=0), *high]

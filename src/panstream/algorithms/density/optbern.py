@@ -74,8 +74,11 @@ class OptBern(Presence):
         U·sqrt([p1(1-p1)/m + Var DLap/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1)), d = users/U, and for k announced
         intrusions the first term is (1+v)**(k+1) - 1 as in docs/proofs/joint-loss.md.
         """
-        law, total, sampled = self.law, self.population.size, self.cells
-        gap, density = law.p1 - law.p0, min(users / total, 1.0)
+        law = self.law
+        total = self.population.size
+        sampled = self.cells
+        gap = law.p1 - law.p0
+        density = min(users / total, 1.0)
         second_moment = 1.0 + law.p1 * law.p0 / gap**2
         cells = second_moment ** (self.announced + 1) - 1.0
         weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced

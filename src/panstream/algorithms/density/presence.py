@@ -126,7 +126,8 @@ class Presence(RandomizedBits):
 
     def apply_updates(self, state: BitState, touches: Touches, rng: NoiseSource) -> None:
         """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
-        cells, law = touches[0], self.law
+        cells = touches[0]
+        law = self.law
         coins = rng.bernoulli(law.present, cells.size)
         if len(touches) > 1:
             select_coin(coins, rng.bernoulli(law.absent, cells.size), touches[1])
@@ -176,7 +177,8 @@ class Presence(RandomizedBits):
     def release(self, state: BitState, rng: NoiseSource) -> Estimate:
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
         state.released = consume_release(state.released, self.releases)
-        law, phases = self.law, len(state.frozen)
+        law = self.law
+        phases = len(state.frozen)
         ones = np.zeros((1 << phases, 1), np.int64)
         count_set_bits(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
         rng.add_discrete_laplace(ones.reshape(-1), law.noise)
@@ -210,14 +212,16 @@ class Presence(RandomizedBits):
         """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being
         announced.
         """
-        law, density = self.law, min(users / self.population.size, 1.0)
+        law = self.law
+        density = min(users / self.population.size, 1.0)
         return self._decode((round(self.cells * (law.p0 + (law.p1 - law.p0) * density)),), np.array([self.cells]), 0)
 
     def _variance(self, density: float, phases: int = 0) -> float:
         """Return the variance of the estimate at ``density``, without the release noise."""
         law = self.law
         gap = law.p1 - law.p0
-        v0, v1 = law.p0 * (1 - law.p0) / gap**2, law.p1 * (1 - law.p1) / gap**2
+        v0 = law.p0 * (1 - law.p0) / gap**2
+        v1 = law.p1 * (1 - law.p1) / gap**2
         absent = (1 + v0) ** (phases + 1) - 1
         present = v1 * (1 + v0) ** phases
         bits = (density * present + (1 - density) * absent) / self.cells

@@ -134,7 +134,8 @@ class RefreshableCroppedMean(CroppedMean):
             return self._count(state, rng)
         counts = np.zeros((2, 2), np.int64)
         count_pairs(state.counters, state.bits, state.seen_counters[0], state.seen_bits[0], self.crop - 1, counts)
-        ones, pairs = counts[:, 0].copy(), counts[:, 1].copy()
+        ones = counts[:, 0].copy()
+        pairs = counts[:, 1].copy()
         rng.add_discrete_laplace(ones, self.law.noise)
         rng.add_discrete_laplace(pairs, self.pair_noise)
         counts.fill(0)
@@ -143,7 +144,9 @@ class RefreshableCroppedMean(CroppedMean):
 
     def _decode(self, sizes: tuple[int, int], ones: list[int], pairs: list[int]) -> Estimate:
         """Return the mean of all readings, and its error as those that were read vary."""
-        p1, crop, cells = self.law.p1, self.crop, self.cells
+        p1 = self.law.p1
+        crop = self.crop
+        cells = self.cells
         total = square = 0.0
         for seen in (0, 1):
             many = (sizes[seen] - ones[seen], ones[seen] - pairs[seen], pairs[seen])
@@ -188,7 +191,8 @@ class RefreshableCroppedMean(CroppedMean):
     def error_bound(self, *, beta: float) -> float:
         """Return the error of the mean, after an announced intrusion, exceeded with probability at most ``beta``."""
         checks.require_probability(beta=beta)
-        p1, cells = self.law.p1, self.cells
+        p1 = self.law.p1
+        cells = self.cells
         ones, pairs = noise_weights(p1, self.crop)
         noise = (ones * self.law.noise.variance + pairs * self.pair_noise.variance * self._smaller_pair) / cells**2
         sampling = max(self._sampling_variance(self.crop * step / 64) for step in range(65))

@@ -58,8 +58,10 @@ class Universe:
         hashes = np.empty(len(listed), np.uint64)
         hash_items(listed, self._lookup, hashes)
         capacity = 1 << (2 * hashes.size).bit_length()
-        self.size, self._kind = len(listed), listed.kind
-        self._slots, self._numbers = np.zeros(capacity, np.uint64), np.full(capacity, -1, np.int64)
+        self.size = len(listed)
+        self._kind = listed.kind
+        self._slots = np.zeros(capacity, np.uint64)
+        self._numbers = np.full(capacity, -1, np.int64)
         twice = build(hashes, self._slots, self._numbers)
         if twice >= 0:
             raise InvalidParameter(f"universe must not name an id twice, see position {twice}")

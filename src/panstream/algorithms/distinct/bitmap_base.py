@@ -139,7 +139,8 @@ class BitmapCounter(RandomizedBits):
         Where only touched cells matter, a large batch needs one coin for each cell, not one for each row: cells are
         marked, of a table too large for the cache by single bits, and then drawn.
         """
-        table, rows = self.table, len(batch)
+        table = self.table
+        rows = len(batch)
         if table.cells <= min(rows, _MOST_MARKS) and self.is_idempotent:
             self.apply_marked(state, table.mark(batch, rng.scratch), rng)
         elif _MOST_MARKS < table.cells <= _CELLS_A_ROW * rows and table.is_words and self.is_idempotent:
@@ -165,7 +166,8 @@ class BitmapCounter(RandomizedBits):
         return self._decode(ones, sizes)
 
     def _decode(self, ones: NDArray[np.int64], sizes: NDArray[np.int64]) -> Estimate:
-        decoder, phases = self.law.decoder, len(ones).bit_length() - 1
+        decoder = self.law.decoder
+        phases = len(ones).bit_length() - 1
         empty = decoder.pattern_weights(phases) @ (sizes * decoder.zero + ones * (decoder.one - decoder.zero))
         return self._read(Likelihood(self.moments(phases), empty), tuple(int(count) for count in ones.ravel()))
 

@@ -19,7 +19,8 @@ from panstream.core.estimate import bisect_decreasing
 from panstream.privacy.bitmap_loss import Floats, LevelMoments
 
 _STEPS_PER_DOUBLING = 4
-_ROUNDS, _POINTS = 3, 33  # each round narrows the search sixteenfold
+_ROUNDS = 3  # each round narrows the search sixteenfold
+_POINTS = 33
 _LARGE = 16.0  # counts of so many standard errors have a log-normal interval from the Fisher information
 _PARTS = np.linspace(0.0, 1.0, _POINTS)
 _NORMAL = NormalDist()
@@ -100,7 +101,8 @@ class Likelihood:
 
     def _upper(self, allowed_rise: Callable[[float], float], fit: LikelihoodFit) -> float:
         error = fit.standard_error if math.isfinite(fit.standard_error) else fit.users
-        limit, step = float(_grid(self.coarse or self.moments)[0][-1]), max(error, 1e-9)
+        limit = float(_grid(self.coarse or self.moments)[0][-1])
+        step = max(error, 1e-9)
         while allowed_rise(fit.users + step) > 0.0:
             if fit.users + step > limit:
                 return math.inf  # every cell is full: nothing rules out more

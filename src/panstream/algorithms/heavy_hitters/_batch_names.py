@@ -23,7 +23,8 @@ def distinct_names(batch: ItemBatch, scratch: Scratch) -> Iterator[tuple[NDArray
         taken = scratch.mark
         if isinstance(part, Dictionary):
             values = _spelled(part.values, scratch)
-            counts, entries = scratch.array(len(values), np.int32), scratch.array(len(values), np.int32)
+            counts = scratch.array(len(values), np.int32)
+            entries = scratch.array(len(values), np.int32)
             counts.fill(0)
             count_codes(part.codes, counts)
             found = keep_used(counts, entries)
@@ -35,7 +36,8 @@ def distinct_names(batch: ItemBatch, scratch: Scratch) -> Iterator[tuple[NDArray
             slots = scratch.array(2 << max(len(names) - 1, 1).bit_length(), np.int32)
             slots.fill(-1)
             hashes = scratch.array(len(names), np.uint64)
-            firsts, counts = scratch.array(len(names), np.int32), scratch.array(len(names), np.int32)
+            firsts = scratch.array(len(names), np.int32)
+            counts = scratch.array(len(names), np.int32)
             found = count_names(names.offsets, names.data, slots, hashes, firsts, counts)
             yield names.offsets, names.data, firsts[:found], counts[:found]
             scratch.rewind(taken)

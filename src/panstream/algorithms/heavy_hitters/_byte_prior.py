@@ -21,7 +21,8 @@ def default_byte_prior() -> Numbers:
 def learned_byte_prior(names: Iterable[bytes]) -> Numbers:
     """Return the chances of every byte after every byte, in names already decoded, smoothed. A name begins after 0."""
     flat = default_byte_prior()
-    single, pairs = np.zeros(256), np.zeros((256, 256))
+    single = np.zeros(256)
+    pairs = np.zeros((256, 256))
     for name in names:
         letters = np.frombuffer(name, np.uint8)
         np.add.at(single, letters, 1.0)

@@ -23,7 +23,8 @@ from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables, l
 
 _WRONG = 0.01  # names expected in the list that never came; .05 is promised
 _DECOYS = 8  # looked up beside every tested name
-_LARGEST, _FEWEST = 50, 10  # decoys from which the tail of all is continued: at most, at least
+_LARGEST = 50  # decoys from which the tail of all is continued: at most, at least
+_FEWEST = 10
 _ROUNDS = 2  # how often counts are fitted to rows that share cells
 _NAMES_TO_LEARN = 5
 _START = 1e9
@@ -98,7 +99,8 @@ def _fitted(rest: _ResidualTables, names: dict[Name, float]) -> DecodedNames:
     for _ in range(_ROUNDS):
         rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
         more = CountRows(rest.rows, scale).counts(hashes)
-        values, errors = np.rint(values) + more.values, more.errors
+        values = np.rint(values) + more.values
+        errors = more.errors
     rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
     order = np.argsort(-values, kind="stable")
     listed = list(names)
@@ -109,7 +111,9 @@ class _ResidualTables:
     """Released tables without the cells of names that are known, and what cells are like on every level."""
 
     def __init__(self, tables: ReleasedTables) -> None:
-        self.tables, self.levels, self.rows = tables, tables.levels, tables.rows
+        self.tables = tables
+        self.levels = tables.levels
+        self.rows = tables.rows
         self._left_out: dict[Name, int] = {}
         self._measured: list[tuple[float, float, float]] = []
 
@@ -118,17 +122,20 @@ class _ResidualTables:
         from panstream.primitives.kernels.algorithms.prefix_tables import scratch_for_update, update_cells
 
         if self.levels is self.tables.levels:
-            self.levels, self.rows = self.levels.copy(), self.rows.copy()
+            self.levels = self.levels.copy()
+            self.rows = self.rows.copy()
         wanted = {name: round(value) for name, value in names.items()}
         moves = {name: count for name, count in self._left_out.items() if name not in wanted}
         moves |= {name: self._left_out.get(name, 0) - count for name, count in wanted.items()}
         counts = np.array(list(moves.values()), np.int32)
         indices = np.arange(len(moves), dtype=np.int32)
         buffers: Any = scratch_for_update(self.tables.max_item_bytes, np.empty)
-        spelled, tables = padded(list(moves), self.tables.max_item_bytes), self.tables
+        spelled = padded(list(moves), self.tables.max_item_bytes)
+        tables = self.tables
         here = local_levels(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
         update_cells(*spelled, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
-        self._left_out, self._measured = wanted, []
+        self._left_out = wanted
+        self._measured = []
 
     def counts(self) -> CountRows:
         """Return the rows, with the scale of most cells."""
@@ -183,22 +190,29 @@ class _PrefixSearch:
     """One stage: all prefixes of a level at a time."""
 
     def __init__(self, rest: _ResidualTables, priors: list[NDArray[np.float64]], effort: SearchOptions) -> None:
-        self.rest, self.tables, self.priors, self.effort = rest, rest.tables, priors, effort
+        self.rest = rest
+        self.tables = rest.tables
+        self.priors = priors
+        self.effort = effort
         self.counts = rest.counts()
         self.unlikely = [np.exp(-prior) for prior in priors]
         self.trail: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []  # parents and symbols, level by level
         capacity = effort.beam * 8
-        self.hashes, self.codes = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
+        self.hashes = np.empty(capacity, np.uint64)
+        self.codes = np.empty(capacity, np.uint64)
         self.nodes = np.empty((4, capacity))
-        self.parents, self.symbols = np.empty(capacity, np.int64), np.empty(capacity, np.uint8)
+        self.parents = np.empty(capacity, np.int64)
+        self.symbols = np.empty(capacity, np.uint8)
 
     def run(self, threshold: float, test: _SignificanceTest) -> Iterator[tuple[Name, float, float]]:
         """Yield candidates with their counts, in standard errors and as they are."""
         from panstream.primitives.kernels.algorithms.prefix_search import expand_level
 
-        tables, levels = self.tables, self.rest.levels
+        tables = self.tables
+        levels = self.rest.levels
         power = levels.shape[1].bit_length() - 1
-        hashes, codes = np.array([tables.seed], np.uint64), np.zeros(1, np.uint64)
+        hashes = np.array([tables.seed], np.uint64)
+        codes = np.zeros(1, np.uint64)
         nodes = np.array([[0.0], [_START], [_START**2 / 100], [_START]])
         contexts = np.zeros(1, np.int64)
         yield from self._tested(-1, hashes, nodes, 0.0, test)  # the empty name
@@ -213,8 +227,11 @@ class _PrefixSearch:
             if not node_count:
                 return
             keep = self._best(node_count, scale)
-            hashes, codes, nodes = self.hashes[keep], self.codes[keep], self.nodes[:, keep]
-            parents, symbols = self.parents[keep], self.symbols[keep]
+            hashes = self.hashes[keep]
+            codes = self.codes[keep]
+            nodes = self.nodes[:, keep]
+            parents = self.parents[keep]
+            symbols = self.symbols[keep]
             self.trail.append((parents, symbols))
             so_far = contexts[parents] if part else contexts[parents] & 255
             contexts = so_far << tables.bits | symbols
@@ -256,7 +273,8 @@ class _PrefixSearch:
 
     def _spelled(self, level: int, nodes: NDArray[np.int64]) -> list[bytes]:
         """Return the names that end in some nodes of a level."""
-        per, bits = self.tables.per_byte, self.tables.bits
+        per = self.tables.per_byte
+        bits = self.tables.bits
         spelled = np.zeros((nodes.size, (level + 1) // per), np.uint8)
         for ancestor_level in range(level, -1, -1):
             parents, symbols = self.trail[ancestor_level]

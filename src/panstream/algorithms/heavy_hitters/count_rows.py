@@ -92,7 +92,8 @@ class CountRows:
         """Return the counts of names by their hashes; with a salt, of decoys."""
         from panstream.primitives.kernels.algorithms.prefix_tables import look_up
 
-        values, agreeing = np.empty(hashes.size), np.empty(hashes.size, np.int32)
+        values = np.empty(hashes.size)
+        agreeing = np.empty(hashes.size, np.int32)
         look_up(hashes, self.cells, salt, self.scale, values, agreeing)
         return NameCounts(values, self.scale / np.sqrt(np.maximum(agreeing, 1)), agreeing)
 

@@ -88,7 +88,8 @@ class LazyDecodedTables:
     def spelled(self) -> DecodedAnswer:
         """Return what the tables hold."""
         if self._spelled is None:
-            self._spelled, self._tables = decode_names(self.tables), None
+            self._spelled = decode_names(self.tables)
+            self._tables = None
         return self._spelled
 
 

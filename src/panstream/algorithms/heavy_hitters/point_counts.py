@@ -36,7 +36,8 @@ class PointCounts:
         offsets = np.array([0, len(spelled)])
         hash_names(offsets, data, self.max_item_bytes, self.step, np.uint64(self.seed), hashes)
         counts = self.rows.counts(hashes)
-        value, error = float(counts.values[0]), float(counts.errors[0])
+        value = float(counts.values[0])
+        error = float(counts.errors[0])
 
         def rule(level: float) -> tuple[float, float]:
             half = self.law.quantile(1 - level) * error

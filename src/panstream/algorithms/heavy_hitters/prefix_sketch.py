@@ -210,7 +210,8 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     def accumulate(self, state: FrequentState, batch: ItemBatch, scratch: Scratch) -> None:
         """Move the cells of all names of a batch in all tables."""
-        everything, buffers = np.arange(self.tables), self._room(scratch)
+        everything = np.arange(self.tables)
+        buffers = self._room(scratch)
         for names in distinct_names(batch, scratch):
             self._move(state, everything, names, buffers)
 
@@ -282,7 +283,8 @@ class FrequentItems(ShardableTables[FrequentState]):
         from panstream.primitives.kernels.algorithms.name_counts import find_padded
 
         counts, sizes, text = columns
-        offsets, firsts = scratch.array(2 * chosen.size, np.int64), scratch.array(chosen.size, np.int32)
+        offsets = scratch.array(2 * chosen.size, np.int64)
+        firsts = scratch.array(chosen.size, np.int32)
         find_padded(chosen, sizes, text.shape[1], offsets)
         firsts[:] = np.arange(0, 2 * chosen.size, 2)
         weights = scratch.array(chosen.size, np.int32)
@@ -301,9 +303,12 @@ class FrequentItems(ShardableTables[FrequentState]):
         """Publish the tables with fresh noise and start again; the answer spells what was published when asked."""
         state.released = consume_release(state.released, self.releases)
         self._add_noise(state.levels, state.rows, rng)
-        shown, draws = (state.levels, state.rows), state.draws + 1
+        shown = (state.levels, state.rows)
+        draws = state.draws + 1
         fresh = self.initial_state(rng)
-        state.levels, state.rows, state.draws = fresh.levels, fresh.rows, fresh.draws
+        state.levels = fresh.levels
+        state.rows = fresh.rows
+        state.draws = fresh.draws
         return self.read(*shown, draws=draws)
 
     def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> ItemEstimates:
@@ -318,7 +323,8 @@ class FrequentItems(ShardableTables[FrequentState]):
             level_sd=level,
             row_sd=row,
         )
-        total, cells = tables.events, draws << self.step
+        total = tables.events
+        cells = draws << self.step
         error = level * math.sqrt(1 << self.step)
         return ItemEstimates(
             value=max(total, 0.0),

@@ -41,7 +41,8 @@ def local_levels(
     >>> [each.tolist() for each in local_levels(np.array([0, 2, 4]), 3, 4)]
     [[0, -1, 2], [1]]
     """
-    starts, some = np.full(max_item_bytes, -1), local_tables[local_tables < max_item_bytes]
+    starts = np.full(max_item_bytes, -1)
+    some = local_tables[local_tables < max_item_bytes]
     starts[some] = np.arange(some.size) * (8 // bits)
     return starts, local_tables[local_tables >= max_item_bytes] - max_item_bytes
 
@@ -118,7 +119,8 @@ class ReleasedTables:
         """Return what `to_bytes` wrote."""
         try:
             start = data.index(b"\n") + 1
-            head, cells = json.loads(data[: start - 1]), []
+            head = json.loads(data[: start - 1])
+            cells = []
             for (many, width), kind in zip(head["shapes"], head["kinds"], strict=True):
                 flat = np.frombuffer(data, {"<i2": "<i2", "<i4": "<i4"}[kind], many * width, start)
                 cells.append(flat.astype(np.int32).reshape(many, width))

@@ -93,7 +93,8 @@ class NoisyCount:
 
     @property
     def _sample_variance(self) -> float:
-        seen, left_out = self.present / self.universe, self.universe - self.sampled
+        seen = self.present / self.universe
+        left_out = self.universe - self.sampled
         return self.sampled * seen * (1 - seen) * left_out / max(1, self.universe - 1)
 
     def mirrored(self) -> NoisyCount:
@@ -116,7 +117,8 @@ class NoisyCount:
 
         length = 1 << (last - first).bit_length()
         theta = _frequencies(length, bits.variance)
-        log_one, log_zero = _log_bit(bits.p1, theta), _log_bit(bits.p0, theta)
+        log_one = _log_bit(bits.p1, theta)
+        log_zero = _log_bit(bits.p0, theta)
         always_zero = self.sampled - bits.x0 - (bits.weights.size - 1)  # sampled users who are absent whatever X is
         transform = np.exp(bits.x0 * log_one + always_zero * log_zero - 1j * theta * first)
         transform *= _mixture(bits.weights, log_one, log_zero)
@@ -129,7 +131,8 @@ class NoisyCount:
         """Return the tilt in [0, kappa] whose mean is within two standard deviations of ``threshold``, or the
         nearest.
         """
-        low, high = 0.0, self.kappa
+        low = 0.0
+        high = self.kappa
         tilt = min(max(low, (threshold - self.mean) / (self.bits_variance + 1.0)), high)
         while True:
             bits = self._tilted(tilt)
@@ -143,12 +146,15 @@ class NoisyCount:
             tilt = newton if low < newton < high else (low + high) / 2
 
     def _tilted(self, tilt: float) -> _TiltedBits:
-        log_a, log_b = math.log1p(self.p1 * math.expm1(tilt)), math.log1p(self.p0 * math.expm1(tilt))
-        p1, p0 = min(1.0, self.p1 * math.exp(tilt - log_a)), min(1.0, self.p0 * math.exp(tilt - log_b))
+        log_a = math.log1p(self.p1 * math.expm1(tilt))
+        log_b = math.log1p(self.p0 * math.expm1(tilt))
+        p1 = min(1.0, self.p1 * math.exp(tilt - log_a))
+        p0 = min(1.0, self.p0 * math.exp(tilt - log_b))
         x0, weights, log_x = self._presence_in_sample(log_a - log_b)
         x = np.arange(weights.size, dtype=np.float64)
         offset = _dot(weights, x)
-        spread, seen = _dot(weights, (x - offset) ** 2), x0 + offset
+        spread = _dot(weights, (x - offset) ** 2)
+        seen = x0 + offset
         within = seen * p1 * (1 - p1) + (self.sampled - seen) * p0 * (1 - p0)
         return _TiltedBits(
             tilt=tilt,
@@ -166,20 +172,25 @@ class NoisyCount:
 
         That is: the first value of the window, the tilted probabilities, and log E exp(slope·X).
         """
-        lowest, highest = max(0, self.sampled + self.present - self.universe), min(self.sampled, self.present)
+        lowest = max(0, self.sampled + self.present - self.universe)
+        highest = min(self.sampled, self.present)
         if lowest == highest:
             return lowest, np.ones(1), slope * lowest
-        mean, spread = self.sampled * self.present / self.universe, self._sample_variance
+        mean = self.sampled * self.present / self.universe
+        spread = self._sample_variance
         # Tilting a bit by exp(slope) moves its mean by at most pq(e^slope - 1), its variance to at most pq·e^slope.
         growth = math.exp(min(slope, 40.0))
-        below, above = _half_width(spread), _half_width(spread * growth) + math.ceil(spread * (growth - 1.0))
-        first, last = max(lowest, math.floor(mean) - below), min(highest, math.ceil(mean) + above)
+        below = _half_width(spread)
+        above = _half_width(spread * growth) + math.ceil(spread * (growth - 1.0))
+        first = max(lowest, math.floor(mean) - below)
+        last = min(highest, math.ceil(mean) + above)
         x = np.arange(first, last, dtype=np.float64)
         neither = self.universe - self.present - self.sampled
         ratio = np.log((self.present - x) * (self.sampled - x) / ((x + 1) * (neither + x + 1)))
         plain = np.concatenate(([0.0], np.cumsum(ratio)))
         tilted = plain + slope * np.arange(plain.size)
-        top_plain, top = float(plain.max()), float(tilted.max())
+        top_plain = float(plain.max())
+        top = float(tilted.max())
         weights = np.exp(tilted - top)
         total = float(weights.sum())
         log_plain = top_plain + math.log(float(np.exp(plain - top_plain).sum()))

@@ -109,7 +109,8 @@ def accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
         high *= 1.1
     low = high
     while low > _FLOOR and not fails(low):
-        high, low = low, low * 0.9
+        high = low
+        low = low * 0.9
     _, high = bisect(fails, low, high, 40)  # a tenth of it apart, then 1e-13
     return min(high, 1.0)  # the released estimate lies in [0, 1]
 
@@ -161,7 +162,8 @@ class _Deviation:
         epsilon_state, kappa = density_split(epsilon, m)
         p1 = present_probability(epsilon_state)
         law = NoisyCount(present=present, sampled=m, universe=universe, p0=1.0 - p1, p1=p1, kappa=kappa)
-        mirrored, reach = law.mirrored(), alpha * m * (2 * p1 - 1)
+        mirrored = law.mirrored()
+        reach = alpha * m * (2 * p1 - 1)
         return cls(law=law, upper=law.upper_tail(law.mean + reach), lower=mirrored.upper_tail(mirrored.mean + reach))
 
     def _outside(self, lowest: int, highest: int) -> float:
@@ -170,7 +172,8 @@ class _Deviation:
     def failure(self, alpha: float) -> float:
         """Return P(|clipped estimate - density| > alpha) at this density."""
         law = self.law
-        reach, seen = alpha * law.sampled * (law.p1 - law.p0), law.present / law.universe
+        reach = alpha * law.sampled * (law.p1 - law.p0)
+        seen = law.present / law.universe
         above = self.upper.beyond(math.floor(law.mean + reach)) if seen + alpha < 1 else 0.0
         below = self.lower.beyond(law.sampled - math.ceil(law.mean - reach)) if seen - alpha > 0 else 0.0
         return min(1.0, above + below)
@@ -189,10 +192,12 @@ class _Deviation:
         """
         law = self.law
         reach = alpha * law.sampled * (law.p1 - law.p0)
-        count, centre = math.floor(2 * reach), law.mean
+        count = math.floor(2 * reach)
+        centre = law.mean
         worst = self._outside(math.ceil(centre - reach), math.floor(centre + reach))
         for lowest in range(math.ceil(centre - 0.5 - reach), math.ceil(centre + 0.5 - reach) + 1):
-            nearest, farthest = (lowest - 1 + reach, lowest + count - reach)  # centres that leave only these integers
+            nearest = lowest - 1 + reach  # centres that leave only these integers
+            farthest = lowest + count - reach
             if max(nearest, centre - 0.5) < min(farthest, centre + 0.5):
                 worst = max(worst, self._outside(lowest, lowest + count - 1))
         return worst
@@ -228,23 +233,33 @@ def _half(epsilon: float, m: int, universe: int, alpha: float) -> _Deviation:
 
 def _smallest(suffices: Callable[[int], bool], seed: int, enough: int) -> int:
     """Return m <= enough with suffices(m) but not suffices(m - 1), looking around ``seed`` first."""
-    high, width = min(seed, enough), 1
+    high = min(seed, enough)
+    width = 1
     while high < enough and not suffices(high):
-        high, width = min(enough, high + width), 2 * width
-    low, width = high - 1, 1
+        high = min(enough, high + width)
+        width = 2 * width
+    low = high - 1
+    width = 1
     while low > 0 and suffices(low):
-        high, low, width = low, max(0, low - width), 2 * width
+        high = low
+        low = max(0, low - width)
+        width = 2 * width
     return smallest_integer(suffices, low, high)
 
 
 def _smallest_real(suffices: Callable[[float], bool], seed: float, ratio: float, enough: float) -> float:
     """Return epsilon <= enough with suffices(epsilon) but not just below, looking around ``seed`` first."""
-    high, step = min(seed, enough), ratio
+    high = min(seed, enough)
+    step = ratio
     while high < enough and not suffices(high):
-        high, step = min(high * step, enough), step * step
-    low, step = high / ratio, ratio
+        high = min(high * step, enough)
+        step = step * step
+    low = high / ratio
+    step = ratio
     while low > _FLOOR and suffices(low):
-        high, low, step = low, low / step, step * step
+        high = low
+        low = low / step
+        step = step * step
     while high - low > 1e-8 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if suffices(middle) else (middle, high)
@@ -267,7 +282,8 @@ def _step_starts(steps: Callable[[int], float], m: int) -> list[int]:
 def _approximate_accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
     """Return the accuracy of the normal law with the same variance at density 1/2, plus Laplace noise."""
     epsilon_state, kappa = density_split(epsilon, m)
-    p1, gap = present_probability(epsilon_state), _gap(epsilon, m)
+    p1 = present_probability(epsilon_state)
+    gap = _gap(epsilon, m)
     left_out = (universe - m) / max(1, universe - 1)
     sigma = math.sqrt((p1 * (1 - p1) / gap**2 + left_out / 4) / m)
     return normal_laplace_quantile(beta / 2, sigma, kappa * gap * m)

@@ -91,7 +91,8 @@ class PublishedEstimator:
         """
         self._check(epsilon, alpha)
         checks.require_probability(beta=beta)
-        contrast, high = self.contrast(epsilon), 1
+        contrast = self.contrast(epsilon)
+        high = 1
         while _tight_beta(epsilon, alpha, high, contrast) > beta:
             high *= 2
         return smallest_integer(lambda m: _tight_beta(epsilon, alpha, m, contrast) <= beta, high // 2, high)
@@ -126,7 +127,8 @@ def _smallest_sum(a: float, b: float, c: float, alpha: float) -> float:
         return math.sqrt(u / rate)
 
     def parts(log_slope: float) -> tuple[float, float, float]:
-        x, y = gaussian_part(a, log_slope), gaussian_part(b, log_slope)
+        x = gaussian_part(a, log_slope)
+        y = gaussian_part(b, log_slope)
         return x, y, max(0.0, (math.log(c) - log_slope) / c)
 
     low = math.log(c) - c * alpha

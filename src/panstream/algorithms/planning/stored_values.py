@@ -116,7 +116,8 @@ def truncated_gaussian_values(epsilon: float) -> StoredValues:
 
 
 def _normalised(nodes: Floats, measure: Floats, log_absent: Floats, log_present: Floats) -> StoredValues:
-    absent, present = np.exp(log_absent), np.exp(log_present)
+    absent = np.exp(log_absent)
+    present = np.exp(log_present)
     return StoredValues(
         values=nodes, measure=measure, absent=absent / (measure @ absent), present=present / (measure @ present)
     )

@@ -106,11 +106,13 @@ def turnstile_plan(
         raise InvalidParameter(f"users must be in 1..universe={universe}, got users={users}")
     common: dict[str, Any] = {"epsilon": epsilon, "releases": releases, "adjacency": adjacency}
     if question == "distinct":
-        answer, rows = float(users), _distinct(common, users, universe, largest, beta)
+        answer = float(users)
+        rows = _distinct(common, users, universe, largest, beta)
     elif question == "cropped sum":
         if crop is None:
             raise InvalidParameter("crop must be given for a cropped sum")
-        answer, rows = float(users * crop), _cropped(common, users, universe, largest, crop, beta)
+        answer = float(users * crop)
+        rows = _cropped(common, users, universe, largest, crop, beta)
     elif question == "heavy hitters":
         if threshold is None:
             raise InvalidParameter("threshold must be given for heavy hitters")

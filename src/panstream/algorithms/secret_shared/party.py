@@ -106,7 +106,8 @@ class Party:
         names = sorted(shares) if task.kind == "rows" else sorted(task.answered)
         step = _PendingStep(task, shares, {}, {})
         for name in names:
-            share, dealt_share = shares[name], None if dealt is None else dealt[name]
+            share = shares[name]
+            dealt_share = None if dealt is None else dealt[name]
             if task.kind == "rows":
                 step.held[name] = share.rule.begin_update(expander, dealt_share)
                 step.sent[name] = share.rule.outgoing_message(share.cells, step.held[name])
@@ -127,7 +128,8 @@ class Party:
         answers: dict[str, Numbers] = {}
         pos = 0
         for name, sent in step.sent.items():
-            share, part = step.shares[name], received[pos : pos + sent.nbytes]
+            share = step.shares[name]
+            part = received[pos : pos + sent.nbytes]
             pos += sent.nbytes
             if step.task.kind == "rows":
                 share.rule.finish_update(share.cells, sent, part, step.held[name])
@@ -144,14 +146,16 @@ class Party:
 
     def abandon(self) -> None:
         """Give up a step that will not be closed, and overwrite what it holds."""
-        step, self._open = self._open, None
+        step = self._open
+        self._open = None
         if step is not None:
             for share in step.shares.values():
                 share.wipe()
 
     def install_shares(self, outcome: StepResult) -> None:
         """Let the new shares count, and overwrite the old ones."""
-        previous_shares, self.shares = self.shares, outcome.shares
+        previous_shares = self.shares
+        self.shares = outcome.shares
         for share in previous_shares.values():
             share.wipe()
 

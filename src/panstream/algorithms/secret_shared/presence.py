@@ -39,7 +39,8 @@ from panstream.privacy.secret_shared_loss import noisy_claim, shared_claim, shar
 
 _EXACT = Decoder.redrawn(1.0)
 _MEMORY = 1 << 16  # bytes of a bitmap, unless more is allowed
-_REACH, _WORSE = 8.0, 1.5  # a layout is judged at the expected number, and at so many times that
+_REACH = 8.0  # a layout is judged at the expected number, and at so many times that
+_WORSE = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,8 @@ class SharedDistinct(SharedStatistic):
         rest: dict[str, Any] = {"epsilon": epsilon, "releases": releases, "key": key, "hash": hash}
         if expected is None and memory is None:
             return cls(**rest)
-        cells, users = 8 * (memory or _MEMORY), float(expected or 1e6)
+        cells = 8 * (memory or _MEMORY)
+        users = float(expected or 1e6)
         noise = 2 * shared_law(epsilon, releases).variance
 
         def worst(levels: int) -> float:
@@ -164,7 +166,8 @@ class SharedDistinct(SharedStatistic):
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
         """Return the likeliest number of users."""
-        ones, decoder = np.array(opened, np.float64), self.table.law.decoder
+        ones = np.array(opened, np.float64)
+        decoder = self.table.law.decoder
         return self._read(decoder.zero * (self.buckets - ones) + decoder.one * ones, tuple(opened))
 
     def expected_estimate(self, users: float) -> Estimate:
@@ -272,7 +275,8 @@ class SharedDensity(SharedStatistic):
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return both, packed, or what is drawn."""
-        touched, there = _packed(change[0]), _packed(change[1])
+        touched = _packed(change[0])
+        there = _packed(change[1])
         if self.noisy:
             drawn = draw_cells(touched, there, self.plain.cells, self.plain.law, rng, fresh=fresh)
             wipe(there)
@@ -374,7 +378,8 @@ def draw_cells(
     So cells are noisy under their shares too (``cells = "noisy"``): whoever sees both machines in one epoch, once, sees
     what one look at one machine shows. docs/proofs/two-machines.md.
     """
-    present, values = draw_packed_bits(law.present, cells, rng), draw_packed_bits(law.absent, cells, rng)
+    present = draw_packed_bits(law.present, cells, rng)
+    values = draw_packed_bits(law.absent, cells, rng)
     present ^= values
     present &= there
     values ^= present

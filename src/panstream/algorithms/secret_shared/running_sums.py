@@ -54,7 +54,8 @@ class NoisyRunningSums:
 
     @property
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
-        levels, max_radix = len(self.radices), max(self.radices[:-1], default=1)
+        levels = len(self.radices)
+        max_radix = max(self.radices[:-1], default=1)
         return (self.width, 2), (levels, max_radix, self.width, 2), (levels, self.width, 2)
 
     @property
@@ -69,7 +70,9 @@ class NoisyRunningSums:
 
     def _views(self, share: Bits) -> list[Numbers]:
         """Return totals, the noise of the nodes around the open slot, and that of closed ones, within a share."""
-        words, offset, views = share.view(np.uint64), 0, []
+        words = share.view(np.uint64)
+        offset = 0
+        views = []
         for shape in self._shapes:
             views.append(words[offset : offset + math.prod(shape)].reshape(shape))
             offset += math.prod(shape)
@@ -147,7 +150,8 @@ class NoisyRunningSums:
     def answer(self, share: Bits, sent: Bits, received: Bits, held: PendingReveal, *, first: bool) -> Numbers:
         """Close the slot, open the nodes that follow, and return a share of the totals with their noise."""
         total, siblings, complete = self._views(share)
-        digits, radices = self.digits(held.before), np.array(self.radices)
+        digits = self.digits(held.before)
+        radices = np.array(self.radices)
         level = close_slot(siblings, complete, digits, radices, _folds(self.radices), self.ring.small)
         if held.noise.size:
             self._open(level, siblings, held.noise)
@@ -176,15 +180,22 @@ def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray
 
     Only sums, products and quotients of floats, which are the same on every machine: both must use the same weights.
     """
-    top, one = len(radices) - 1, float(1 << FRACTION)
+    top = len(radices) - 1
+    one = float(1 << FRACTION)
     done_weights, rest_weights = np.zeros((2, len(radices)), np.int64)
     draws = node_draws(radices)
-    done, both, rest = digits[0] * draws[0], 0.0, float(radices[0] - digits[0]) if top else 0.0
+    done = digits[0] * draws[0]
+    both = 0.0
+    rest = float(radices[0] - digits[0]) if top else 0.0
     for level in range(1, top + 1):
-        a, b = done + both, both + rest
+        a = done + both
+        b = both + rest
         total = a + b + 1.0
-        done_weights[level], rest_weights[level] = round(one * a / total), round(one * b / total)
-        done, both, rest = done - a * a / total, both - a * b / total, rest - b * b / total
+        done_weights[level] = round(one * a / total)
+        rest_weights[level] = round(one * b / total)
+        done = done - a * a / total
+        both = both - a * b / total
+        rest = rest - b * b / total
         done += digits[level] * draws[level]
         rest += radices[level] - 1 - digits[level] if level < top else 0
     return done_weights, rest_weights, done
@@ -193,7 +204,8 @@ def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray
 @lru_cache(maxsize=256)
 def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the weight of a node's own draw, in 2**-12, when it is closed."""
-    folds, draws = np.zeros(len(radices), np.int64), node_draws(radices)
+    folds = np.zeros(len(radices), np.int64)
+    draws = node_draws(radices)
     for level in range(1, len(radices)):
         spread = radices[level - 1] * draws[level - 1]
         folds[level] = round((1 << FRACTION) * spread / (spread + 1.0))

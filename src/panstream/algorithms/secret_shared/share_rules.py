@@ -153,7 +153,8 @@ class OverwrittenBits:
 
     def answer(self, share: Bits, sent: Bits, received: Bits, held: PendingReveal, *, first: bool) -> Numbers:
         """Return a share of the number of ones in each row, from both shares masked by rho."""
-        opened, words = np.bitwise_xor(sent, received, out=sent), held.masks[1]
+        opened = np.bitwise_xor(sent, received, out=sent)
+        words = held.masks[1]
         counts = np.zeros(self.rows, np.uint64)
         count_masked(opened, words, words.size // self.rows, first, np.uint64(self.ring.modulus), counts)
         noise = self.ring.of(held.noise)
@@ -207,10 +208,12 @@ class SaturatingCounters(OverwrittenBits):
         The factor has one bit of tau, the k-th; the term is what the mask adds. One exchange, whatever tau is: both
         machines move the same masked bits by every k, and the factor's shares pick the right one.
         """
-        arrivals, word = change[0], self.word
+        arrivals = change[0]
+        word = self.word
         mask, factor, term = (first.bits(self.size) for _ in range(3))
         mask ^= second.bits(self.size)
-        chosen, moved = np.empty(arrivals.size, word), np.empty(arrivals.size, word)
+        chosen = np.empty(arrivals.size, word)
+        moved = np.empty(arrivals.size, word)
         moves(arrivals, mask.view(word), self.tau, chosen, moved)
         factor ^= chosen.view(np.uint8)
         term ^= moved.view(np.uint8)

@@ -131,14 +131,16 @@ class Placement:
 
         assert self.buckets is not None
         capacity = min(CHUNK, len(ids))
-        hashes, cells = scratch.array(capacity, np.uint64), scratch.array(capacity, np.int64)
+        hashes = scratch.array(capacity, np.uint64)
+        cells = scratch.array(capacity, np.int64)
         factors = scratch.array(capacity if multipliers else 0, np.uint64)
         spare = scratch.array(capacity if self.independence else 0, np.uint64)
         for row, part in ids.spans():
             entry_hashes = self._dictionary(part, scratch)
             for start in range(0, len(part), CHUNK):
                 size = min(CHUNK, len(part) - start)
-                words, chunk_cells = hashes[:size], cells[:size]
+                words = hashes[:size]
+                chunk_cells = cells[:size]
                 if entry_hashes is not None and isinstance(part, Dictionary):
                     np.take(entry_hashes, part.codes[start : start + size], out=words, mode="clip")
                 else:

@@ -25,9 +25,11 @@ def _is_prime(number: int) -> bool:
     """Miller and Rabin's test, exact for every number below 3·10**24 with these twelve witnesses."""
     if number < 2 or any(number % witness == 0 for witness in _WITNESSES):
         return number in _WITNESSES
-    odd, twos = number - 1, 0
+    odd = number - 1
+    twos = 0
     while odd % 2 == 0:
-        odd, twos = odd // 2, twos + 1
+        odd = odd // 2
+        twos = twos + 1
     for witness in _WITNESSES:
         power = pow(witness, odd, number)
         if power not in (1, number - 1) and all(pow(power, 1 << i, number) != number - 1 for i in range(1, twos)):
@@ -79,7 +81,8 @@ class ResidueLaw:
     @property
     def ratio(self) -> Fraction:
         """Return the exact ratio of the chances of a plus and a minus element."""
-        residues, plus = (self.prime - 1) // 2, self.plus.probability
+        residues = (self.prime - 1) // 2
+        plus = self.plus.probability
         return (plus / residues) / ((1 - plus) / (residues + 1))
 
     @property

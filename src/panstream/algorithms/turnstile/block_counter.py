@@ -94,12 +94,14 @@ class BlockCounter(ModularCounter):
 
     def _sums(self, released: tuple[int, ...]) -> NDArray[np.float64]:
         """Return every level's cropped sum, unbiased."""
-        law, row = self.law, self.cells // self.levels
+        law = self.law
+        row = self.cells // self.levels
         excess = np.array(released, np.float64) - row * law.elsewhere
         return np.asarray(self.crop * row - self._unit * excess / law.gap)
 
     def _decode(self, released: tuple[int, ...]) -> Estimate:
-        sums, name = self._sums(released), f"sum of min(|net|, {self.crop})"
+        sums = self._sums(released)
+        name = f"sum of min(|net|, {self.crop})"
         if not self.placement.open:
             unbiased = float(sums[0]) * self.placement.population / self.cells
             return self._linear().estimate(unbiased, claim=self.claim(), name=name, released=released)
@@ -129,7 +131,8 @@ class BlockCounter(ModularCounter):
         """Return what a release gives where the counts are as expected at a sum of ``total``, from users at the
         crop.
         """
-        law, row = self.law, self.cells // self.levels
+        law = self.law
+        row = self.cells // self.levels
         shares = self._shares if self.placement.open else np.array([self.cells / self.placement.population])
         load = total * shares / (row * self.crop)
         fill = -np.expm1(-load) if self.placement.open else np.minimum(load, 1.0)
@@ -156,7 +159,9 @@ class BlockCounter(ModularCounter):
         return np.asarray(weights / weights.sum())
 
     def _linear(self) -> LinearEstimator:
-        law, sampled, users = self.law, self.cells, self.placement.population
+        law = self.law
+        sampled = self.cells
+        users = self.placement.population
         scale = self._unit * users / sampled / law.gap
         missing = users**2 * sampling_factor(sampled, users)
 
@@ -172,7 +177,9 @@ class BlockCounter(ModularCounter):
 
     def _level_law(self, first: int | None) -> LinearEstimator:
         """Return the law of the sum read from level ``first`` on, or from the level that the sum itself calls for."""
-        law, row, shares = self.law, self.cells // self.levels, self._shares
+        law = self.law
+        row = self.cells // self.levels
+        shares = self._shares
 
         def variance(total: float) -> float:
             fill = total * shares / (row * self.crop)

@@ -187,7 +187,8 @@ class HeavyHitterCount(ModularCounter):
         name = f"heavy {'buckets' if self.placement.open else 'users'} (at least {self.threshold})"
         if not self.bracketed:
             return linear.estimate(upper, claim=self.claim(), name=name, released=released)
-        lower, below = self._unbiased(released[0] + released[1], self.readings + 1), self._linear(both=True)
+        lower = self._unbiased(released[0] + released[1], self.readings + 1)
+        below = self._linear(both=True)
         return Estimate(
             value=math.nan,
             standard_error=math.nan,
@@ -202,7 +203,8 @@ class HeavyHitterCount(ModularCounter):
         """Return what a release gives where the counts are as expected with ``heavy`` users far above, and nobody
         near.
         """
-        law, cells = self.law, self.cells
+        law = self.law
+        cells = self.cells
         users = cells if self.placement.open else self.placement.population
         below = self.readings * law.elsewhere + law.gap * (1 - min(heavy / users, 1.0))
         read = [cells * below, cells * law.elsewhere][: self._outputs]
@@ -210,7 +212,8 @@ class HeavyHitterCount(ModularCounter):
 
     def _unbiased(self, read: int, readings: int) -> float:
         """Return the number of users beyond ``readings`` blocks, of which ``read`` were plus."""
-        law, cells = self.law, self.cells
+        law = self.law
+        cells = self.cells
         scale = 1.0 if self.placement.open else self.placement.population / cells
         return scale * (cells - (self._unit * read - cells * readings * law.elsewhere) / law.gap)
 
@@ -218,7 +221,8 @@ class HeavyHitterCount(ModularCounter):
         """Return the law of the count that is full at the threshold, or from ``both`` outputs of the one that rises
         there.
         """
-        law, cells = self.law, self.cells
+        law = self.law
+        cells = self.cells
         users = cells if self.placement.open else self.placement.population
         scale = self._unit * users / cells / law.gap
         missing = users**2 * sampling_factor(cells, users)
@@ -282,7 +286,8 @@ def _reading_variance(prime: int, plus: float, readings: int) -> float:
     mean = np.fft.irfft(spectrum * np.fft.rfft(reading), prime)
     second = np.fft.irfft(spectrum * np.fft.rfft(reading**2), prime)
     # A net weight between two multiples of the width mixes two neighbouring shifts; the variance is concave in the mix.
-    rise, more = np.roll(mean, -1) - mean, np.roll(second, -1) - second
+    rise = np.roll(mean, -1) - mean
+    more = np.roll(second, -1) - second
     mix = np.divide(more / 2 - rise * mean, rise**2, out=np.zeros(prime), where=np.abs(rise) > 1e-12)
     mix = np.clip(mix, 0.0, 1.0)
     return float(np.max(second + mix * more - (mean + mix * rise) ** 2))

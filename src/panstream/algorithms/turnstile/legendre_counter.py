@@ -93,21 +93,26 @@ class LegendreCounter(ModularCounter):
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         if self.placement.open:
             return self._occupied(released)
-        law, sampled, users = self.law, self.cells, self.placement.population
+        law = self.law
+        sampled = self.cells
+        users = self.placement.population
         zero = (released[0] - sampled * law.elsewhere) / law.gap
         unbiased = (sampled - zero) * users / sampled
         return self._linear().estimate(unbiased, claim=self.claim(), name="distinct users", released=released)
 
     def expected_estimate(self, users: float) -> Estimate:
         """Return what a release gives where the counts are as expected when ``users`` have a net weight."""
-        law, sampled = self.law, self.cells
+        law = self.law
+        sampled = self.cells
         if self.placement.open:
             return self._decode(tuple(round(float(mean)) for mean in self.occupancy.mean(users)))
         zero = 1 - min(users / self.placement.population, 1.0)
         return self._decode((round(sampled * (law.elsewhere + law.gap * zero)),))
 
     def _linear(self) -> LinearEstimator:
-        law, sampled, users = self.law, self.cells, self.placement.population
+        law = self.law
+        sampled = self.cells
+        users = self.placement.population
         scale = users / sampled / law.gap
         missing = users**2 * sampling_factor(sampled, users)
 
@@ -227,7 +232,8 @@ class _Occupancy:
         floor = float(self.log_likelihood(counts, best)) - drop
         grid = self._grid()
         rejected = grid[self.log_likelihood(counts, grid) < floor]
-        below, above = rejected[rejected < best], rejected[rejected > best]
+        below = rejected[rejected < best]
+        above = rejected[rejected > best]
         low = self._cross(counts, floor, float(below[-1]), best) if below.size else 0.0
         high = self._cross(counts, floor, float(above[0]), best) if above.size else float(grid[-1])
         return low, high

@@ -199,7 +199,8 @@ class ModularCounter(Shardable[_CounterState]):
         much as adding or removing one.
         """
         chosen_adjacency = self.adjacency if adjacency is None else adjacency
-        law, users = self.law, 2 if chosen_adjacency == "replace" else 1
+        law = self.law
+        users = 2 if chosen_adjacency == "replace" else 1
         total = users * self.per_user
         public_fact = (
             "the buckets, hash key and multipliers" if self.placement.open else "the universe, the sample, its key"

@@ -208,7 +208,8 @@ class ProfileSketch(ModularCounter):
         """Return s with sum_u N(u)·s(a + u) = f(a), N the law of all start values together, and the variance of s(c)
         for each net weight a.
         """
-        wanted, start = statistic.at(self.weights), self.law.start
+        wanted = statistic.at(self.weights)
+        start = self.law.start
         if start is None:
             return wanted, np.zeros_like(wanted)
         noise = np.full(self.prime, 2 * (1 - start.at_zero) / (self.prime + 1))
@@ -221,10 +222,12 @@ class ProfileSketch(ModularCounter):
 
     def _linear(self, statistic: Statistic, refreshed: int = 0) -> LinearEstimator:
         decoder, spread = self.decoder(statistic, refreshed)
-        wanted, cells = statistic.at(self.weights), self.cells
+        wanted = statistic.at(self.weights)
+        cells = self.cells
         users = cells if self.placement.open else self.placement.population
         noise = cells * float(spread.max()) + self.law.noise.variance * float(decoder @ decoder)
-        low, high = float(wanted.min()), float(wanted.max())
+        low = float(wanted.min())
+        high = float(wanted.max())
         missing = users**2 * sampling_factor(cells, users)
 
         def variance(total: float) -> float:

@@ -29,7 +29,8 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 
-_FEWEST, _MOST = 64, 1 << 20  # counters of a stream, where none are asked for; a normal law needs the fewest
+_FEWEST = 64  # counters of a stream, where none are asked for; a normal law needs the fewest
+_MOST = 1 << 20
 _MOST_BUCKETS = 1 << 30
 _DROWNED = 0.5  # of the planned answer
 _COLLISIONS = 20  # a collision of the largest ids takes at most this part of what an interval may miss
@@ -62,7 +63,8 @@ class CounterNoise:
         """Return the variance of the noise's square: n·m4 + 3n(n-1)·v² - n²·v², m4 = 2q(1+10q+q²)/(1-q)⁴."""
         if math.isinf(self.law.kappa):
             return 0.0
-        n, v = self.draws, self.law.variance
+        n = self.draws
+        v = self.law.variance
         return n * self._fourth + 3 * n * (n - 1) * v * v - self.variance**2
 
     @property

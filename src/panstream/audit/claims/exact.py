@@ -168,7 +168,8 @@ def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
     The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is
     inf.
     """
-    matrix, kappas = view.matrix, view.kappas
+    matrix = view.matrix
+    kappas = view.kappas
     if not np.any(shift):
         return 0.0, np.zeros(shift.size)
     # The part of the shift that no noise can hide, scaled so that it moves by 1.

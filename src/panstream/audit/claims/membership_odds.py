@@ -41,7 +41,8 @@ def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) 
     """
     checks.require_probability(prior=prior)
     monitor = data if isinstance(data, Monitor) else Monitor[Any].from_bytes(data)
-    algorithm, state = monitor.algorithm, monitor.state
+    algorithm = monitor.algorithm
+    state = monitor.state
     name = type(algorithm).__name__
     law = getattr(algorithm, "law", None)
     if law is None or not hasattr(state, "bits") or not hasattr(state, "frozen"):
@@ -51,7 +52,8 @@ def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) 
     if cell is None:
         reason = "the id is not in the sample: the file says nothing about it"
         return MembershipOdds(factor=1.0, prior=prior, limit=limit, reason=reason)
-    p0, p1 = float(law.absent), float(law.present)
+    p0 = float(law.absent)
+    p1 = float(law.present)
     factor = 1.0
     shown = [get_bit(row, cell) for row in (*state.frozen, state.bits)]
     for bit in shown:
@@ -64,7 +66,8 @@ def _cell(algorithm: Any, member: Any) -> int | None:
     if hasattr(algorithm, "table"):
         with Scratch() as scratch:
             return int(next(iter(algorithm.table.rows(items([member]), scratch)))[0])
-    number, population = int(algorithm.batch([member]).cells[0]), algorithm.population
+    number = int(algorithm.batch([member]).cells[0])
+    population = algorithm.population
     if not population.permuted:
         return number
     user_index = np.array([number], np.int64)

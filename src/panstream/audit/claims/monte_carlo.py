@@ -74,11 +74,16 @@ def learn_event(
     """
     first, second = (Counter(observe(side) for _ in range(runs)) for side in (True, False))
     ranked: list[Any] = sorted(set(first) | set(second), key=lambda view: -(first[view] + 0.5) / (second[view] + 0.5))
-    best, chosen, likely, unlikely = -1.0, 0, 0, 0
+    best = -1.0
+    chosen = 0
+    likely = 0
+    unlikely = 0
     for size, view in enumerate(ranked, start=1):
-        likely, unlikely = likely + first[view], unlikely + second[view]
+        likely = likely + first[view]
+        unlikely = unlikely + second[view]
         loss = _bound_of((likely, unlikely), (runs, runs), failure).loss
         if loss > best:
-            best, chosen = loss, size
+            best = loss
+            chosen = size
     wanted = frozenset(ranked[:chosen])
     return Trial(event=f"{event} ({chosen} of {len(ranked)})", happens=lambda side: observe(side) in wanted)

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from panstream.audit.claims.case import Finding
 
-_WIDTH, _LEFT, _ROW = 1000, 360, 18
+_WIDTH = 1000
+_LEFT = 360
+_ROW = 18
 _CAP = 6.0  # losses beyond are drawn at the right edge
 
 
@@ -77,7 +79,8 @@ def _plot(findings: Sequence[Finding]) -> str:
                 f"<title>exact {format_loss(one.exact)}</title></circle>"
             )
         if one.lower_bound is not None:
-            x, over = _place(one.lower_bound), "over" if one.lower_bound > one.claimed else "within"
+            x = _place(one.lower_bound)
+            over = "over" if one.lower_bound > one.claimed else "within"
             rows.append(
                 f'<path d="M{x:.1f} {y - 6}l5 6l-5 6l-5 -6z" class="{over} bound">'
                 f"<title>at least {format_loss(one.lower_bound)}</title></path>"

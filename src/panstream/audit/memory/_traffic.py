@@ -147,7 +147,9 @@ def _send_concurrently(peer: DrillClient, ids: Sequence[str]) -> None:
 
 
 def _refused() -> dict[str, _Send]:
-    csv, lines, arrow = _TYPES["csv"], _TYPES["json"], _TYPES["arrow"]
+    csv = _TYPES["csv"]
+    lines = _TYPES["json"]
+    arrow = _TYPES["arrow"]
 
     def post(peer: DrillClient, data: bytes | Iterator[bytes], kind: str, *statuses: int, **more: str) -> None:
         status = peer.post(data, kind, **more)

@@ -71,7 +71,9 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
         site = WebsiteSpec(site=_SITE, visitors=50_000, trusted_proxies=("127.0.0.1", "::1"))
         config = to_toml(propose_queries(site)) + _MORE.format(control=control, step=_STEP)
         with server_under_test(directory, config, "web", hardened=hardened) as (process, peer):
-            ways, sent, all_visitors = _ways(), {}, []
+            ways = _ways()
+            sent = {}
+            all_visitors = []
             share = visitors // len(ways)
             for way, send in ways.items():
                 some = _visitors(share if way != _FIRST else visitors - share * (len(ways) - 1))

@@ -45,12 +45,15 @@ from panstream.testing.memory import ScanReport, make_needles, scan
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
 _SETTLE = 1.0  # seconds that the server is left alone before a scan
-_LONGEST, _STEP = 40, 4  # bytes of a name, and bits of a symbol
+_LONGEST = 40  # bytes of a name, and bits of a symbol
+_STEP = 4
 _BEGINNING = 20
 _WAYS_TO_HASH = 3
 _GIVEN_UP = "in flight, then given up"
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
-IN_FLIGHT, HASHES, CELLS = "in flight", "8-byte keyed hashes", f"cell indices, runs of {_RUN}"  # rows of the report
+IN_FLIGHT = "in flight"  # rows of the report
+HASHES = "8-byte keyed hashes"
+CELLS = f"cell indices, runs of {_RUN}"
 _CONFIG = """
 [stream]
 name = "drill"
@@ -159,7 +162,8 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
     flying = Counter(way_of[needle] for needle in {finding.needle for finding in during.found})
     kinds = [index for index, kind in enumerate(derived_from) for _ in kind]
     below = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
-    total, hidden = len(needles), derived.secret_bytes
+    total = len(needles)
+    hidden = derived.secret_bytes
     accepted = sum(len(parts[way]) for way in ACCEPTED)
     return DrillReport(
         head=("route", "sent"),

@@ -123,7 +123,8 @@ class ProductDriver:
         """Ask every question of the configuration on its own, of a file that nobody has declared."""
         file = ingest_path.file
         (directory / file).write_bytes(data)
-        stream, observed = self.config["stream"], Fields()
+        stream = self.config["stream"]
+        observed = Fields()
         roles = [f"--{role}={stream[role]}" for role in ("user", "time") if role in stream]
         types = [f"--type={column}={kind}" for column, kind in stream["columns"].items()]
         for number, query in enumerate(self.config["query"], 1):
@@ -211,7 +212,8 @@ class ProductDriver:
         """Let a followed file grow, and wait until it has been looked at often enough to have been read."""
         with file.open("ab") as open_file:
             open_file.write(lines)
-        seen, deadline = int(_read(file.with_name("looks")) or 0), time.monotonic() + _PATIENCE
+        seen = int(_read(file.with_name("looks")) or 0)
+        deadline = time.monotonic() + _PATIENCE
         while int(_read(file.with_name("looks")) or 0) < seen + _LOOKS:
             if time.monotonic() > deadline:
                 raise PanstreamError("the audited server does not read the file that it should follow")

@@ -318,7 +318,8 @@ def _log_line(columns: Mapping[str, str], row: Row) -> str:
         field["host"] = _logged("host", row["visitor"])
     if "event" in columns:  # what a site's log tells of is made of the status; the text shows that a row is another
         event = _logged("path", row["event"])
-        field["status"], field["agent"] = str({"view": 200, "error": 500}.get(event, 404)), "Firefox/130.0"
+        field["status"] = str({"view": 200, "error": 500}.get(event, 404))
+        field["agent"] = "Firefox/130.0"
         field["path"] += f"?event={event}".replace(" ", "+")
     start = f"{field['host']} - {field['user']} [{field['time']}] "
     request = f'"GET /{field["path"]} HTTP/1.1" {field["status"]} {field["bytes"]}'

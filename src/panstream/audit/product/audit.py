@@ -194,7 +194,8 @@ def _compare(
     windows = ingest_path.command == "query" and other_windows
     for name in {**before, **after}:
         report.fields += 1
-        one, other = before.get(name, "nothing"), after.get(name, "nothing")
+        one = before.get(name, "nothing")
+        other = after.get(name, "nothing")
         if one != other:
             report.differences.append(
                 _Difference(

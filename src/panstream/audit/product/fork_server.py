@@ -95,7 +95,8 @@ def _count_steps() -> None:
     run: Any = importlib.import_module("panstream.engine.runtime.ingest")
     run._PULSE = float("inf")
     pace: Any = CommitTimer
-    real, passed = pace.next, 0
+    real = pace.next
+    passed = 0
 
     def counting(instance: Any) -> None:
         nonlocal passed
@@ -161,7 +162,9 @@ def _mask_estimates() -> None:
         options = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
         return DecodedAnswer((item,), PointCounts(rows=rows, law=ErrorQuantiles(()), **options))
 
-    engine.release_record, spelling.decode_names, spelling.ThreadPoolExecutor = masked, one_name, _InlineExecutor
+    engine.release_record = masked
+    spelling.decode_names = one_name
+    spelling.ThreadPoolExecutor = _InlineExecutor
 
 
 class _InlineExecutor(Executor):

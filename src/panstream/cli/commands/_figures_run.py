@@ -267,7 +267,8 @@ def _panel(axis: Any, panel: FigurePanel, rows: Sequence[FigureRow]) -> dict[str
     handles = {}
     for name in dict.fromkeys(row.series for row in rows):
         chosen = sorted((row for row in rows if row.series == name), key=lambda row: row.x)
-        x, y = [row.x for row in chosen], [row.y for row in chosen]
+        x = [row.x for row in chosen]
+        y = [row.y for row in chosen]
         style = _style(name, measured=any(row.repetitions for row in chosen))
         (handles[name],) = axis.plot(x, y, **style)
         if all(math.isfinite(row.low) for row in chosen):

@@ -56,7 +56,9 @@ class Evaluation:
     def __init__(
         self, network: BayesianNetwork | Mixture, about: dict[str, Any], synthetic: Records, real: Records | None
     ) -> None:
-        self.network, self.about, self.real = network, about, real
+        self.network = network
+        self.about = about
+        self.real = real
         self.comparison: Comparison | None = compare(real, synthetic) if real is not None else None
         self.panels = [self._panel(attribute, synthetic) for attribute in range(len(network.domain))]
         self.bits = network.cross_entropy(real if real is not None else synthetic)

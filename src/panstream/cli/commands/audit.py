@@ -153,7 +153,8 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
     from panstream.audit.memory.drill import drill
     from panstream.audit.memory.two_party import drill_machines
 
-    hardened, rest = "unhardened" not in rest, [argument for argument in rest if argument != "unhardened"]
+    hardened = "unhardened" not in rest
+    rest = [argument for argument in rest if argument != "unhardened"]
     if rest not in ([], ["machines"], ["beacons"]):
         raise InvalidParameter("usage: panstream audit memory [machines | beacons] [unhardened]")
     if rest == ["beacons"]:

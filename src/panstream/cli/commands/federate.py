@@ -129,7 +129,8 @@ def _with_method(run_config: RunConfig, name: str | None) -> RunConfig:
 
     if name not in METHODS:
         raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
-    kind, shared = METHODS[name], ("epsilon", "delta", "degree", "secure", "colluders")
+    kind = METHODS[name]
+    shared = ("epsilon", "delta", "degree", "secure", "colluders")
     overrides = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
     overrides |= {key: getattr(run_config.method, key) for key in shared if hasattr(run_config.method, key)}
     if name in PURE and not overrides.get("secure"):

@@ -106,7 +106,8 @@ def _questions(
     """Return questions as keys of a [[query]], with a comment for some keys, and whether they can be asked as they
     are: bounds and groups are for people to say.
     """
-    rows, day = f"SELECT COUNT(*) FROM {stream}", {"window": "1 day"}
+    rows = f"SELECT COUNT(*) FROM {stream}"
+    day = {"window": "1 day"}
     questions: list[tuple[dict[str, Any], dict[str, str], bool]] = []
     if user is not None:
         users = f"SELECT COUNT(DISTINCT {_quoted(user)}) FROM {stream}"

@@ -71,9 +71,11 @@ def party(
         stop = StopSignal()
         server.start()
         typer.echo(f"machine {role} of {stream} answers at {server.address}")
-        asked, quiet = server.asked, 0.0
+        asked = server.asked
+        quiet = 0.0
         while not stop.wait(seconds):
-            quiet, asked = 0.0 if server.asked != asked else quiet + seconds, server.asked
+            quiet = 0.0 if server.asked != asked else quiet + seconds
+            asked = server.asked
             if role == "a" and quiet >= (_PATIENCE if machine.reserved else seconds):
                 try:
                     server.rerandomize_idle()

@@ -108,7 +108,8 @@ def run(
                 engine = stack.enter_context(stack.enter_context(session.open_engines(loaded, **options))())
                 feed = partial(session.ingest, engine, sources, follow=follow, format=format)
             stack.enter_context(open_sink(engine, tell))
-            start_positions, start_releases = engine.positions(), _release_counts(engine)
+            start_positions = engine.positions()
+            start_releases = _release_counts(engine)
             fed = _with_progress(engine, feed)
             report(fed)
             if loaded.directory is None:

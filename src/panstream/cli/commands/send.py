@@ -165,7 +165,9 @@ def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
     """Yield whole records, each time under the header."""
     from panstream.engine.sources.formats.csv import Dialect, end_of_records
 
-    record, data, head = Dialect().record, bytearray(), b""
+    record = Dialect().record
+    data = bytearray()
+    head = b""
     while piece := _read_available(source):
         data += piece
         if not head:

@@ -266,7 +266,8 @@ def _rows_or_labels(path: Path, domain: Any) -> Records:
 def _summary(learned: LearnedNetwork) -> str:
     from panstream.models.networks.mixture import Mixture
 
-    network, names = learned.network, learned.network.domain.names
+    network = learned.network
+    names = learned.network.domain.names
     tree = network.nearest_tree() if isinstance(network, Mixture) else network
     edges = ", ".join(f"{names[parent]} → {names[child]}" for parent, child in tree.edges)
     edges = edges or "none: the attributes are independent in this model"
@@ -303,7 +304,8 @@ def _read_model(path: Path) -> tuple[BayesianNetwork | Mixture, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InvalidParameter(f"the model file {path.name} cannot be read") from None
-    network, about = from_json(text), read_metadata(text)
+    network = from_json(text)
+    about = read_metadata(text)
     if not isinstance(about.get("records"), int) or not isinstance(about.get("words"), list):
         raise InvalidBytes(f"{path.name} is a network, but was not written by panstream synth fit")
     return network, about

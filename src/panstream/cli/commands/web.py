@@ -139,7 +139,8 @@ def _machines(path: Path) -> dict[str, Any]:
     from panstream.primitives.toml_config import load_config_file
 
     document = load_config_file(path)
-    addresses, section = document.get("stream", {}).get("machines"), document.get("two_party")
+    addresses = document.get("stream", {}).get("machines")
+    section = document.get("two_party")
     if not isinstance(addresses, list) or not isinstance(section, dict):
         raise InvalidParameter(f"{path.name} has no [stream] machines, or no [two_party]")
     files = ("certificate", "key", "authority")

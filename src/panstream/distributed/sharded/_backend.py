@@ -56,7 +56,8 @@ class ClusterBackend(LocalBackend):
         rng: NoiseSource | None = None,
     ) -> None:
         super().__init__(rng)
-        self._link, self.rng = link, rng
+        self._link = link
+        self.rng = rng
         self._outgoing = OutgoingQueue(queries or {}, link.shards)
         self._open: dict[str, list[Slot]] = {}  # the divided states of every query
         self._parts: list[_CommitGroup] = []  # closed, and waiting to be sent
@@ -120,7 +121,8 @@ class ClusterBackend(LocalBackend):
     def begin(self, producer: str | None, sequence: int) -> None:
         """Begin the batch that is expected. One that some shards have goes by itself: it is taken whole or not."""
         (rows, origins), self._next = self._next, (0, ())
-        self._drawing, self.waits = False, True
+        self._drawing = False
+        self.waits = True
         again = any(producer in self.ahead for producer, _, _ in origins)
         if again:
             assert len(origins) == 1
@@ -139,7 +141,8 @@ class ClusterBackend(LocalBackend):
         self.check_reached()
         self._drawing = self.waits = False
         self._close_part()
-        parts, self._parts = self._parts, []
+        parts = self._parts
+        self._parts = []
         parts_by_shard: list[list[Part]] = [
             [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._link.shards)
         ]
@@ -234,7 +237,9 @@ class _ShardedState:
 
     def __init__(self, backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
-        self._backend, self._place, self._released = backend, (query, slot), released
+        self._backend = backend
+        self._place = (query, slot)
+        self._released = released
 
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it; it is with the shards when the step is over."""
@@ -338,7 +343,8 @@ def reshard(shards: int, algorithms: Mapping[str, Any], directory: Path, operato
     _destroy_stale_shards(directory, old_shard_count)  # what an interrupted move left
     if old_shard_count == shards:
         return
-    old, new = InProcessShardTransport(old_shard_count), InProcessShardTransport(shards)
+    old = InProcessShardTransport(old_shard_count)
+    new = InProcessShardTransport(shards)
     try:
         for link in (old, new):
             link.open(algorithms, directory, operator_key)
@@ -363,7 +369,8 @@ def _move(old: InProcessShardTransport, new: InProcessShardTransport, algorithms
         algorithm = algorithms.get(query_of(name))
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not configured: keep it while shards are moved")
-        state, division = backend.assemble(name, algorithm, 0), partitioning_for(algorithm, new.shards)
+        state = backend.assemble(name, algorithm, 0)
+        division = partitioning_for(algorithm, new.shards)
         for shard, shard_parts in enumerate(parts):
             part = division.extract_shard(state, shard)
             shard_parts[name] = division.encode(part, shard)

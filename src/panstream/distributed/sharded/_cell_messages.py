@@ -136,7 +136,8 @@ class CellQueue:
 
     def add(self, slot: Slot, batch: Any) -> None:
         """Take the selected rows of a batch for one state; the caller wipes them."""
-        algorithm, ownership = self.division.algorithm, self.division.ownership
+        algorithm = self.division.algorithm
+        ownership = self.division.ownership
         with Scratch() as scratch:
             if self.direct:
                 if slot not in self.marks:
@@ -148,7 +149,8 @@ class CellQueue:
 
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[CellMessage]:
         """Yield the message of every shard, for all states that are open."""
-        algorithm, size = self.division.algorithm, padded_size(self.listed)
+        algorithm = self.division.algorithm
+        size = padded_size(self.listed)
         which = [slot_number(len(slots))] if len(slots) > 1 else []
         row = sum(
             np.dtype(kind).itemsize for kind in (self.division.ownership.place, *which, *algorithm.update_columns)
@@ -172,7 +174,10 @@ class CellQueue:
                     wipe(column)
         for marks in self.marks.values():
             wipe(marks)
-        self.rows, self.marks, self.listed, self.marked = [], {}, 0, False
+        self.rows = []
+        self.marks = {}
+        self.listed = 0
+        self.marked = False
 
     def _bits(self, slots: Sequence[Slot], shard: int) -> NDArray[np.uint8]:
         ownership = self.division.ownership
@@ -200,7 +205,8 @@ def to_padded_columns(
     """
     columns = [np.full(size, 0 if column else blank, kind) for column, kind in enumerate(kinds)]
     which = np.zeros(size if len(slots) > 1 else 0, slot_number(len(slots)))
-    numbers, start = {slot: number for number, slot in enumerate(slots)}, 0
+    numbers = {slot: number for number, slot in enumerate(slots)}
+    start = 0
     for slot, row_columns in rows:
         slot_rows = slice(start, start + row_columns[0].size)
         for column, some in zip(columns, row_columns, strict=False):

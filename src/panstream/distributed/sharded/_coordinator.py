@@ -71,7 +71,9 @@ class ClusterEngine(Engine):
     ) -> None:
         if config.durability == "interval":
             raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
-        self.link, self._positions, self._lock = link, positions, threading.RLock()
+        self.link = link
+        self._positions = positions
+        self._lock = threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
         divided = {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
@@ -130,7 +132,8 @@ class ClusterEngine(Engine):
         if self.is_applied(rows.producer, rows.sequence):
             return BatchResult(new=False)
         now = self._clock()
-        clock, self._clock = self._clock, lambda: now
+        clock = self._clock
+        self._clock = lambda: now
         try:
             pieces = self._pieces(rows)
             if rows.origins and (len(pieces) > 1 or any(name in self._divided.ahead for name, _ in rows.origins)):
@@ -149,7 +152,8 @@ class ClusterEngine(Engine):
 
         ``time`` is that of the batch's next row, where the batch of a live source goes on.
         """
-        begun, origins = self._kept.begun, _origins(piece, time)
+        begun = self._kept.begun
+        origins = _origins(piece, time)
         if self.is_applied(piece.producer, piece.sequence) or (
             begun is not None
             and origins
@@ -169,7 +173,8 @@ class ClusterEngine(Engine):
                     self.commit()
         self._divided.announce_batch(piece.count, origins)
         if time is not None:
-            piece, self._kept.begun = replace(piece, producer=None), origins[0] if origins else None
+            piece = replace(piece, producer=None)
+            self._kept.begun = origins[0] if origins else None
         elif begun is not None and piece.producer == begun[0]:
             self._kept.begun = None
         try:

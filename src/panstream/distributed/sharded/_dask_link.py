@@ -90,7 +90,10 @@ class DaskTransport(ShardTransport):
         borrowed: bool = False,
     ) -> None:
         super().__init__(shards)
-        self._connect, self._patience, self._tell, self._borrowed = connect, patience, tell, borrowed
+        self._connect = connect
+        self._patience = patience
+        self._tell = tell
+        self._borrowed = borrowed
         self._client: Any = None
         self._actors: dict[int, Any] = {}
         self._least = [0] * shards
@@ -178,7 +181,9 @@ class DaskTransport(ShardTransport):
 
     def _retry_until(self, work: Callable[[], Any], what: str) -> Any:
         """Repeat ``work`` until it returns something."""
-        start, has_warned, attempt = time.monotonic(), False, 0
+        start = time.monotonic()
+        has_warned = False
+        attempt = 0
         self._waiting = f"{what} cannot be reached"
         while True:
             try:
@@ -233,7 +238,8 @@ class DaskTransport(ShardTransport):
 
     def _release_actors(self) -> None:
         self._actors.clear()
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None and not self._borrowed:
             try:
                 client.close(timeout=2)

@@ -61,7 +61,8 @@ class Shard:
         operator_key: bytes | None = None,
         least: int = 0,
     ) -> None:
-        self.number, self.shards = number, shards
+        self.number = number
+        self.shards = shards
         self.step = 0
         self.recent: dict[str, tuple[int, Origin]] = {}  # the last batch of a producer and its step, while that matters
         self.absorbed: dict[str, None] = {}  # partitions that workers read

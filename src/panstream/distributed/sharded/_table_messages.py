@@ -55,7 +55,8 @@ class TableMessage:
         if not self.rows:
             return
         has_several_slots = len(self.slots) > 1
-        counts, columns = self.rows[0], self.rows[1 + has_several_slots :]
+        counts = self.rows[0]
+        columns = self.rows[1 + has_several_slots :]
         for slot, chosen in group_by_slot(
             self.slots, np.flatnonzero(counts), self.rows[1] if has_several_slots else None
         ):
@@ -127,7 +128,10 @@ class TableQueue:
                 wipe(column)
         for state in self.sums.values():
             wipe_state(state)
-        self.rows, self.sums, self.listed, self.summed = [], {}, 0, False
+        self.rows = []
+        self.sums = {}
+        self.listed = 0
+        self.summed = False
 
     def _sum(self, slot: Slot) -> Any:
         algorithm = self.division.algorithm
@@ -139,7 +143,8 @@ class TableQueue:
         """Turn rows that were listed into sums."""
         algorithm = self.division.algorithm
         for slot, columns in self.rows:
-            everything, chosen = np.arange(algorithm.tables), np.arange(columns[0].size)
+            everything = np.arange(algorithm.tables)
+            chosen = np.arange(columns[0].size)
             with Scratch() as scratch:
                 algorithm.apply_update_columns(self._sum(slot), everything, columns, chosen, scratch)
             for column in columns:
@@ -147,7 +152,8 @@ class TableQueue:
         self.rows = []
 
     def _sums(self, slots: Sequence[Slot], shard: int) -> dict[str, NDArray[np.int32]]:
-        indices, shapes = self.division.places(shard), self.division.shapes(shard)
+        indices = self.division.places(shard)
+        shapes = self.division.shapes(shard)
         sums = {name: np.zeros((len(slots), *shape), np.int32) for name, shape in shapes.items()}
         for number, slot in enumerate(slots):
             if slot in self.sums:

@@ -32,7 +32,8 @@ from panstream.errors import BadRowError
 from panstream.primitives.memory.scratch import wipe
 
 _TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
-LEAST_ROWS, _MOST = 1 << 20, 1 << 23  # rows of a task
+LEAST_ROWS = 1 << 20  # rows of a task
+_MOST = 1 << 23
 _SHARES = 3  # of the rows that are left, for each worker
 
 
@@ -74,7 +75,9 @@ class Partition:
             if size >= rows or group == len(footer.rows) - 1:
                 name = f"{file.name}#{start}-{group}"
                 yield cls(name=name, path=where, format="parquet", before=rows_before, rows=size)
-                rows_before, size, start = rows_before + size, 0, group + 1
+                rows_before = rows_before + size
+                size = 0
+                start = group + 1
 
 
 def can_read_on_workers(config: Config) -> bool:
@@ -93,7 +96,8 @@ def plan_read_tasks(
     apart = set(alone)
     tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
     task: list[Partition] = []
-    size, remaining = 0, sum(partition.rows for partition in partitions)
+    size = 0
+    remaining = sum(partition.rows for partition in partitions)
     for partition in partitions:
         if partition.name in apart:
             remaining -= partition.rows
@@ -103,7 +107,8 @@ def plan_read_tasks(
         if size >= min(max(LEAST_ROWS, remaining // (_SHARES * max(1, workers))), _MOST if large else LEAST_ROWS):
             tasks.append(task)
             remaining -= size
-            task, size = [], 0
+            task = []
+            size = 0
     return [*tasks, task] if task else tasks
 
 
@@ -262,7 +267,8 @@ class _PartitionReader:
 
 
 def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    width, groups = getattr(plan.algorithm, "width", 1), len(plan.groups)
+    width = getattr(plan.algorithm, "width", 1)
+    groups = len(plan.groups)
     return np.zeros((groups, width), np.int64), np.zeros(groups, np.int64)
 
 

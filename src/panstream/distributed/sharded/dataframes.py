@@ -251,10 +251,12 @@ def _feed_tasks(
     """Have workers do tasks, or this process where they could not; each counts once, whatever is lost on the way."""
     fed = IngestResult()
     waiting = [(task, True) for task in tasks if not all(engine.partition_is_applied(part.name) for part in task)]
-    count, done = len(waiting), 0
+    count = len(waiting)
+    done = 0
     running: list[tuple[Task, Any]] = []
     while waiting or running:
-        actors, client = link.actors, link.client
+        actors = link.actors
+        client = link.client
         while waiting and len(running) < _AT_A_TIME * max(1, len(actors)):
             task, first = waiting.pop(0)
             future = None
@@ -278,7 +280,8 @@ def _feed_tasks(
         done += 1
         rows, skipped = result.counts.tolist()
         numbers = result.skipped[result.skipped >= 0]
-        fed.rows, fed.batches = fed.rows + rows, fed.batches + 1
+        fed.rows = fed.rows + rows
+        fed.batches = fed.batches + 1
         fed.note(numbers, numbers[:0])
         fed.skipped_count += skipped - len(numbers)
         if tick is not None:
@@ -318,11 +321,13 @@ def _files_of(frame: Any, columns: Sequence[str]) -> list[InputFile] | None:
     if kind == "ReadParquetFSSpec":
         dataset_info = expression._dataset_info
         local = type(dataset_info["fs"]).__name__ == "LocalFileSystem"
-        schema, files = dataset_info["physical_schema"], list(dataset_info["ds"].files)
+        schema = dataset_info["physical_schema"]
+        files = list(dataset_info["ds"].files)
     else:
         local = type(expression.fs).__name__ == "LocalFileSystem"
         fragments = expression.fragments
-        schema, files = fragments[0].physical_schema, sorted(fragment.path for fragment in fragments)
+        schema = fragments[0].physical_schema
+        files = sorted(fragment.path for fragment in fragments)
     if not local or not all(name in schema.names for name in columns):
         return None
     return [InputFile(path=Path(file), format="parquet", name=file) for file in files]

@@ -42,7 +42,8 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
                 f"every shard is sent all names, {row} bytes a row, or the sums of its cells where that is less"
             )
         else:
-            width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2
+            width = getattr(plan.algorithm, "width", 1)
+            factor = (shards + 1) / 2
             size, error = expected_errors(plan)[-1]
             entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": factor}
             entry["why"] = (

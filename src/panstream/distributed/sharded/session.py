@@ -28,7 +28,8 @@ def ingest(
     on_batch: Tick | None = None,
 ) -> IngestResult:
     """Feed files: by the workers where no query needs the rows in order, else from here."""
-    config, link = engine.config, engine.link
+    config = engine.config
+    link = engine.link
     if any("://" in path for path in inputs):
         raise NotSupported(
             "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
@@ -66,9 +67,11 @@ def open_engines(
         if address is None:
             if workers is None or not 1 <= workers <= 256:
                 raise InvalidParameter(f"workers must be in 1..256, got workers={workers}")
-            scheduler, how = stack.enter_context(local_cluster(workers)), {}
+            scheduler = stack.enter_context(local_cluster(workers))
+            how = {}
         else:
-            scheduler, how = address, {"timeout": 10, "security": security_for(address, "client")}
+            scheduler = address
+            how = {"timeout": 10, "security": security_for(address, "client")}
 
         def connect() -> Any:
             return Client(scheduler, direct_to_workers=True, **how)  # type: ignore[no-untyped-call]

@@ -89,13 +89,16 @@ def decode_step(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], 
     meta = json.loads(parts[name])
     if meta["format"] != _FORMAT:
         raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")
-    kinds, shares = {}, {}
+    kinds = {}
+    shares = {}
     for state, (kind, parameters, released, numbers) in meta["states"].items():
-        rule, cells = rule_from_parameters(kind, parameters), np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
+        rule = rule_from_parameters(kind, parameters)
+        cells = np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
         if cells.size != rule.size:
             raise ValueError(state)
         prepared = {number: rule.ring.from_bytes(parts[f"{name} {number}/{state}"]) for number in numbers}
-        kinds[state], shares[state] = kind, StateShare(rule, cells, released, prepared)
+        kinds[state] = kind
+        shares[state] = StateShare(rule, cells, released, prepared)
     origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
     answers = {
         state: [(number, opened, step) for number, opened, step in entries]

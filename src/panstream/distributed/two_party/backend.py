@@ -49,7 +49,9 @@ class TwoPartyBackend:
     """
 
     def __init__(self, link: TwoPartyTransport, stream: str, statistics: Mapping[str, Any]) -> None:
-        self._link, self._stream, self._statistics = link, stream, statistics
+        self._link = link
+        self._stream = stream
+        self._statistics = statistics
         self._rules: dict[str, Rule] = {}
         self._kinds: dict[str, str] = {}
         self._changes: dict[str, tuple[SharedStatistic, Dealt]] = {}
@@ -79,7 +81,8 @@ class TwoPartyBackend:
         self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
         self._note_answers(first["answers"])
         for name, (kind, parameters) in first["states"].items():
-            self._rules[name], self._kinds[name] = rule_from_parameters(kind, parameters), kind
+            self._rules[name] = rule_from_parameters(kind, parameters)
+            self._kinds[name] = kind
         self._stored = set(self._rules)
         self._unclaimed = set(self._rules)
         self._known = set(first["known"])
@@ -151,7 +154,8 @@ class TwoPartyBackend:
     def _opened(self, name: str, statistic: Any, released: int) -> _SharedState:
         self._unclaimed.discard(name)
         if statistic is not None:
-            self._rules[name], self._kinds[name] = statistic.rule, statistic.kind
+            self._rules[name] = statistic.rule
+            self._kinds[name] = statistic.kind
             self._changes[name] = statistic, statistic.empty_buffer()
         self._states[name] = _SharedState(self, name, statistic, released)
         return self._states[name]
@@ -237,7 +241,9 @@ class TwoPartyBackend:
             if self._line is None:
                 line = self._lines.enter_context(self._link.line())
                 self._caught_up(line, begins=True)
-                self._line, self._attempt, self._round = line, self._attempt + 1, 0
+                self._line = line
+                self._attempt = self._attempt + 1
+                self._round = 0
                 self._told.clear()
             task = StepTask(
                 kind=kind,
@@ -269,7 +275,9 @@ class TwoPartyBackend:
             "committed": self.committed,
             "task": task_to_json(task, self._kinds),
         }
-        seeds, dense, dealt = np.empty((2, 32), np.uint8), dict[str, Dealt](), dict[str, Dealt]()
+        seeds = np.empty((2, 32), np.uint8)
+        dense = dict[str, Dealt]()
+        dealt = dict[str, Dealt]()
         system_entropy(seeds.reshape(-1))
         try:
             with NoiseSource() as rng:
@@ -312,7 +320,9 @@ class _SharedState:
 
     def __init__(self, backend: TwoPartyBackend, name: str, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
-        self._backend, self._name, self.released = backend, name, released
+        self._backend = backend
+        self._name = name
+        self.released = released
 
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it."""

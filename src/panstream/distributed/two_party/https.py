@@ -31,7 +31,9 @@ class ParticipantServer(MutualTlsServer):
         peer: HttpsPeer | None = None,
         **options: Any,
     ) -> None:
-        self._machine, self._peer, self._lock = machine, peer, threading.Lock()
+        self._machine = machine
+        self._peer = peer
+        self._lock = threading.Lock()
         self.asked = 0  # messages so far
         super().__init__(self._answer, identity, names, max_bytes=MAX_MESSAGE_BYTES, **options)
 

@@ -21,7 +21,9 @@ from panstream.distributed.two_party.backend import TwoPartyBackend, TwoPartyTra
 from panstream.engine.runtime.state_backend import state_name
 from panstream.errors import BudgetExhausted, InvalidParameter, TwoPartyError
 
-_NAME, _SLOT, _PRODUCER = "statistic", (0, 0), "monitor"
+_NAME = "statistic"
+_SLOT = (0, 0)
+_PRODUCER = "monitor"
 
 
 class TwoPartyMonitor:

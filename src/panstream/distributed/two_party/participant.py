@@ -57,8 +57,11 @@ class Participant:
         peer: Peer | None = None,
         operator_key: bytes | None = None,
     ) -> None:
-        self.first, self.stream, self._peer = first, stream, peer
-        self._party, self._held = Party(first=first), StepRecord()
+        self.first = first
+        self.stream = stream
+        self._peer = peer
+        self._party = Party(first=first)
+        self._held = StepRecord()
         self._pending: tuple[StepRecord, dict[str, StateShare]] | None = None
         self._work: StepInProgress | None = None
         self.reserved = False  # whether a front end has begun a step
@@ -140,7 +143,8 @@ class Participant:
 
     def _do_round(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Take one round of a step; the first machine ends it, with the other."""
-        task, number = task_from_json(header["task"]), int(header["round"])
+        task = task_from_json(header["task"])
+        number = int(header["round"])
         if number == 0 and self._pending is not None:
             self._resolve_in_doubt(*map(int, header["after"]))
         work = self._begun(header) if number == 0 else self._check_continues(header)
@@ -237,8 +241,10 @@ class Participant:
         origins = {str(name): int(sequence) for name, sequence in dict(header["origins"]).items()}
         committed = int(header["committed"])
         self._held = self._held.after(work.step, work.attempt, work.held_kinds(), origins, committed=committed)
-        old_shares, self._party.shares = self._party.shares, work.party.shares
-        self._work, self.reserved = None, False
+        old_shares = self._party.shares
+        self._party.shares = work.party.shares
+        self._work = None
+        self.reserved = False
         self._commit()
         for share in old_shares.values():
             share.wipe()
@@ -290,7 +296,8 @@ class Participant:
     # Steps under way.
 
     def _begun(self, header: dict[str, Any]) -> StepInProgress:
-        step, attempt = int(header["step"]), int(header["attempt"])
+        step = int(header["step"])
+        attempt = int(header["attempt"])
         if self._pending is not None:
             raise TwoPartyError("a step is pending here: ask the first machine which shares count")
         if step != self._held.step + 1:
@@ -307,13 +314,15 @@ class Participant:
         return self._work
 
     def _check_continues(self, header: dict[str, Any]) -> StepInProgress:
-        work, position = self._work, (int(header["step"]), int(header["attempt"]), int(header["round"]))
+        work = self._work
+        position = (int(header["step"]), int(header["attempt"]), int(header["round"]))
         if work is None or (work.step, work.attempt, work.round) != position:
             raise TwoPartyError(f"round {position[2]} of step {position[0]}, try {position[1]}, is not under way here")
         return work
 
     def _abandon(self) -> None:
-        work, self._work = self._work, None
+        work = self._work
+        self._work = None
         if work is not None:
             work.abandon()
 

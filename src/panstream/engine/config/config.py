@@ -263,7 +263,8 @@ def _stream(section: Section) -> StreamConfig:
     for role in ("user", "time", "weight"):
         if options.get(role, next(iter(columns))) not in columns:
             raise ConfigError(f"[stream] {role}: column {options[role]!r} is not declared in [stream.columns]")
-    time, weight = options.get("time"), options.get("weight")
+    time = options.get("time")
+    weight = options.get("weight")
     if time is not None and columns[time] not in ("timestamp", "date", "int"):
         raise ConfigError(f"[stream] time: column {time!r} must be a timestamp, a date or an int of seconds")
     if weight is not None and columns[weight] != "int":
@@ -309,7 +310,8 @@ def _queries(
     section = Section(
         f"[[query]] {name or number}", table, {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
     )
-    statement, epsilon = section.required("sql", str), section.positive_number("epsilon")
+    statement = section.required("sql", str)
+    epsilon = section.positive_number("epsilon")
     select = _checked_sql(
         f"{section.place} sql",
         lambda: parse(
@@ -323,8 +325,11 @@ def _queries(
     )
     if section.has("horizon") and section.has("releases") and not section.has("every"):
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
-    name, has_several_parts = section.required("name", str), len(select.parts) > 1
-    groups, options, bounds = _groups(section, select, base), _present_values(section, QueryConfig), _bounds(section)
+    name = section.required("name", str)
+    has_several_parts = len(select.parts) > 1
+    groups = _groups(section, select, base)
+    options = _present_values(section, QueryConfig)
+    bounds = _bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
     if unused:
         raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
@@ -369,7 +374,8 @@ def _part_bounds(
 
 
 def _groups(section: Section, select: ParsedSelect, base: Path) -> dict[str, tuple[Any, ...]]:
-    declared, parsed = section.optional("groups", dict, {}), select.parts[0]
+    declared = section.optional("groups", dict, {})
+    parsed = select.parts[0]
     missing = [key for key in parsed.group_by if key not in declared]
     if missing and not select.is_open_domain:
         raise ConfigError(

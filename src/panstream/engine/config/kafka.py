@@ -44,7 +44,8 @@ class KafkaAddress:
         'north'
         """
         parts = urlsplit(url)
-        topic, options = parts.path[1:], {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        topic = parts.path[1:]
+        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if "@" in parts.netloc:
             raise InvalidParameter(f"credentials for Kafka go into the file of ?config=FILE, or {PASSWORD}")
         if parts.scheme != "kafka" or not parts.netloc or _TOPIC.fullmatch(topic) is None:

@@ -25,7 +25,8 @@ def read_sink(top: Section, base: Path, directory: str | None) -> SinkConfig | N
     if not top.has("sink"):
         return None
     section = Section("[sink]", top.required("sink", dict), {"url", "table"})
-    url, table = section.required("url", str), section.optional("table", str, "panstream_answers")
+    url = section.required("url", str)
+    table = section.optional("table", str, "panstream_answers")
     kind, _, path = url.partition(":")
     if kind not in ("sqlite", "duckdb", "postgresql", "kafka") or not path:
         raise ConfigError(

@@ -31,7 +31,8 @@ from panstream.engine.sql.parser import Aggregate, Output
 _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 _SHARES = (0.01, 0.1, 0.5, 1.0)
 _USERS = 100_000
-_SOME, _MANY = 1_000, 1_000_000  # answers, where there is no last one
+_SOME = 1_000  # answers, where there is no last one
+_MANY = 1_000_000
 _BETA = 0.05
 _FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is
 _PART = 0.25  # of the range or the population: an interval over half of it is of no use
@@ -49,7 +50,8 @@ def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
 
 
 def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
-    algorithm, query = plan.algorithm, plan.config
+    algorithm = plan.algorithm
+    query = plan.config
     if isinstance(algorithm, FrequentItems):
         return [("the count of a listed name", algorithm.count_error(beta=_BETA))]
     if query.announced and isinstance(algorithm, OptBern | Bitmap):
@@ -108,7 +110,8 @@ def _half_width(estimate: Estimate) -> float:
 
 def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     """Return the last answer, or a late one where there is no last, if ``size`` users or rows come."""
-    algorithm, last = plan.algorithm, _SOME if plan.is_unbounded else plan.releases
+    algorithm = plan.algorithm
+    last = _SOME if plan.is_unbounded else plan.releases
     if isinstance(algorithm, Tree | SharedContinual):
         return _expected_answer(plan, output, last, size)
     if isinstance(algorithm, SetBitCounter):
@@ -158,7 +161,8 @@ def _said(plan: QueryPlan, users: int) -> str:
 
 def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return errors after all intrusions that were paid for: answers before the first are better."""
-    algorithm, label = plan.algorithm, f"after {plan.config.announced} announced"
+    algorithm = plan.algorithm
+    label = f"after {plan.config.announced} announced"
     if isinstance(algorithm, OptBern) and not algorithm.count:
         return [(f"of the density, {label}", algorithm.error_bound(beta=_BETA))]
     errors = {
@@ -181,7 +185,8 @@ def error_at(plan: QueryPlan, size: float) -> float:
 def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
     """Return whether the 95% interval reaches further than the answer itself, and than all that is expected."""
     low, high = estimate.interval()
-    kind, query = output.aggregate, plan.config
+    kind = output.aggregate
+    query = plan.config
     if math.isnan(low) or (math.isnan(estimate.value) and not estimate.has_no_value):
         return False  # no data: said already
     if kind in (Aggregate.MIN, Aggregate.MAX):

@@ -110,7 +110,8 @@ _TREE_WHY = {
 
 def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     releases = releases_of(query)
-    kind, universe = query.parsed.aggregate, query.universe
+    kind = query.parsed.aggregate
+    universe = query.universe
     if (ticked := choose_continual_algorithm(query, stream, releases)) is not None:
         return ticked
     if kind is Aggregate.DENSITY:

@@ -19,7 +19,8 @@ def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, release
 
     None where it does not, or cannot: without ``unit`` a user is protected, and the claim stays what it is.
     """
-    kind, deletions = query.parsed.aggregate, stream.weight is not None
+    kind = query.parsed.aggregate
+    deletions = stream.weight is not None
     _check(query, deletions, asked=kind in _ABOUT)
     if kind not in _ABOUT or query.announced or math.isinf(query.epsilon):
         return None
@@ -42,10 +43,12 @@ def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, release
     }
     if kind is Aggregate.DENSITY:
         density = ContinualDensity(epsilon=query.epsilon, **common)
-        algorithm, why = density, density.explain()
+        algorithm = density
+        why = density.explain()
     else:
         question = ContinualDistinct(query.epsilon, memory=query.memory, hash=query.hash, **common)
-        algorithm, why = question.algorithm, question.explain()  # type: ignore[assignment]
+        algorithm = question.algorithm  # type: ignore[assignment]
+        why = question.explain()
     return None if algorithm.total_loss and query.unit is None and not single else (algorithm, why)
 
 

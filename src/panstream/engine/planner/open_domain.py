@@ -109,7 +109,8 @@ def listed_names(release: Release, view: ResultView = _ALL) -> list[Release]:
     shared = {
         name: value for name, value in release.record.items() if name not in ("items", "listing_threshold", "key")
     }
-    key, rows = release.record["key"], []
+    key = release.record["key"]
+    rows = []
     for item in shown_items(release.record, view):
         name_record = {"value": item["count"], "unclipped": item["count"], "group": {key: item["name"]}}
         name_record |= {"standard_error": item["standard_error"], "interval": item["interval"]}

@@ -66,7 +66,8 @@ def public_facts(
     stream: StreamConfig, query: QueryConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[str, ...]:
     """Return everything about the stream that may be learnt from the state, the answers and their times."""
-    path_set, timed = set(intakes), stream.time is not None
+    path_set = set(intakes)
+    timed = stream.time is not None
     facts = {
         "the schedule of releases": True,
         "the input's format, its columns and their types, as guessed from its first rows": stream.guessed,
@@ -118,7 +119,8 @@ class CommitTimer:
     """Steps of ``length`` seconds from now on."""
 
     def __init__(self, length: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._length, self._clock = length, clock
+        self._length = length
+        self._clock = clock
         self._end = clock() + length
 
     def remaining(self) -> float:

@@ -161,7 +161,8 @@ def _check_store_size(config: Config, plans: Iterable[QueryPlan]) -> None:
     """Raise ConfigError if all states together are more than the store can hold."""
     if config.directory is None or config.durability == "none":
         return
-    total, max_bytes = 0, sealed.MOST - _BESIDES
+    total = 0
+    max_bytes = sealed.MOST - _BESIDES
     for plan in plans:
         total += plan.max_state_bytes(config.stream.lateness)
         if total > max_bytes:
@@ -198,7 +199,8 @@ def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
 
 def _remedy(plan: QueryPlan, unit: str) -> str:
     """Return what would give a total a bound, as the first half of a sentence."""
-    windowed, steps = plan.config.window is not None, []
+    windowed = plan.config.window is not None
+    steps = []
     if unit in ("user", "user-window") and plan.claim.unit == "event":
         remedy = "contributions = the most rows of one user" + (" in a window" if windowed else "")
         steps.append(f"give {plan.config.name!r} {remedy}")

@@ -21,7 +21,8 @@ _MOST_CAP = 64
 
 def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
     """Return the statistic of users that two machines keep, and why."""
-    kind, universe = query.parsed.aggregate, query.universe
+    kind = query.parsed.aggregate
+    universe = query.universe
     if query.announced:
         raise InvalidParameter("two machines need no announced intrusions: any number of looks at one is covered")
     if query.unit is not None or query.user_window is not None:
@@ -78,7 +79,8 @@ def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list
     """Return who sees what on two machines, what a step sends, and the price."""
     dealt = sent = answers = 0
     for plan in plans:
-        rule, states = plan.algorithm.rule, plan.max_state_bytes(lateness) // plan.algorithm.rule.size
+        rule = plan.algorithm.rule
+        states = plan.max_state_bytes(lateness) // plan.algorithm.rule.size
         dealt += states * rule.dealt_size(answers=False)
         answers = max(answers, rule.dealt_size(answers=True))
         sent += states * (0 if isinstance(plan.algorithm, SharedContinual) else rule.size)

@@ -19,7 +19,8 @@ _BUCKETS = 1 << 14
 
 def choose_turnstile_counter(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
     """Return the counter of a distinct count with deletions, a cropped sum or heavy hitters, and why."""
-    kind, universe = query.parsed.aggregate, query.universe
+    kind = query.parsed.aggregate
+    universe = query.universe
     placement = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
     common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **placement}
     if query.max_weight is not None:

@@ -7,7 +7,10 @@ from typing import Any, Literal
 
 from panstream.engine.config.website import LOG_MADE, MADE, Source
 
-HOUR, DAY, WEEK, MONTH = "1 hour", "1 day", "7 days", "30 days"
+HOUR = "1 hour"
+DAY = "1 day"
+WEEK = "7 days"
+MONTH = "30 days"
 SECONDS = {HOUR: 3600.0, DAY: 86400.0, WEEK: 604800.0, MONTH: 2592000.0}
 # Visitors come back, so a week has fewer different ones than seven days; guesses, to size and judge the answers.
 VISITORS = {HOUR: 1 / 12, DAY: 1.0, WEEK: 5.0, MONTH: 15.0}
@@ -47,7 +50,8 @@ def website_queries(
     sections: tuple[str, ...] = (), campaigns: tuple[str, ...] = (), countries: tuple[str, ...] = ()
 ) -> list[WebsiteQuery]:
     """Return all of them; sections, campaigns and countries that are listed are counted, others are found by name."""
-    any_time, by_name = (DAY, WEEK, MONTH), "ORDER BY COUNT(*) DESC LIMIT"
+    any_time = (DAY, WEEK, MONTH)
+    by_name = "ORDER BY COUNT(*) DESC LIMIT"
 
     def visitors(name: str, window: str, **keys: Any) -> WebsiteQuery:
         sql = f"SELECT COUNT(DISTINCT visitor) FROM {STREAM} WHERE event = 'view'"
@@ -80,7 +84,8 @@ def website_queries(
             return groups(name, key, condition, daily, listed)
         return names(name, key, condition, daily, max_item_bytes)
 
-    view, visit = "event = 'view'", "event = 'view' AND entry"
+    view = "event = 'view'"
+    visit = "event = 'view' AND entry"
     timing = f"SELECT MEDIAN(value) AS p50, QUANTILE_CONT(value, 0.95) AS p95 FROM {STREAM} WHERE event = 'load'"
     return [
         visitors("visitors per hour", HOUR),

@@ -265,7 +265,8 @@ _FROM = {"beacon": "beacons of browsers", "log": "an access log"}
 
 def to_toml(proposal: Proposal) -> str:
     """Return the file to serve, with comments."""
-    file, site = proposal.config(), proposal.site
+    file = proposal.config()
+    site = proposal.site
     lines = [f"# {site.site}: written by panstream web for {site.visitors:,} visitors a day. Serve it with", "#"]
     served = "panstream serve FILE" + (" --follow LOG" if site.source == "log" else "")
     lines += [f"#   {served}", "", "[web]", *toml_lines(file["web"]), "", "[stream]"]

@@ -43,7 +43,8 @@ def visible_rows(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str,
     """Yield what statements show of all their releases, or of the latest: the name of every answer, and the release."""
     plans = {plan.config.name: plan for plan in engine.plans}
     for statement in engine.config.statements:
-        view, parts = statement.view, [plans[name] for name in statement.queries]
+        view = statement.view
+        parts = [plans[name] for name in statement.queries]
         draws: dict[int, list[dict[str, Release]]] = {}
         if parts[0].config.names is not None:
             found = _releases(engine, parts[0].series[0], latest=latest)
@@ -102,10 +103,8 @@ def write_releases(engine: Engine, path: Path) -> int:
     elif path.suffix == ".parquet":
         from panstream.engine.arrow import pa
 
-        texts, whole = (
-            ("query", "time", "window", "end", "unit", "description", "since", "gaps"),
-            ("number", "at_most_beyond"),
-        )
+        texts = ("query", "time", "window", "end", "unit", "description", "since", "gaps")
+        whole = ("number", "at_most_beyond")
         kinds = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(whole, pa.int64()), "too_uncertain": pa.bool_()}
         types = [kinds.get(name, pa.float64()) for name in _COLUMNS]
         columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]

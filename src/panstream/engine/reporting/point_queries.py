@@ -47,7 +47,8 @@ def open_release_log(store: str | Path) -> ReleaseLog:
 
 def count_names(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return how often every name came, as one release's table says it."""
-    points, claim_json = PointCounts.from_bytes(table), release.record["claim"]
+    points = PointCounts.from_bytes(table)
+    claim_json = release.record["claim"]
     claim = Claim(
         epsilon=float(claim_json["epsilon"]),
         delta=claim_json["delta"],

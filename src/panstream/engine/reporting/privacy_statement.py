@@ -349,7 +349,8 @@ def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
 
 
 def _unit(plan: QueryPlan, config: Config) -> str:
-    claim, contributions = plan.claim, plan.config.contributions
+    claim = plan.claim
+    contributions = plan.config.contributions
     rows = "" if contributions is None else f", with {_pluralize(contributions, 'row')} at most"
     return _protected(claim.unit, claim.window, config) + rows + _ADJACENT[claim.adjacency]
 

@@ -49,7 +49,9 @@ class ArrowPredicateCompiler:
     """
 
     def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
-        self._columns, self._constant, self._user = columns, constant, user
+        self._columns = columns
+        self._constant = constant
+        self._user = user
 
     def compile(self, node: Any) -> Callable[[Any], Mask] | None:
         """Return the condition: a mask of a record batch, false where it is not known."""
@@ -96,7 +98,8 @@ class ArrowPredicateCompiler:
         return lambda batch: batch.column(name)
 
     def _comparison(self, kind: str, left: Any, right: Any) -> Condition:
-        left, right = _bare(left), _bare(right)
+        left = _bare(left)
+        right = _bare(right)
         if type(right).__name__ == "Column" and type(left).__name__ != "Column":
             left, right, kind = right, left, _MIRRORED.get(kind, kind)
         name = self._column(left, kind)
@@ -131,10 +134,12 @@ class ArrowPredicateCompiler:
         return _joined("And", low, self._comparison("LTE", node.this, node.args["high"]))
 
     def _like(self, node: Any) -> Condition:
-        column, pattern = _bare(node.this), _bare(node.expression)
+        column = _bare(node.this)
+        pattern = _bare(node.expression)
         _need(type(column).__name__ == "Column" and self._columns.get(column.name) == "string")
         _need(type(pattern).__name__ == "Literal" and pattern.is_string)
-        name, prefix = column.name, pattern.this
+        name = column.name
+        prefix = pattern.this
         if type(node).__name__ == "Like":
             prefix = prefix.removesuffix("%")
             _need(prefix != pattern.this and not any(sign in prefix for sign in "%_\\"))
@@ -147,7 +152,8 @@ class ArrowPredicateCompiler:
         truths = test(array.dictionary)
         if array.indices.null_count or truths.null_count:
             return truths.take(array.indices)
-        codes, right = numeric_view(array.indices), boolean_bytes(truths)
+        codes = numeric_view(array.indices)
+        right = boolean_bytes(truths)
         matches = np.empty(codes.size, np.bool_)
         if np.count_nonzero(right) == 1:
             return np.equal(codes, codes.dtype.type(right.argmax()), out=matches)

@@ -66,7 +66,8 @@ class _DuckDBEvaluator:
     """Expressions over columns ``names`` (in the order of their numbers), evaluated together."""
 
     def __init__(self, columns: Mapping[str, str], *, forbidden: str | None = None) -> None:
-        self._columns, self._forbidden = dict(columns), forbidden
+        self._columns = dict(columns)
+        self._forbidden = forbidden
         self._names: list[str] = []
         self._results: list[str] = []
         self._opened: Any = None
@@ -79,7 +80,8 @@ class _DuckDBEvaluator:
 
     def constant(self, sql: str) -> Any:
         """Return the value of an expression without columns."""
-        value, connection = None, self._connection
+        value = None
+        connection = self._connection
         with contextlib.suppress(self._error):
             value = connection.execute(f"SELECT TRY({sql})").fetchall()[0][0]
         if value is None:
@@ -119,7 +121,8 @@ class _DuckDBEvaluator:
             [batch.column(name) for name in self._names], names=[f"c{number}" for number in range(len(self._names))]
         )
         statement = f"SELECT {', '.join(f'{sql} AS r{n}' for n, sql in enumerate(self._results))} FROM batch"
-        table, connection = None, self._connection
+        table = None
+        connection = self._connection
         with contextlib.suppress(self._error):
             connection.register("batch", shown)
             table = connection.sql(statement).to_arrow_table()
@@ -176,7 +179,8 @@ class _DuckDBEvaluator:
 
     def _type_of(self, sql: str) -> str | None:
         schema = pa.schema([(f"c{n}", arrow_type(self._columns[name])) for n, name in enumerate(self._names)])
-        sql_type, connection = None, self._connection
+        sql_type = None
+        connection = self._connection
         connection.register("batch", schema.empty_table())
         with contextlib.suppress(self._error):
             sql_type = str(connection.execute(f"DESCRIBE SELECT TRY({sql}) FROM batch").fetchall()[0][1])
@@ -244,7 +248,8 @@ class Evaluator:
         user: str | None = None,
         plain: bool = True,
     ) -> None:
-        self._columns, self._user = dict(columns), user
+        self._columns = dict(columns)
+        self._user = user
         self._duck = _DuckDBEvaluator(columns, forbidden=user)
         self._plain = ArrowPredicateCompiler(columns, self._duck.constant, user=user)
         self._prefers_plain = plain

@@ -23,7 +23,10 @@ from panstream.primitives.memory.scratch import clear_registers
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.uint16]
 
-RAGGED, NOT_JSON, ENDLESS, NOT_LOG = 1, 2, 3, 4  # codes of rows that are not made as they should be
+RAGGED = 1  # codes of rows that are not made as they should be
+NOT_JSON = 2
+ENDLESS = 3
+NOT_LOG = 4
 _FAULTS = (
     "",
     "the row has too few or too many fields",

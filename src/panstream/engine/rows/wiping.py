@@ -45,7 +45,8 @@ class BorrowedMemory:
         """Return whether any byte of a buffer is among them."""
         if not self._stretches:
             return False
-        first, last = buffer.address, buffer.address + buffer.size
+        first = buffer.address
+        last = buffer.address + buffer.size
         return True in [start < last and first < stop for start, stop in self._stretches]  # any() calls for each
 
 
@@ -88,7 +89,8 @@ def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
         if pa.types.is_nested(array.type) or array.type.id in _UNWIPED:
             return
         width = _OFFSETS.get(array.type)
-    start, stop = array.offset, array.offset + len(array)
+    start = array.offset
+    stop = array.offset + len(array)
     if start == stop:
         return
     held = array.buffers()
@@ -98,7 +100,8 @@ def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
     if width is not None:
         kind = np.int32 if width == 4 else np.int64
         offsets = np.frombuffer(held[1], kind, stop + 1 - start, start * width)
-        first, last = int(offsets[0]), int(offsets[-1])
+        first = int(offsets[0])
+        last = int(offsets[-1])
         _wipe_bytes(buffers[2], first, last)
         # Where a slice begins or ends, its neighbour needs the offset; behind the last row there is no neighbour.
         is_last = (stop + 1) * width >= held[1].size

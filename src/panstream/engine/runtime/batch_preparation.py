@@ -37,7 +37,8 @@ def prepare_batch(
         BadRowError: A row cannot be used, and ``on_bad_row`` is "stop".
     """
     has_time = has_time & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
-    skipped, late = ~has_time, np.zeros(rows.count, bool)
+    skipped = ~has_time
+    late = np.zeros(rows.count, bool)
     work: list[tuple[RunningQuery, PreparedBatch]] = []
     try:
         for name, query in queries.items():

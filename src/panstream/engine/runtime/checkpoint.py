@@ -218,7 +218,8 @@ def _restore_query(
         if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
             raise _changed(name, key)
     if not meta["kept"]:
-        query.prior_releases, query.starts = meta["before"] + meta["made"], meta["starts"] + 1
+        query.prior_releases = meta["before"] + meta["made"]
+        query.starts = meta["starts"] + 1
         query.start()
         return
     if meta["claim"]["epsilon"] == "inf" and query.plan.claim.is_private:
@@ -230,7 +231,9 @@ def _restore_query(
             if monitor.algorithm != query.plan.algorithm:
                 raise _changed(name, "its algorithm")
             query.monitors[window, group] = monitor
-    query.release_count, query.prior_releases, query.starts = meta["made"], meta["before"], meta["starts"]
+    query.release_count = meta["made"]
+    query.prior_releases = meta["before"]
+    query.starts = meta["starts"]
     query.exposed = {(int(window), int(group)) for window, group in meta["exposed"]}
     query.started = {int(window): int(moment) for window, moment in meta["started"]}
     query.refreshed = {int(window): list(moments) for window, moments in meta["refreshed"]}
@@ -256,7 +259,8 @@ def _check_log(
 
     Every answer is stored before it is published, and those of the last commits may not have been: they are ``drawn``.
     """
-    name, release_count = query.plan.config.name, query.prior_releases + query.release_count
+    name = query.plan.config.name
+    release_count = query.prior_releases + query.release_count
     for series in query.plan.series:
         count, last = published.get(series, (0, 0))
         if last > release_count:

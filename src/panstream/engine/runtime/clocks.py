@@ -107,7 +107,9 @@ class _JumpGuardedClock:
         last: float | None = None,
         until: float = math.inf,
     ) -> None:
-        self._clock, self._elapsed, self._most = clock, elapsed, most_jump
+        self._clock = clock
+        self._elapsed = elapsed
+        self._most = most_jump
         passed = 0.0 if elapsed is None else elapsed()
         self._told = clock() if last is None else last
         # How far the clock may be ahead of the one that nobody sets.
@@ -123,13 +125,15 @@ class _JumpGuardedClock:
         if self._elapsed is None:
             return now
         offset = now - self._elapsed()
-        had_jumped, self.jumped = self.jumped, offset > self._allowed
+        had_jumped = self.jumped
+        self.jumped = offset > self._allowed
         if self.jumped:
             if not had_jumped:
                 _LOG.warning(JUMPED)
             return self._told
         self._furthest = max(self._furthest, offset)
-        self._allowed, self._told = self._furthest + self._most, now
+        self._allowed = self._furthest + self._most
+        self._told = now
         return now
 
 

@@ -71,7 +71,8 @@ class Engine:
             self.plans = tuple(
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
-        self._publish, self._declared = publish, False
+        self._publish = publish
+        self._declared = False
         self.by_clock = False  # whether rows are to be applied without committing, and ``step`` called on the clock
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # another one after every commit
@@ -302,7 +303,8 @@ class Engine:
     def draw(self, name: str) -> list[Release]:
         """Answer like `release`, but do not wait for names to be read."""
         self._require_usable()
-        query, already_drawn = self._queries[self.config.query(name).name], len(self._drawn)
+        query = self._queries[self.config.query(name).name]
+        already_drawn = len(self._drawn)
         query.require_on_demand()
         with self._fail_stop():
             query.draw_now(self._drawer(query))
@@ -348,9 +350,12 @@ class Engine:
             self._store.commit(self._kept.parts(self._queries, [*self.spelling.has_pending, *drawn]), **options)
         elif durable is not None:
             durable()
-        old_slots, self._slots = self._slots, self._checkpoint_parts()
+        old_slots = self._slots
+        self._slots = self._checkpoint_parts()
         self._backend.drop(old_slots - self._slots)
-        self._committed, self._uncommitted, self.committed = self._clock(), False, object()
+        self._committed = self._clock()
+        self._uncommitted = False
+        self.committed = object()
         self._drawn = []
         with self.log.transaction():  # thousands of groups wait for the disk once
             published = [release for release in drawn if not release.unread and self.log.publish(release)]

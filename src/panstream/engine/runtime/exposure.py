@@ -29,11 +29,14 @@ class Exposure:
     """
 
     def __init__(self, kept: EngineCheckpoint, queries: Mapping[str, RunningQuery], clock: Callable[[], float]) -> None:
-        self._kept, self._queries, self.clock = kept, queries, clock
+        self._kept = kept
+        self._queries = queries
+        self.clock = clock
 
     def note_applied(self) -> None:
         """Note that rows were, or may have been, applied up to now."""
-        now, last_applied = self.clock(), self._kept.applied
+        now = self.clock()
+        last_applied = self._kept.applied
         if last_applied is not None and now < last_applied:
             self.correct_starts(math.floor(now))
         self._kept.applied = math.ceil(now) if last_applied is None else max(math.ceil(now), last_applied)
@@ -78,7 +81,8 @@ class Exposure:
 
 def _refresh(query: RunningQuery, slot: Slot, copy: CopyTime, rows_since_copy: bool | None) -> Verdict:
     """Refresh one state, if it was copied and can be; return the verdict on it."""
-    often, window = query.plan.claim.intrusions, slot[0]
+    often = query.plan.claim.intrusions
+    window = slot[0]
     if copy.is_before(query.started.get(window)):
         return NOT_COPIED
     if often.unannounced >= 0 and any(copy.may_be_before(moment) for moment in query.refreshed.get(window, ())):

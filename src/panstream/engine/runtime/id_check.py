@@ -40,7 +40,8 @@ class IdValidator:
         hashes = np.empty(len(members), np.uint64)
         hash_items(members, _KEY, hashes)
         size = 1 << (2 * hashes.size).bit_length()
-        slots, numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int64)
+        slots = np.zeros(size, np.uint64)
+        numbers = np.full(size, -1, np.int64)
         build(hashes, slots, numbers)
         return cls(None, slots, numbers)
 

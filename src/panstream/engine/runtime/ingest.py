@@ -147,7 +147,8 @@ def ingest_all(
     share = engine.config.commit_rows if feed.progress() is not None else 1
     clock = CommitTimer(engine.step_length) if engine.by_clock else None
     waiting: list[object] = []
-    looked, pending = time.monotonic(), 0
+    looked = time.monotonic()
+    pending = 0
     try:
         with INTERRUPTS.handling() as guard:
             with guard.step():
@@ -169,7 +170,8 @@ def ingest_all(
                         clock.next()
                         _check_clock(engine)
                 elif batch is None or time.monotonic() - looked > _PULSE:
-                    looked, pending = time.monotonic(), 0
+                    looked = time.monotonic()
+                    pending = 0
                     with guard.step():
                         engine.advance()
                     _check_clock(engine)
@@ -232,7 +234,8 @@ def find_invalid_rows(config: Config, inputs: Sequence[str], *, format: str | No
 
 def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: RowBatch) -> list[BadRow]:
     schema = RowSchema.of(config.stream, config.needed_columns)
-    batch_bad_rows, rows = batch.bad_rows(schema), select(batch)
+    batch_bad_rows = batch.bad_rows(schema)
+    rows = select(batch)
 
     def report(bad: NDArray[np.bool_], reason: str) -> None:
         batch_bad_rows.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad).tolist())

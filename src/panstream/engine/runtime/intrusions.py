@@ -250,7 +250,8 @@ _ON_MACHINES = (
 
 def break_ins_in_words(claim: Claim) -> str:
     """Return which break-ins a claim covers, in everyday words."""
-    often, where = claim.intrusions, " and ".join(claim.locations)
+    often = claim.intrusions
+    where = " and ".join(claim.locations)
     if often.machines > 1 and often.unannounced < 0:
         both = ", and both at once one time" if often.together else ""
         return f"any number, at one machine at a time{both} ({where})"

@@ -65,7 +65,8 @@ class Producers:
             producer = self._tokens.setdefault(token, {})[name] = _Producer(
                 name, producer_key, f"{token}/{producer_key}"
             )
-        producer.id, producer.active = producer_key, True
+        producer.id = producer_key
+        producer.active = True
         return producer
 
     def find(self, token: str, name: str) -> _Producer:

@@ -36,7 +36,8 @@ def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Co
     fields |= coverage.labels(fields.get("window"))
     if too_uncertain(plan, estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": improvement_hint(plan)}
-    name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
+    name = plan.series[drawn.group * len(plan.outputs) + drawn.output]
+    table = b""
     if isinstance(estimate, ItemEstimates):
         fields |= {"key": plan.config.names, "listing_threshold": estimate.listing_threshold}
         table = estimate.held.tables.to_bytes()

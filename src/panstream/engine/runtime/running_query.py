@@ -121,7 +121,8 @@ class RunningQuery:
 
     def unusable(self, rows: RowBatch, chosen: QuerySelection) -> Mask:
         """Return which of the chosen rows this query cannot take."""
-        kind, bad = self.plan.config.parsed.aggregate, chosen.unusable.copy()
+        kind = self.plan.config.parsed.aggregate
+        bad = chosen.unusable.copy()
         if kind.of_users or self.plan.config.contributions is not None:
             assert self._ids is not None
             bad |= self._ids.unusable(rows.ids, rows.count)
@@ -224,7 +225,8 @@ class RunningQuery:
         return prepared
 
     def _batch(self, rows: RowBatch, chosen: QuerySelection, part: Mask, copies: list[Any]) -> Any:
-        kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
+        kind = self.plan.config.parsed.aggregate
+        algorithm = self.plan.algorithm
         by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
         is_whole_batch = bool(part.all())  # then nothing is copied
         ids = None
@@ -343,10 +345,8 @@ class RunningQuery:
             monitor = self.monitors[window, group]
             state_estimate = monitor.tick() if self.plan.continual else monitor.release()
             for output_index, output in enumerate(self.plan.outputs):
-                estimate, number = (
-                    self._estimate(output, monitor, state_estimate),
-                    self.prior_releases + self.release_count,
-                )
+                estimate = self._estimate(output, monitor, state_estimate)
+                number = self.prior_releases + self.release_count
                 draw(DrawnAnswer(group, number, estimate, window if self.windowed else None, until, output_index))
 
     def _estimate(

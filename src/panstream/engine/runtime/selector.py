@@ -53,10 +53,8 @@ class _LookupJoiner:
             for lookup_column in self._joined
         }
         for lookup_column in self._joined:
-            key, kind = (
-                lookups[lookup_column.lookup].key,
-                self._evaluator.kind_of(Expression(sql=lookup_column.key, kind="key")),
-            )
+            key = lookups[lookup_column.lookup].key
+            kind = self._evaluator.kind_of(Expression(sql=lookup_column.key, kind="key"))
             if kind != lookups[lookup_column.lookup].columns[key]:
                 other = lookups[lookup_column.lookup].columns[key]
                 raise UnsupportedQuery(
@@ -175,7 +173,8 @@ class Selector:
     """
 
     def __init__(self, config: Config) -> None:
-        self._stream, self._lookups = config.stream, config.lookups
+        self._stream = config.stream
+        self._lookups = config.lookups
         self._queries = [query for query in config.queries if not query.of_unusable]  # that one looks at no column
         self._made: list[NDArray[Any]] = []
         refused: str | None = None
@@ -250,7 +249,8 @@ class Selector:
 
     def _chosen(self, query: QueryConfig, rows: RowBatch, results: dict[Expression, Result]) -> QuerySelection:
         parsed = query.parsed
-        chosen, unusable = np.ones(len(rows), bool), np.zeros(len(rows), bool)
+        chosen = np.ones(len(rows), bool)
+        unusable = np.zeros(len(rows), bool)
         for sql in (parsed.where, parsed.user_where):
             if sql is not None:
                 mask = results[Expression(sql=sql)]

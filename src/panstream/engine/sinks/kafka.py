@@ -33,8 +33,12 @@ class KafkaDestination:
     error: type[Exception] = ConnectionLost
 
     def __init__(self, url: str, stream: str, series: Sequence[str], log: ReleaseLog, directory: Path) -> None:
-        self._kafka, self._address = import_optional("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
-        self._stream, self._series, self._log, self._file = stream, series, log, directory / _NOTE
+        self._kafka = import_optional("confluent_kafka", "Kafka", "kafka")
+        self._address = KafkaAddress.parse(url)
+        self._stream = stream
+        self._series = series
+        self._log = log
+        self._file = directory / _NOTE
         self._settings = {"message.timeout.ms": int(1000 * _SENDING), "acks": "all", "enable.idempotence": True}
         self._settings |= self._address.settings()
         self._producer: Any = None
@@ -132,7 +136,8 @@ class KafkaDestination:
         settings = {**self._address.settings(), "group.id": "panstream-sink", "enable.auto.commit": False}
         settings.pop("enable.idempotence", None)
         reader = make_client("Consumer", settings)
-        self._there, ends = {}, {}
+        self._there = {}
+        ends = {}
         for partition in self._partitions():
             topic_partition = self._kafka.TopicPartition(self._address.topic, partition)
             low, high = reader.get_watermark_offsets(topic_partition, timeout=_TIMEOUT)

@@ -34,7 +34,8 @@ COLUMNS = {
 def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
     """Yield a release as rows; that of the release itself stands for all of its names, and so comes last."""
     for row_release in (*listed_names(release), release):
-        record, claim = row_release.record, row_release.record["claim"]
+        record = row_release.record
+        claim = row_release.record["claim"]
         period = record.get("window", [None, record.get("end")])
         figures = (record["value"], *record["interval"], record["level"], record["standard_error"], record["unclipped"])
         yield (

@@ -37,23 +37,31 @@ class _DatabaseDestination:
     """A table of answers, in which rows are told apart by what ``WHOLE`` names."""
 
     def __init__(self, url: str, table: str, stream: str, series: Sequence[str], log: ReleaseLog) -> None:
-        self._stream, self._table, self._series, self._log = stream, table, series, log
+        self._stream = stream
+        self._table = table
+        self._series = series
+        self._log = log
         self._done: dict[str, int] = {}
-        self._mark, self._time = "?", "TIMESTAMP"  # of a parameter; the type of times
+        self._mark = "?"  # of a parameter; the type of times
+        self._time = "TIMESTAMP"
         self._connect: Callable[[], Any]
         self.error: type[Exception]
         kind, _, path = url.partition(":")
         if kind == "sqlite":
-            self._connect, self.error = partial(sqlite3.connect, path, isolation_level=None), sqlite3.Error
+            self._connect = partial(sqlite3.connect, path, isolation_level=None)
+            self.error = sqlite3.Error
             self._time = "TEXT"
         elif kind == "duckdb":
             import duckdb
 
-            self._connect, self.error = partial(duckdb.connect, path), duckdb.Error
+            self._connect = partial(duckdb.connect, path)
+            self.error = duckdb.Error
         else:
             driver = import_optional("psycopg", "writing to PostgreSQL", "postgres")
             self._connect = partial(driver.connect, url, autocommit=True, connect_timeout=10)
-            self.error, self._mark, self._time = driver.Error, "%s", "TIMESTAMPTZ"
+            self.error = driver.Error
+            self._mark = "%s"
+            self._time = "TIMESTAMPTZ"
 
     def copy(self) -> None:
         """Copy what is missing there."""
@@ -166,7 +174,9 @@ class _SinkThread:
         except self._place.error as error:
             problem = f"[sink] cannot be written to: {str(error).partition(chr(10))[0]}"
         else:
-            self._copied, self._state.up, self._state.copied = version, True, time.time()
+            self._copied = version
+            self._state.up = True
+            self._state.copied = time.time()
             return None
         if self._state.up:
             self._tell(f"{problem}; it will be tried again")

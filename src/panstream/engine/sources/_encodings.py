@@ -76,7 +76,8 @@ class TranscodedBytes:
             used = data.size
             written = expand_bytes(data, utf8_table(self._encoding), self._text)
         else:
-            used, written = 0, 0
+            used = 0
+            written = 0
             if self._big_endian is None and data.size >= 2:  # without a mark, the lower byte comes first
                 mark = data[:2].tobytes()
                 self._big_endian = _BYTE_ORDER_MARKS.get(mark, False)

@@ -23,7 +23,9 @@ class MessageBuffer:
     """
 
     def __init__(self, schema: RowSchema, name: str) -> None:
-        self.data, self.end, self.count = bytearray(1 << 16), 0, 0
+        self.data = bytearray(1 << 16)
+        self.end = 0
+        self.count = 0
         self._name = name if name in schema.columns else None
         self._payload = schema.columns.get("payload")
 
@@ -48,7 +50,8 @@ class MessageBuffer:
         rest = self.end - end
         self.data[:rest] = self.data[end : self.end]
         wipe(np.frombuffer(self.data, np.uint8)[rest : self.end])
-        self.end, self.count = rest, self.count - count
+        self.end = rest
+        self.count = self.count - count
 
     def _line(self, name: str | bytes | None, payload: bytes) -> bytes:
         value = payload.replace(b"\n", b" ").strip()

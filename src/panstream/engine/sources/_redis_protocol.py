@@ -33,7 +33,8 @@ class RedisConnection:
         if parts.scheme not in ("redis", "rediss", "unix"):
             raise InvalidParameter("url must begin with redis://, rediss:// or unix://")
         options = parse_qs(parts.query)
-        self._parts, self._timeout = parts, timeout
+        self._parts = parts
+        self._timeout = timeout
         self._ca = options.get("ca", [None])[0]
         database = options.get("db", [""])[0] if parts.scheme == "unix" else parts.path.lstrip("/")
         if database and not database.isdigit():
@@ -112,7 +113,8 @@ class RedisConnection:
         """Return kind, length or number, and text of the next value; an error of Redis is raised."""
         while (stop := self._data.find(b"\r\n", self._begin, self._end)) < 0:
             self._receive(wait)
-        kind, text = bytes(self._data[self._begin : self._begin + 1]), bytes(self._data[self._begin + 1 : stop])
+        kind = bytes(self._data[self._begin : self._begin + 1])
+        text = bytes(self._data[self._begin + 1 : stop])
         self._begin = stop + 2
         if kind == b"-":
             self.forget()
@@ -127,7 +129,8 @@ class RedisConnection:
         """Return where the next ``length`` bytes stand in the buffer, valid until ``forget``."""
         while self._end < self._begin + length + 2:
             self._receive(None)
-        begin, self._begin = self._begin, self._begin + length + 2
+        begin = self._begin
+        self._begin = self._begin + length + 2
         return begin, begin + length
 
     def forget(self) -> None:

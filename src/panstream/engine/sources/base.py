@@ -35,8 +35,12 @@ class EventSource(ABC):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._schema, self._rows, self._seconds, self._poll = schema, batch_rows, batch_time, poll
-        self._clock, self._sleep = clock, sleep
+        self._schema = schema
+        self._rows = batch_rows
+        self._seconds = batch_time
+        self._poll = poll
+        self._clock = clock
+        self._sleep = sleep
         self._applied: dict[str, int] = {}
         self._stopped = False
 

@@ -70,7 +70,9 @@ class TextReader:
         block_bytes: int = BLOCK_BYTES,
         record_bytes: int = RECORD_BYTES,
     ) -> None:
-        self._stream, self._parser, self._coalescer = stream, parser, coalescer
+        self._stream = stream
+        self._parser = parser
+        self._coalescer = coalescer
         self._data = bytearray(block_bytes + SPARE_BYTES)
         self._limit = max(record_bytes, block_bytes)
         self._end = 0
@@ -220,7 +222,9 @@ class _FileBytes:
     was_cut = False
 
     def __init__(self, raw: Any, place: str, what: str) -> None:
-        self._raw, self._place, self._what = raw, place, what
+        self._raw = raw
+        self._place = place
+        self._what = what
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
         """Read on."""
@@ -301,7 +305,8 @@ class _Blocking(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         """Fill the whole buffer: Arrow takes a short read for the end."""
-        view, filled = memoryview(buffer).cast("B"), 0
+        view = memoryview(buffer).cast("B")
+        filled = 0
         while filled < len(view):
             count = self._pipe.readinto(view[filled:], 1.0)
             if count == 0:

@@ -35,8 +35,12 @@ class Coalescer:
         skip: int = 0,
         start: int = 0,
     ) -> None:
-        self._schema, self._rows, self._producer, self._place = schema, rows, producer, place
-        self._seconds, self._clock = seconds, clock
+        self._schema = schema
+        self._rows = rows
+        self._producer = producer
+        self._place = place
+        self._seconds = seconds
+        self._clock = clock
         self._pieces: list[RowBatch] = []
         self._waiting = 0
         self._since = 0.0
@@ -57,7 +61,8 @@ class Coalescer:
             self._done += gone
         if self._schema.on_bad_row == "stop" and piece.codes.any():
             position = int(np.argmax(piece.codes != 0))
-            row, reason = self.rows_seen + position + 1, self._schema.reason(int(piece.codes[position]))
+            row = self.rows_seen + position + 1
+            reason = self._schema.reason(int(piece.codes[position]))
             raise BadRowError(f"{self._place}, row {row}: {reason}; nothing of its batch was taken", row=row)
         if len(piece):
             if not self._waiting:
@@ -92,7 +97,8 @@ class Coalescer:
         self._waiting = 0
 
     def _batch(self, rows: int) -> RowBatch:
-        parts, short = [], rows
+        parts = []
+        short = rows
         while short:
             piece = self._pieces.pop(0)
             if len(piece) > short:
@@ -100,7 +106,8 @@ class Coalescer:
                 self._pieces.insert(0, rest)
             parts.append(piece)
             short -= len(piece)
-        first, self._done = self._done, self._done + rows
+        first = self._done
+        self._done = self._done + rows
         self._waiting -= rows
         self._since = self._clock()
         batch = concat_batches(parts, self._schema)

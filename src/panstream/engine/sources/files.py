@@ -71,7 +71,10 @@ class _PathSource(EventSource):
         **settings: Unpack[SourceSettings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect or Dialect(), site
+        self._inputs = list(inputs)
+        self._format = format
+        self._dialect = dialect or Dialect()
+        self._site = site
 
     def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
         return Coalescer(
@@ -118,7 +121,8 @@ class FileSource(_PathSource):
     ) -> None:
         super().__init__(inputs, schema, **settings)
         self._files = expand_paths(inputs, format=self._format)
-        self._fd, self._looked_at = fd, pipe
+        self._fd = fd
+        self._looked_at = pipe
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0

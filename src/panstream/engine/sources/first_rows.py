@@ -64,7 +64,8 @@ def say_option(caller: Caller, key: str, value: str) -> str:
 def read_head(file: InputFile, pipe: PipeBytes | None) -> bytearray:
     """Return the first bytes of an input, decompressed; the caller overwrites them. A pipe is not used up."""
     if pipe is not None:
-        head, codec = pipe.head(SAMPLE_BYTES), pipe.compression()
+        head = pipe.head(SAMPLE_BYTES)
+        codec = pipe.compression()
     else:
         assert file.path is not None
         raw, codec = open_file(file.path)

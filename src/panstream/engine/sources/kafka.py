@@ -86,14 +86,20 @@ class KafkaSource(EventSource):
         **settings: Unpack[SourceSettings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._kafka, self._address = import_optional("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
+        self._kafka = import_optional("confluent_kafka", "Kafka", "kafka")
+        self._address = KafkaAddress.parse(url)
         self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
-        self._parser, self._length = JsonParser(schema), max(self._seconds, self._poll)
-        self._patience, self._wait, self._wall = patience, min(_TIMEOUT, patience), wall
+        self._parser = JsonParser(schema)
+        self._length = max(self._seconds, self._poll)
+        self._patience = patience
+        self._wait = min(_TIMEOUT, patience)
+        self._wall = wall
         self._producer = f"kafka:{self._address.topic}:{self._address.group}"
         self._client: Any = None
-        self._messages, self._places = MessageBuffer(schema, "key"), list[tuple[int, int]]()
-        self._marks, self._offsets = OffsetMarks([]), dict[int, int]()  # as the broker has them; as read
+        self._messages = MessageBuffer(schema, "key")
+        self._places = list[tuple[int, int]]()
+        self._marks = OffsetMarks([])  # as the broker has them; as read
+        self._offsets = dict[int, int]()
         self._tick = 0
         self._away: float | None = None  # since when the broker has not answered
         self._looked = 0.0  # when it was last asked for its partitions
@@ -147,7 +153,8 @@ class KafkaSource(EventSource):
                 )
             for new in partitions[newest_tick:]:
                 mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
-            self._marks, self._tick = OffsetMarks([mark]), 0 if position is None else position >> 64
+            self._marks = OffsetMarks([mark])
+            self._tick = 0 if position is None else position >> 64
         self._offsets = dict(self._marks.last.offsets)
         while not self._kept(self._marks):
             self._check()

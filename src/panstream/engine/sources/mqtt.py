@@ -50,7 +50,8 @@ def _address(url: str) -> MqttAddress:
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
     authority, _, topic = rest.partition("/")
-    parts, options = urlsplit(f"//{authority}"), {name: values[-1] for name, values in parse_qs(query).items()}
+    parts = urlsplit(f"//{authority}")
+    options = {name: values[-1] for name, values in parse_qs(query).items()}
     if unknown := sorted(options.keys() - set(_OPTIONS)):
         raise InvalidParameter(f"an MQTT address has the options {', '.join(_OPTIONS)}; got {unknown[0]}")
     if not topic or parts.hostname is None:
@@ -90,12 +91,15 @@ class MqttSource(EventSource):
     def __init__(self, url: str, schema: RowSchema, *, retries: int = 5, **settings: Unpack[SourceSettings]) -> None:
         super().__init__(schema, **settings)
         import_optional("paho.mqtt.client", "reading from MQTT", "mqtt")
-        self._address, self._parser, self._retries = _address(url), JsonParser(schema), retries
+        self._address = _address(url)
+        self._parser = JsonParser(schema)
+        self._retries = retries
         self._client: Any = None
         self._messages = MessageBuffer(schema, "topic")
         self._heard: set[int] = set()  # requests that the broker has handled
         self._refused: str | None = None
-        self._failures, self._since = 0, 0.0  # to connect, or to stay connected; when it began
+        self._failures = 0  # to connect, or to stay connected; when it began
+        self._since = 0.0
 
     def batches(self) -> Iterator[RowBatch | None]:
         """Yield rows as messages arrive, for ever; ``None`` whenever there is nothing new."""
@@ -124,7 +128,8 @@ class MqttSource(EventSource):
 
     def _confirmed(self, coalescer: Coalescer) -> Iterator[RowBatch]:
         """Yield what arrived before a request that the broker has answered: their acknowledgements came before it."""
-        count, end = self._messages.count, self._messages.end
+        count = self._messages.count
+        end = self._messages.end
         if not self._answered(lambda client: client.unsubscribe("panstream/asks/for/an/answer")):
             self._lost()
             return
@@ -169,11 +174,14 @@ class MqttSource(EventSource):
             client.username_pw_set(address.user, address.password)
         if address.tls is not None:
             client.tls_set_context(address.tls)
-        client.on_connect, client.on_message = self._on_connect, self._on_message
-        client.on_subscribe, client.on_unsubscribe = self._on_subscribe, self._on_answer
+        client.on_connect = self._on_connect
+        client.on_message = self._on_message
+        client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_answer
         client.connect_timeout = _TIMEOUT
         wishes: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        wishes.SessionExpiryInterval, wishes.ReceiveMaximum = address.session, _IN_FLIGHT
+        wishes.SessionExpiryInterval = address.session
+        wishes.ReceiveMaximum = _IN_FLIGHT
         wishes.MaximumPacketSize = _PACKET
         try:
             client.connect(address.host, address.port, _KEEP_ALIVE, clean_start=False, properties=wishes)
@@ -192,12 +200,14 @@ class MqttSource(EventSource):
         return number is not None and self._on_acknowledged(number)
 
     def _on_acknowledged(self, number: int) -> bool:
-        count, until = self._messages.count, self._clock() + _TIMEOUT
+        count = self._messages.count
+        until = self._clock() + _TIMEOUT
         while number not in self._heard:
             if not self._run_loop(self._poll):
                 return False
             if self._messages.count != count:  # the answer is behind messages
-                count, until = self._messages.count, self._clock() + _TIMEOUT
+                count = self._messages.count
+                until = self._clock() + _TIMEOUT
             if self._clock() > until:
                 self._disconnect()
                 return False
@@ -208,11 +218,13 @@ class MqttSource(EventSource):
         """Receive what there is; return whether the connection lasts. What waits for the broker's word goes with it."""
         assert self._client is not None
         try:
-            previous_count, code = self._messages.count, self._client.loop(wait)
+            previous_count = self._messages.count
+            code = self._client.loop(wait)
             while (
                 not code and previous_count != self._messages.count < self._rows
             ):  # the client reads a packet at a time
-                previous_count, code = self._messages.count, self._client.loop_read()
+                previous_count = self._messages.count
+                code = self._client.loop_read()
         except PanstreamError:
             raise
         except Exception:  # whatever a client trips over in bytes that are no packets

@@ -49,7 +49,9 @@ class RedisStreamSource(EventSource):
     ) -> None:
         super().__init__(schema, **settings)
         self._connection = RedisConnection(url)
-        self._stream, self._group, self._consumer = stream, group, consumer
+        self._stream = stream
+        self._group = group
+        self._consumer = consumer
         self._producer = f"redis:{stream}:{group}"
         self._retries = retries
         self._cursor = b"0-0"  # the last entry received; what lies behind it and is pending was lost on the way
@@ -104,7 +106,8 @@ class RedisStreamSource(EventSource):
     def _labelled(self, batch: RowBatch, entries: list[bytes]) -> RowBatch:
         """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
         batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.codes.any() else ()
-        batch.sequence, batch.token = _entry_number(entries[-1]), tuple(entries)
+        batch.sequence = _entry_number(entries[-1])
+        batch.token = tuple(entries)
         return batch
 
     def _open(self) -> None:
@@ -172,7 +175,9 @@ class _RedisReply:
     """Entries of one reply: their ids, what they say as rows, and ids of what needs no applying any more."""
 
     def __init__(self, connection: RedisConnection, schema: RowSchema, applied: int) -> None:
-        self._connection, self._schema, self._applied = connection, schema, applied
+        self._connection = connection
+        self._schema = schema
+        self._applied = applied
         self._positions = {column.encode(): position for position, column in enumerate(schema.columns)}
         self.entries: list[bytes] = []
         self.gone: list[bytes] = []  # applied by an earlier run, or deleted by somebody else
@@ -193,7 +198,8 @@ class _RedisReply:
                 self._entry(spans)
         if not self.entries:
             return
-        data, span_array = np.frombuffer(connection.data, np.uint8), np.array(spans, np.int64)
+        data = np.frombuffer(connection.data, np.uint8)
+        span_array = np.array(spans, np.int64)
         starts, stops = np.ascontiguousarray(np.moveaxis(span_array, 2, 0))
 
         def copy(column: int, offsets: Any, out: Any) -> None:

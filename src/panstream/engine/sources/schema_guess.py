@@ -61,7 +61,8 @@ class InferredSchema:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         if self.dialect is None:
             return f"{_FORMATS[self.format]}: {columns}"
-        sign, header = self.dialect.delimiter, "no header line" if self.dialect.names else "a header line"
+        sign = self.dialect.delimiter
+        header = "no header line" if self.dialect.names else "a header line"
         return f"text separated by {_SEPARATORS.get(sign, repr(sign))}, with {header}: {columns}"
 
     def to_json(self) -> dict[str, Any]:
@@ -117,10 +118,8 @@ def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
     try:
         files = expand_paths(inputs, format=format)
     except SourceError:
-        files, is_format_certain = (
-            expand_paths(inputs, format=format or "csv"),
-            False,
-        )  # which fails again unless it was for the name
+        files = expand_paths(inputs, format=format or "csv")  # which fails again unless it was for the name
+        is_format_certain = False
     if not files:
         raise SourceError("there is no file to read: no file name has a known format")
     return files[0], is_format_certain and (

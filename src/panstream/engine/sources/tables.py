@@ -45,7 +45,8 @@ class TableSource(EventSource):
         super().__init__(schema, batch_rows=batch_rows)
         table = open_table(table)
         check_types(table.schema, schema, name or "the table")
-        self._table, self._name = table, name
+        self._table = table
+        self._name = name
 
     def batches(self) -> Iterator[RowBatch | None]:
         """Yield all rows."""

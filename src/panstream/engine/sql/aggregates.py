@@ -21,7 +21,9 @@ class AggregateParser:
     def __init__(self, scalars: ScalarScope) -> None:
         from sqlglot import expressions
 
-        self._scalars, self._refuse, self._e = scalars, scalars.place.refuse, expressions
+        self._scalars = scalars
+        self._refuse = scalars.place.refuse
+        self._e = expressions
         self.used: set[str] = set()
         self.literal: dict[str, tuple[float, float]] = {}  # bounds of values that are CASE of literals
 
@@ -36,7 +38,8 @@ class AggregateParser:
 
     def parse_call(self, node: Any) -> AggregateCall | None:
         """Return the aggregate that a node is; None if it is unknown."""
-        e, conditions = self._e, []
+        e = self._e
+        conditions = []
         if isinstance(node, e.Filter):
             conditions.append(node.expression.this)
             node = node.this
@@ -162,5 +165,6 @@ def _case_bounds(tree: Any) -> tuple[float, float] | None:
     if not there or not all(type(branch).__name__ == "Literal" and not branch.is_string for branch in there):
         return None
     numbers = [float(branch.this) for branch in there]
-    low, high = min(*numbers, 0.0), max(*numbers, 0.0)
+    low = min(*numbers, 0.0)
+    high = max(*numbers, 0.0)
     return (low, high) if low < high else None

@@ -165,7 +165,8 @@ class ScalarScope:
     def _column(self, node: Any) -> Any:
         from sqlglot import exp, parse_one
 
-        table, name = node.table, node.name
+        table = node.table
+        name = node.name
         if table in self.tables:
             return self._looked_up(node, table)
         if table and table not in self.streams:

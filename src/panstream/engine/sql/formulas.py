@@ -70,7 +70,8 @@ def evaluate(formula: Formula, value_of: Callable[[What], float]) -> float:
     if isinstance(formula, SquareRoot):
         inner = evaluate(formula.of, value_of)
         return math.nan if math.isnan(inner) else math.sqrt(max(inner, 0.0))
-    left, right = evaluate(formula.left, value_of), evaluate(formula.right, value_of)
+    left = evaluate(formula.left, value_of)
+    right = evaluate(formula.right, value_of)
     if formula.sign == "/":
         return left / right if right else math.nan
     return float({"+": operator.add, "-": operator.sub, "*": operator.mul}[formula.sign](left, right))
@@ -160,7 +161,8 @@ def _ends(formula: Formula, ends: dict[What, Ends]) -> Ends:
     if isinstance(formula, SquareRoot):
         low, high = _ends(formula.of, ends)
         return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
-    left, right = _ends(formula.left, ends), _ends(formula.right, ends)
+    left = _ends(formula.left, ends)
+    right = _ends(formula.right, ends)
     if formula.sign == "+":
         return left[0] + right[0], left[1] + right[1]
     if formula.sign == "-":

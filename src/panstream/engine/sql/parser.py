@@ -156,7 +156,11 @@ class _SelectParser:
     def __init__(self, tree: Any, scalars: ScalarScope, stream: str, lookups: dict[str, LookupTable]) -> None:
         from sqlglot import expressions
 
-        self.tree, self.scalars, self.stream, self.lookups, self.e = tree, scalars, stream, lookups, expressions
+        self.tree = tree
+        self.scalars = scalars
+        self.stream = stream
+        self.lookups = lookups
+        self.e = expressions
         self.refuse = scalars.place.refuse
         self.aggregates = AggregateParser(scalars)
         self.used = self.aggregates.used
@@ -173,7 +177,8 @@ class _SelectParser:
             (self.user_conditions if about_user else self.conditions).append(text)
         shown = Projection(self.tree, self.scalars, self.aggregates.parse_call)
         names, keys = shown.keys(self.aggregates.is_user)
-        outputs, view = shown.outputs(), shown.view()
+        outputs = shown.outputs()
+        view = shown.view()
         self.used |= shown.used
         states = group_into_states(shown.asked, self.conditions)
         outputs_by_state: list[list[Output]] = [[] for _ in states]
@@ -203,8 +208,10 @@ class _SelectParser:
     def _part(
         self, state: StateSpec, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]
     ) -> ParsedQuery:
-        where, user_where = list(self.conditions), list(self.user_conditions)
-        call, value = state.asked, state.asked.value
+        where = list(self.conditions)
+        user_where = list(self.user_conditions)
+        call = state.asked
+        value = state.asked.value
         if call.filter is not None:
             (user_where if call.about_user else where).append(call.filter)
         if call.aggregate is Aggregate.COUNT and value is not None:
@@ -272,10 +279,12 @@ class _SelectParser:
                 f"JOIN is not supported except with a public lookup table of [lookup.*] ({declared})",
                 "a join with a stream or file could turn one row into many",
             )
-        side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
+        side = (join.args.get("side") or "").upper()
+        kind = (join.args.get("kind") or "").upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("method"):
             raise self.refuse(join, f"{side or kind or 'this'} JOIN is not supported", "JOIN and LEFT JOIN are")
-        lookup, alias = self.lookups[name], table.alias or name
+        lookup = self.lookups[name]
+        alias = table.alias or name
         key = self._join_key(join, lookup, alias)
         text = self.scalars.value(key)
         self.used |= self.scalars.names(key)

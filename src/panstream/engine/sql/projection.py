@@ -22,7 +22,9 @@ class Projection:
     """The projection of a SELECT. Formulas read aggregates by number, ``#0`` on, until ``substitute`` says how."""
 
     def __init__(self, tree: Any, scalars: ScalarScope, aggregate: Callable[[Any], AggregateCall | None]) -> None:
-        self._tree, self._scalars, self._aggregate = tree, scalars, aggregate
+        self._tree = tree
+        self._scalars = scalars
+        self._aggregate = aggregate
         self._refuse = scalars.place.refuse
         self.asked: list[AggregateCall] = []
         self.used: set[str] = set()  # columns of the keys
@@ -155,7 +157,8 @@ class Projection:
         if kind == "Nullif" and type(node.expression).__name__ == "Literal" and float(node.expression.this) == 0:
             return self._formula(node.this, leaf)  # a quotient by 0 is NULL anyway
         if kind in _SIGNS:
-            left, right = self._formula(node.this, leaf), self._formula(node.expression, leaf)
+            left = self._formula(node.this, leaf)
+            right = self._formula(node.expression, leaf)
             return Arithmetic(_SIGNS[kind], left, right)  # type: ignore[arg-type]
         if kind == "Round":
             raise self._refuse(node, "ROUND is not supported on answers", "round what is shown")
@@ -167,7 +170,8 @@ class Projection:
 
     def view(self) -> ResultView:
         """Return what is shown of the answers; call it after ``outputs``."""
-        having, order = self._tree.args.get("having"), self._tree.args.get("order")
+        having = self._tree.args.get("having")
+        order = self._tree.args.get("order")
         condition = None if having is None else self._condition(having.this)
         sorting = () if order is None else tuple(self._sorting(term) for term in order.expressions)
         limit, offset = (self._count(self._tree.args.get(part), part) for part in ("limit", "offset"))
@@ -201,7 +205,8 @@ class Projection:
         if kind in ("And", "Or"):
             return BooleanOp(kind.upper(), self._condition(node.this), self._condition(node.expression))  # type: ignore[arg-type]
         if kind in _COMPARED:
-            left, right = self._formula(node.this, self._answer), self._formula(node.expression, self._answer)
+            left = self._formula(node.this, self._answer)
+            right = self._formula(node.expression, self._answer)
             return AnswerComparison(_COMPARED[kind], left, right)  # type: ignore[arg-type]
         if kind == "Between":
             value = self._formula(node.this, self._answer)
@@ -210,7 +215,8 @@ class Projection:
         raise self._refuse(node, "HAVING takes comparisons of answers with numbers", "HAVING COUNT(*) > 100")
 
     def _sorting(self, ordered: Any) -> SortKey:
-        node, items = ordered.this, self._tree.expressions
+        node = ordered.this
+        items = self._tree.expressions
         options = SortKey(descending=bool(ordered.args.get("desc")), nulls_first=bool(ordered.args.get("nulls_first")))
         if type(node).__name__ == "Literal" and not node.is_string:
             node = _bare(self._at(node, "ORDER BY"))

@@ -118,5 +118,6 @@ def _holds(condition: Condition, read: Callable[[What], float]) -> bool | None:
         sides = _holds(condition.left, read), _holds(condition.right, read)
         decisive = condition.word == "OR"
         return decisive if decisive in sides else None if None in sides else not decisive
-    left, right = evaluate(condition.left, read), evaluate(condition.right, read)
+    left = evaluate(condition.left, read)
+    right = evaluate(condition.right, read)
     return None if math.isnan(left) or math.isnan(right) else _COMPARED[condition.sign](left, right)

@@ -153,7 +153,8 @@ def simplify(formula: Formula) -> Formula:
     """
     if not isinstance(formula, Arithmetic):
         return formula
-    left, right = simplify(formula.left), simplify(formula.right)
+    left = simplify(formula.left)
+    right = simplify(formula.right)
     if formula.sign == "/" and right == StateValue("count"):
         if left == StateValue("sum"):
             return StateValue("mean")

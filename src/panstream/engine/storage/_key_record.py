@@ -30,7 +30,8 @@ _DIGEST = 32
 _PLAIN = _FIELDS.size + _DIGEST
 _SEALED = len(_WRAPPED) + _PLAIN + 28
 _LABEL = b"panstream key 1"
-_SECTOR, _MARK = 512, 16
+_SECTOR = 512
+_MARK = 16
 _ROOM = _SECTOR - _MARK
 _PIECE = 1 << 16  # sectors that are read and written at a time
 
@@ -102,7 +103,8 @@ class KeyRecord:
 
     def sectors(self, ciphertext: memoryview) -> Iterator[tuple[memoryview, int]]:
         """Yield the sectors to write, and where, piece by piece."""
-        mark, pos = self._mark(), 0
+        mark = self._mark()
+        pos = 0
         for offset, _, size in self._pieces():
             data = np.frombuffer(ciphertext[pos : pos + size], np.uint8)
             full_sectors, rest = divmod(size, _ROOM)

@@ -81,7 +81,8 @@ class Disk:
         view = memoryview(data)
         while view:
             done = os.pwrite(file, view, offset)
-            view, offset = view[done:], offset + done
+            view = view[done:]
+            offset = offset + done
 
     def reserve(self, file: int, size: int) -> None:
         """Make a file at least so long, or raise if the disk has no room for it."""

@@ -23,7 +23,8 @@ CREATE TABLE IF NOT EXISTS releases (
 """
 _BLOBS = "CREATE TABLE IF NOT EXISTS {} (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
 _T = TypeVar("_T")
-TABLES, ALL_CELLS = "tables", "prefixes"  # what is published with a release
+TABLES = "tables"  # what is published with a release
+ALL_CELLS = "prefixes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,8 @@ class ReleaseLog:
         """Return the last ``limit`` releases, oldest first, of some queries or of all, published at ``since`` or
         later.
         """
-        conditions, values = ["time >= ?"], [since or ""]
+        conditions = ["time >= ?"]
+        values = [since or ""]
         if queries is not None:
             conditions.append(f"query IN ({', '.join('?' * len(queries))})")
             values += queries

@@ -48,7 +48,8 @@ class Sealer:
         system_entropy(nonce)
         encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
         encryptor.authenticate_additional_data(label)
-        out, pos = memoryview(self._out), _NONCE
+        out = memoryview(self._out)
+        pos = _NONCE
         for piece in pieces:
             pos += encryptor.update_into(piece, out[pos:])
         encryptor.finalize()
@@ -61,7 +62,9 @@ def open_sealed(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8],
     payload = size - _NONCE - _TAG
     if payload < 0:
         raise StoreDamaged("the sealed file is cut short")
-    out, done, tag = memoryview(bytearray(payload + _TAG)), 0, b""  # the cipher wants a block to spare
+    out = memoryview(bytearray(payload + _TAG))  # the cipher wants a block to spare
+    done = 0
+    tag = b""
     decryptor: Any = None
     for piece in pieces:
         if decryptor is None:
@@ -91,7 +94,8 @@ def _pieces(parts: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]
 def unpack(payload: memoryview) -> dict[str, bytes]:
     """Return the parts that were sealed together."""
     (count,) = struct.unpack_from("<I", payload)
-    pos, parts = 4, {}
+    pos = 4
+    parts = {}
     for _ in range(count):
         name_length, length = struct.unpack_from("<HQ", payload, pos)
         pos += 10

@@ -158,7 +158,8 @@ class SnapshotStore:
                 else:
                     self._replace(placed, sealed)
             # Only now may the old key go: a crash before this leaves two whole states, and the newest is opened.
-            previous, self._current = self._current, placed.without_key()
+            previous = self._current
+            self._current = placed.without_key()
             if previous is not None:
                 with contextlib.suppress(OSError):  # then burying it tells
                     self._overwrite(previous.slot)
@@ -192,7 +193,8 @@ class SnapshotStore:
             self._disk.replace(new, self._path)
             self._disk.sync_directory(self._directory)
         except BaseException:
-            descriptor, self._file = self._file, -1
+            descriptor = self._file
+            self._file = -1
             self._disk.close(descriptor)
             with contextlib.suppress(OSError):
                 self._disk.remove(new)
@@ -228,7 +230,8 @@ class SnapshotStore:
 
     def _finish(self) -> None:
         """Wait until the state before is unreadable."""
-        finishing, self._finishing = self._finishing, None
+        finishing = self._finishing
+        self._finishing = None
         if finishing is not None:
             with self._explained():
                 finishing()
@@ -284,13 +287,15 @@ class SnapshotStore:
         """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be
         read.
         """
-        records, refused = [], StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
+        records = []
+        refused = StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
         damaged = False
         for slot in (0, 1):
             try:
                 record = KeyRecord.read(self._read(slot * BLOCK, BLOCK), slot, self._operator)
             except StoreDamaged as error:
-                refused, damaged = error, damaged or not isinstance(error, TornWrite)
+                refused = error
+                damaged = damaged or not isinstance(error, TornWrite)
             else:
                 records += [] if record is None else [record]
         if not records:
@@ -309,7 +314,8 @@ class SnapshotStore:
         raise TornWrite(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
-        problem, intact = f"cannot use the store in {self._directory.name!r}", "what was stored before is intact"
+        problem = f"cannot use the store in {self._directory.name!r}"
+        intact = "what was stored before is intact"
         return wrap_os_errors(lambda reason: f"{problem}: {reason or 'input/output error'}; {intact}")
 
     def _read(self, offset: int, size: int) -> bytes:

@@ -36,7 +36,8 @@ class _Answer(MessageBody):
 
     def write(self, question: str) -> bytes:
         """Return the bytes of the answer to the question with this digest."""
-        fields, arrays = self.fields(), {}
+        fields = self.fields()
+        arrays = {}
         if "tables" in fields:
             arrays = {str(index): table for index, table in enumerate(fields.pop("tables"))}
         elif "scores" in fields:
@@ -127,7 +128,8 @@ _KINDS: dict[str, type[Answer]] = {
 def read_answer(data: bytes, question: str) -> Answer:
     """Read an answer to the question with this digest; raise InvalidBytes for anything else."""
     message = Message.decode(data)
-    fields, arrays = dict(message.fields), list(message.arrays.values())
+    fields = dict(message.fields)
+    arrays = list(message.arrays.values())
     if fields.pop("question", None) != question:
         raise InvalidBytes("the answer belongs to another question")
     try:

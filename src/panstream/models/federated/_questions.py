@@ -190,7 +190,8 @@ class CountTables(RecordQuestion):
         _check_cells("tables", sum(math.prod(domain.shape(table.attributes)) for table in self.tables))
         for table in self.tables:
             for axis, attribute in enumerate(table.attributes):
-                group, size = table.group(axis), domain.sizes[attribute]
+                group = table.group(axis)
+                size = domain.sizes[attribute]
                 if group is not None and len(group) != size:
                     raise InvalidParameter(f"groups of attribute {attribute} must cover its {size} codes")
 

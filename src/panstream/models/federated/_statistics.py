@@ -69,7 +69,8 @@ class Statistics:
 
         The general one is never smaller than that of binary families.
         """
-        kinds, records = ((True,) if binary else (True, False)), max(1, len(self.records))
+        kinds = (True,) if binary else (True, False)
+        records = max(1, len(self.records))
         return (
             math.ceil(max(mutual_information_sensitivity(records, binary=kind) for kind in kinds) * _SCORE_UNIT)
             + _SLACK

@@ -50,7 +50,8 @@ class HolderConfig:
     @classmethod
     def read(cls, path: Path) -> HolderConfig:
         """Read the file of ``panstream holder``."""
-        folder, table = path.parent, Section("the file", load_config_file(path), {"holder"})
+        folder = path.parent
+        table = Section("the file", load_config_file(path), {"holder"})
         allowed_keys = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
         holder = Section("[holder]", table.required("holder", dict), allowed_keys)
         return cls(
@@ -102,7 +103,8 @@ class RunConfig:
     @classmethod
     def read(cls, path: Path) -> RunConfig:
         """Read the file of ``panstream federate``."""
-        folder, table = path.parent, Section("the file", load_config_file(path), {"federation", "holder"})
+        folder = path.parent
+        table = Section("the file", load_config_file(path), {"federation", "holder"})
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
         allowed_keys = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
@@ -161,7 +163,8 @@ def _method(run: Section) -> Any:
 def _member(values: Any, folder: Path) -> HolderAddress:
     away = isinstance(values, dict) and "url" in values and "data" not in values
     section = Section("[[holder]]", values, ("name", "url") if away else HolderAddress.__dataclass_fields__)
-    url, data = section.optional("url", str), section.optional("data", str)
+    url = section.optional("url", str)
+    data = section.optional("data", str)
     if (url is None) == (data is None):
         raise ConfigError("[[holder]] must have either url or data")
     return HolderAddress(

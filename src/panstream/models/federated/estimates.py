@@ -48,7 +48,8 @@ def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape:
     """
     scaled = np.asarray(noisy, np.float64).ravel() / deviation
     target = total / deviation
-    low, high = scaled.min() - target - 64.0, scaled.max() + 64.0
+    low = scaled.min() - target - 64.0
+    high = scaled.max() + 64.0
     _, high = bisect(lambda centre: bool(_positive_part(scaled - centre, shape).sum() > target), low, high, 60)
     shares: Floats = _positive_part(scaled - high, shape)
     shares /= shares.sum()

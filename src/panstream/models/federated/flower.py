@@ -26,7 +26,8 @@ from panstream.models.networks.domain import Domain
 from panstream.models.networks.serialization import save
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-_RECORD, _FIELD = "panstream", "message"
+_RECORD = "panstream"
+_FIELD = "message"
 _POLL = 0.25
 
 
@@ -102,7 +103,10 @@ class _GridChannel:
 
     def __init__(self, grid: Any, node: int, lock: threading.Lock, *, timeout: float = 120.0) -> None:
         self.name = f"node {node}"
-        self._grid, self._node, self._lock, self._timeout = grid, node, lock, timeout
+        self._grid = grid
+        self._node = node
+        self._lock = lock
+        self._timeout = timeout
 
     def answer(self, data: bytes) -> bytes:
         """Push a query and wait for the reply; all holders are asked in the same round."""

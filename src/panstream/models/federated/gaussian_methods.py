@@ -126,7 +126,8 @@ def _pair_forest(domain: Domain, sums: SummedTables) -> BayesianNetwork:
 
 def _margin(attribute: int, size: int, sums: SummedTables) -> Floats:
     """Average one attribute's counts over the pair tables that hold it, by precision."""
-    total, precision = np.zeros(size), 0.0
+    total = np.zeros(size)
+    precision = 0.0
     for (one, two), table in zip(sums.attributes, sums.tables, strict=True):
         if attribute in (one, two):
             axis = 1 if attribute == one else 0
@@ -168,12 +169,14 @@ class FederatedTree:
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask three times; once where there is one attribute only, or where no pair could stand out of the noise."""
-        domain, rho = federation.domain, zcdp_rho(self.epsilon, self.delta)
+        domain = federation.domain
+        rho = zcdp_rho(self.epsilon, self.delta)
         first = self._first_share(domain, federation.records, len(federation.holders), rho)
         second = self.pairs if self.pairs is not None else (1.0 - first) / 2.0
         budgets = [first * rho * share for share in _size_shares(domain.sizes)]
         margins = _ask_margins(federation, "gaussian", budgets, "margins")
-        pair_count, edges = 0, []
+        pair_count = 0
+        edges = []
         if first < 1.0:
             pairs, groups = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
             pair_count = len(pairs)
@@ -258,9 +261,11 @@ def _ask_again(
     for (first, previous_table, deviation), table, noise in zip(
         measured_edges, sums.tables, sums.deviations, strict=True
     ):
-        combined, spread = table.astype(np.float64), noise
+        combined = table.astype(np.float64)
+        spread = noise
         if table.shape == previous_table.shape:
-            precision, earlier = noise**-2, deviation**-2
+            precision = noise**-2
+            earlier = deviation**-2
             combined = (precision * table + earlier * previous_table) / (precision + earlier)
             spread = (precision + earlier) ** -0.5
         edge, evidence = _edge(first.one, first.two, combined, spread, margins, groups, sums.records)
@@ -278,7 +283,8 @@ def _edge(
     groups: Groups,
     records: int,
 ) -> tuple[_Edge, float]:
-    rows, columns = _grouped_sums(margins[one], groups[one]), _grouped_sums(margins[two], groups[two])
+    rows = _grouped_sums(margins[one], groups[one])
+    columns = _grouped_sums(margins[two], groups[two])
     pair = posterior_pair(table, deviation, rows, columns, records)
     edge = _Edge(one=one, two=two, weight=pair.information, joint=pair.joint, groups=(groups[one], groups[two]))
     return edge, pair.evidence
@@ -323,7 +329,8 @@ def _heaviest_forest(count: int, edges: Iterable[_Edge]) -> list[_Edge]:
     tree = list(range(count))
     chosen = []
     for edge in sorted(edges, key=lambda candidate: (-candidate.weight, candidate.one, candidate.two)):
-        surviving, gone = tree[edge.one], tree[edge.two]
+        surviving = tree[edge.one]
+        gone = tree[edge.two]
         if edge.weight > 0 and surviving != gone:
             tree = [surviving if label == gone else label for label in tree]
             chosen.append(edge)
@@ -340,5 +347,6 @@ def _forest_network(domain: Domain, margins: Sequence[NDArray[np.float64]], edge
             parent, number = above
             ratios = edges[number].ratios()
             table = (ratios if edges[number].one == parent else ratios.T) * margins[child]
-            parents[child], tables[child] = (parent,), table / table.sum(axis=1, keepdims=True)
+            parents[child] = (parent,)
+            tables[child] = table / table.sum(axis=1, keepdims=True)
     return BayesianNetwork(domain, tuple(parents), tuple(tables))

@@ -46,7 +46,8 @@ class HolderLedger:
         checks.require_positive(epsilon=epsilon)
         if not 0 <= delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={delta}")
-        self.limit, self.delta = epsilon, delta
+        self.limit = epsilon
+        self.delta = delta
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
         problem: str | None = None
         try:

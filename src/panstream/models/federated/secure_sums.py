@@ -86,7 +86,8 @@ class Roster:
 
     def verify(self, opened: str, name: str, opening: KeyAnnouncement) -> bytes:
         """Return a member's one-time key once its signature is checked."""
-        key, signature = bytes.fromhex(opening.key), bytes.fromhex(opening.signature)
+        key = bytes.fromhex(opening.key)
+        signature = bytes.fromhex(opening.signature)
         try:
             Ed25519PublicKey.from_public_bytes(self.members[name]).verify(signature, _statement(opened, name, key))
         except InvalidSignature:
@@ -184,7 +185,8 @@ class SubmitSum(_Sum):
 
     def masked(self, tables: TablesAnswer, name: str, secret: bytes, roster: Roster) -> TablesAnswer:
         """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
-        opened, session = self.opened, hashlib.sha256(self.write()).digest()
+        opened = self.opened
+        session = hashlib.sha256(self.write()).digest()
         pairs = zip(self.members, self.openings, strict=True)
         keys = {member: roster.verify(opened, member, opening) for member, opening in pairs}
         private = X25519PrivateKey.from_private_bytes(secret)

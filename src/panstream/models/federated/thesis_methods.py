@@ -174,7 +174,8 @@ class MajorityVoting(_TwoStageMethod):
     def run(self, federation: Federation) -> FederatedModel:
         """Ask N - 1 times for a vote and once for tables."""
         count = len(federation.domain)
-        placed, agreed = [self.root], 0
+        placed = [self.root]
+        agreed = 0
         parents: list[tuple[int, ...]] = [()] * count
         share = self.split * self.epsilon / max(count - 1, 1)
         while len(placed) < count:
@@ -312,7 +313,8 @@ def _placing_order(parents: Parents, root: int) -> list[int]:
     """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before
     children.
     """
-    placed, waiting = [root], [attribute for attribute in range(len(parents)) if attribute != root]
+    placed = [root]
+    waiting = [attribute for attribute in range(len(parents)) if attribute != root]
     while waiting:
         ready = [attribute for attribute in waiting if set(parents[attribute]) <= set(placed)]
         chosen = min(ready, key=lambda attribute: (len(parents[attribute]), attribute))

@@ -29,7 +29,8 @@ def joint_groups(sizes: Sequence[int]) -> list[list[int]]:
     order = sorted(
         (position for position, size in enumerate(sizes) if size <= LARGEST_TABLE), key=lambda position: sizes[position]
     )
-    best, cut = [0.0], [0]
+    best = [0.0]
+    cut = [0]
     for end in range(1, len(order) + 1):
         cheapest = (math.inf, 0)
         group: list[int] = []

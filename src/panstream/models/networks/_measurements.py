@@ -64,7 +64,8 @@ class MeasuredTables:
         That bounds the square of a table's total variation distance (Cauchy, Schwarz), whatever its noise. The noise of
         the unseen half costs the same whatever the model; models fitted to the same half can be compared.
         """
-        gap, pair_gap = ones - other_half(self.ones, half[0]), pairs - other_half(self.pairs, half[1])
+        gap = ones - other_half(self.ones, half[0])
+        pair_gap = pairs - other_half(self.pairs, half[1])
         sizes = np.repeat(np.array(self.sizes, np.float64), self.sizes)
         squares = np.square(pair_gap, out=pair_gap)
         squares[self.pair_weights == 0] = 0.0
@@ -93,19 +94,24 @@ def measured_tables_from(domain: Domain, records: int, tables: Sequence[NoisyTab
     sizes = domain.sizes
     ends = np.cumsum(sizes)
     blocks = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
-    ones, one_weights = np.zeros(ends[-1]), np.zeros(ends[-1])
-    pairs, pair_weights = np.zeros((ends[-1], ends[-1])), np.zeros((ends[-1], ends[-1]))
+    ones = np.zeros(ends[-1])
+    one_weights = np.zeros(ends[-1])
+    pairs = np.zeros((ends[-1], ends[-1]))
+    pair_weights = np.zeros((ends[-1], ends[-1]))
     for table in tables:
         weight = (records / max(table.sigma, 0.5)) ** 2  # exact counts are no better than to half a record
         shares = np.asarray(table.counts, np.float64) / records
         if len(table.attributes) == 1:
             block = blocks[table.attributes[0]]
             curve, remaining_sigma = smooth(domain, table.attributes, shares, table.sigma / records)
-            ones[block], one_weights[block] = curve, (1.0 / max(remaining_sigma, 0.5 / records)) ** 2
+            ones[block] = curve
+            one_weights[block] = (1.0 / max(remaining_sigma, 0.5 / records)) ** 2
         else:
             one, other = (blocks[attribute] for attribute in table.attributes)
-            pairs[one, other], pair_weights[one, other] = shares, weight
-            pairs[other, one], pair_weights[other, one] = shares.T, weight
+            pairs[one, other] = shares
+            pair_weights[one, other] = weight
+            pairs[other, one] = shares.T
+            pair_weights[other, one] = weight
     return MeasuredTables(sizes, ones, one_weights, pairs, pair_weights)
 
 

@@ -22,7 +22,8 @@ from panstream.primitives.noise import NoiseSource
 HALVES = 4
 """Thinned halves that say how long to fit and which kind of model: the more of them, the less chance decides."""
 _RUNS = 4  # fits that are averaged
-_PRODUCTS, _FORESTS = 100, 25  # components of a fit: where edges hold what is strongest, fewer do
+_PRODUCTS = 100  # components of a fit: where edges hold what is strongest, fewer do
+_FORESTS = 25
 _MOST_STEPS = 1500
 _STEP = 0.05
 _START = 0.3  # standard deviation of the first tilts
@@ -39,7 +40,8 @@ class _Fit:
     """
 
     def __init__(self, tables: MeasuredTables, half: Half, shape: TiltedForest, rng: NoiseSource) -> None:
-        self.half, self.shape = half, shape
+        self.half = half
+        self.shape = shape
         self.goal, self.weights = (
             [array.astype(np.float32) for array in part] for part in (half, (tables.one_weights, tables.pair_weights))
         )
@@ -71,7 +73,9 @@ class _Adam:
     """The moments of one array; the second is kept per entry."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.mean, self.square, self.steps = np.zeros(shape, np.float32), np.zeros(shape, np.float32), 0
+        self.mean = np.zeros(shape, np.float32)
+        self.square = np.zeros(shape, np.float32)
+        self.steps = 0
 
     def move(self, gradient: Floats) -> Floats:
         self.steps += 1
@@ -111,7 +115,9 @@ def try_mixture(
 ) -> FitTrial:
     """Fit a mixture to each half, around the shape that was found there, until they are nearest to the other halves."""
     fits = [_Fit(tables, half, shape, rng) for half, shape in zip(halves, shapes, strict=True)]
-    best, steps, step = math.inf, 0, 0
+    best = math.inf
+    steps = 0
+    step = 0
     while step < _MOST_STEPS and step <= 1.3 * steps + 25:
         fitted_tables = [fit.step() for fit in fits]
         error = sum(
@@ -119,7 +125,8 @@ def try_mixture(
             for fit, fitted in zip(fits, fitted_tables, strict=True)
         )
         if error < best:
-            best, steps = error, step
+            best = error
+            steps = step
         step += 1
         progress(step / _MOST_STEPS)
     return FitTrial(steps, best)

@@ -90,7 +90,8 @@ class Model(ABC):
         return -self.log_likelihood(records) / len(records)
 
     def _codes(self, evidence: Evidence | None) -> dict[int, int]:
-        domain, codes = self.domain, {}
+        domain = self.domain
+        codes = {}
         for name, value in (evidence or {}).items():
             position = domain.position(name)
             bins = domain.attributes[position].bins

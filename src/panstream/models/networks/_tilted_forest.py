@@ -86,13 +86,17 @@ class TiltedForest:
 
     def tables(self, weights: Floats, tilts: Floats) -> ForwardPass:
         """Return everything for weights (K) and tilts (K x D), with as many digits as the tilts have."""
-        parts, conditionals, joints = np.empty_like(tilts), {}, []
+        parts = np.empty_like(tilts)
+        conditionals = {}
+        joints = []
         logs = [log_table.astype(tilts.dtype, copy=False) for log_table in self.logs]
         for tree, columns in zip(self.trees, self.columns, strict=True):
             shape = (len(tilts), columns.size, columns.size)
             joint = np.zeros(shape, tilts.dtype) if len(tree) > 1 else None
             for attribute in tree:
-                block, parent, span = self.blocks[attribute], self.parents[attribute], self.places[attribute]
+                block = self.blocks[attribute]
+                parent = self.parents[attribute]
+                span = self.places[attribute]
                 if parent is None:
                     parts[:, block] = _softmax(logs[attribute] + tilts[:, block])
                 else:
@@ -118,7 +122,8 @@ class TiltedForest:
 
         ``pairs`` is symmetric, each entry the derivative by that cell, with zeros in the blocks of one attribute.
         """
-        weights, parts = tables.weights, tables.parts
+        weights = tables.weights
+        parts = tables.parts
         between = pairs.copy()
         for tree, columns in zip(self.trees, self.columns, strict=True):
             if len(tree) > 1:
@@ -149,13 +154,12 @@ class TiltedForest:
         for attribute in reversed(tree[1:]):
             parent = self.parents[attribute]
             assert parent is not None
-            block, above, span, higher = (
-                self.blocks[attribute],
-                self.blocks[parent],
-                self.places[attribute],
-                self.places[parent],
-            )
-            conditional, slope = tables.conditionals[attribute], by_joint[:, span, : span.start]
+            block = self.blocks[attribute]
+            above = self.blocks[parent]
+            span = self.places[attribute]
+            higher = self.places[parent]
+            conditional = tables.conditionals[attribute]
+            slope = by_joint[:, span, : span.start]
             by_given = joint[:, higher, : span.start] @ slope.transpose(0, 2, 1)
             by_given += tables.parts[:, above, None] * by_part[:, None, block]
             upward = conditional @ slope

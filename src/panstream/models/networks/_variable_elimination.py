@@ -90,7 +90,8 @@ def sum_product(
     The table times ``2**scale`` is the sum; scaling on the way keeps long products from vanishing.
     """
     _check(math.prod(sizes[variable] for variable in keep), limit)
-    pool, scale = list(factors), 0.0
+    pool = list(factors)
+    scale = 0.0
     for _, axis, rest, tables in _eliminated(pool, sizes, keep, limit):
         joined, shift = _product(tables)
         pool.append(Factor(rest, np.asarray(joined.sum(axis=axis))))
@@ -126,7 +127,8 @@ def conditionals(
 
     A table has an axis for each variable it depends on, all of them eliminated later, and its own variable last.
     """
-    pool, scale = list(factors), 0.0
+    pool = list(factors)
+    scale = 0.0
     by_variable: dict[int, tuple[tuple[int, ...], NDArray[np.float64]]] = {}
     for variable, axis, rest, tables in _eliminated(pool, sizes, (), limit):
         joined, shift = _product(tables)
@@ -167,11 +169,13 @@ def _aligned(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[tuple[int
 
 def _product(tables: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], float]:
     """Return the product and the log2 of what it was divided by on the way, so that it does not vanish."""
-    result, scale = np.ones((1,) * tables[0].ndim), 0.0
+    result = np.ones((1,) * tables[0].ndim)
+    scale = 0.0
     for table in tables:
         result = result * table
         largest = float(result.max())
         if 0.0 < largest < _SMALL:
             shift = math.frexp(largest)[1]
-            result, scale = np.ldexp(result, -shift), scale + shift  # a power of two changes no digit
+            result = np.ldexp(result, -shift)  # a power of two changes no digit
+            scale = scale + shift
     return result, scale

@@ -123,7 +123,8 @@ class Bins:
         """
         low, high = (np.array([self._ends(code, within)[side] for code in range(self.count)]) for side in (0, 1))
         code = np.minimum(np.asarray(codes, np.int64), self.count - 1)
-        low, high = low[code], high[code]
+        low = low[code]
+        high = high[code]
         if self.whole:
             values = np.minimum(low + np.floor(shares * (high - low + 1)), high)
         else:
@@ -147,7 +148,8 @@ class Bins:
 
     def _ends(self, code: int, within: Within) -> Within:
         """Return between which numbers a bin's values are drawn: whole ones, where they are whole, ends included."""
-        low, high = self.edges[code], self.edges[code + 1]
+        low = self.edges[code]
+        high = self.edges[code + 1]
         if math.isinf(high):
             high = self.tail if self.tail is not None else low
         if math.isinf(low):
@@ -205,7 +207,8 @@ def date_edges(minimum: Any, maximum: Any, step: str) -> list[date]:
     first, last = (date.fromordinal(int(_day(bound))) for bound in (minimum, maximum))
     if step not in (*_DAYS, *_MONTHS):
         raise InvalidParameter(f"step must be {', '.join((*_DAYS, *_MONTHS))}, got step={step!r}")
-    starts, day = [], first
+    starts = []
+    day = first
     while day < last:
         starts.append(day)
         if step in _DAYS:

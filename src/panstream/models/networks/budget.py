@@ -93,7 +93,8 @@ class Budget(ABC):
     theta: ClassVar[float] = 2.0  # noise scales that an average cell of an edge's table should hold
 
     def __init__(self, epsilon: float, delta: float) -> None:
-        self.epsilon, self.delta = epsilon, delta
+        self.epsilon = epsilon
+        self.delta = delta
         self.spent: dict[str, Fraction] = {}
 
     @abstractmethod
@@ -259,7 +260,8 @@ class PureBudget(Budget):
         The sum of a table is the public number of records, so noise in that direction would protect nothing. A cell's
         variance is then (c-1)(2c-1)/(2c(c+1)) of the independent noise's: a quarter of it with c = 2 cells.
         """
-        law, cells = self._law(share), counts.size
+        law = self._law(share)
+        cells = counts.size
         if cells > LARGEST_TABLE or not is_sum_public:
             rng.add_discrete_laplace(counts, law)
             return math.sqrt(law.variance)
@@ -286,7 +288,8 @@ class PureBudget(Budget):
                 noisy_tables[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, rng)
                 continue
             self._pay(purpose, part)
-            law, noisy = self._law(part), [np.array(counts[attribute], np.int64) for attribute in group]
+            law = self._law(part)
+            noisy = [np.array(counts[attribute], np.int64) for attribute in group]
             rng.add_joint_laplace(noisy, law)
             for attribute, table, spread in zip(
                 group, noisy, joint_spread([table.size for table in noisy]), strict=True

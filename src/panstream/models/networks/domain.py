@@ -219,13 +219,15 @@ def _plain(attribute: Attribute) -> dict[str, Any]:
     else:
         bins = attribute.bins
         plain["edges"] = [edge if math.isfinite(edge) else str(edge) for edge in bins.edges]
-        plain["clip"], plain["whole"] = bins.clip, bins.whole
+        plain["clip"] = bins.clip
+        plain["whole"] = bins.whole
         if bins.atoms:
             plain["atoms"] = list(bins.atoms)
         if bins.tail is not None:
             plain["tail"] = bins.tail
         if bins.dates:
-            plain["edges"], plain["dates"] = [date.fromordinal(int(edge)).isoformat() for edge in bins.edges], True
+            plain["edges"] = [date.fromordinal(int(edge)).isoformat() for edge in bins.edges]
+            plain["dates"] = True
     if attribute.missing is not None:
         plain["missing"] = attribute.labels[attribute.missing]
     return plain
@@ -238,7 +240,8 @@ def _edge(edge: Any) -> float:
 def _rich(plain: Any) -> Attribute:
     values: Sequence[str] | Bins
     if "edges" in plain:
-        dates, tail = plain.get("dates") is True, plain.get("tail")
+        dates = plain.get("dates") is True
+        tail = plain.get("tail")
         edges = plain["edges"] if dates else [_edge(edge) for edge in plain["edges"]]
         values = Bins(
             edges,
@@ -332,7 +335,8 @@ def _range(
 ) -> Sequence[str] | Bins:
     if not all(isinstance(declared.get(key), int | float) for key in ("minimum", "maximum")):
         raise InvalidParameter(f"{name!r} needs categories, edges, or a minimum and a maximum; rows are not looked at")
-    low, high = declared["minimum"], declared["maximum"]
+    low = declared["minimum"]
+    high = declared["maximum"]
     if not low < high:
         raise InvalidParameter(f"the minimum of {name!r} must be below its maximum, got {low} and {high}")
     if not is_integer:

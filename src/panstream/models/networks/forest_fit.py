@@ -114,14 +114,13 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
             raise InvalidParameter(f"a table must be of one or two attributes, got {table.attributes}")
         values = np.asarray(table.counts, np.float64) / records
         values = values if key == table.attributes else values.T
-        counts, shape, maps = (
-            tuple(domain.sizes[attribute] for attribute in key),
-            tuple(domain.sizes[attribute] for attribute in key),
-            None,
-        )
+        counts = tuple(domain.sizes[attribute] for attribute in key)
+        shape = tuple(domain.sizes[attribute] for attribute in key)
+        maps = None
         if table.views is not None:
             views = table.views if key == table.attributes else table.views[::-1]
-            counts, shape = tuple(view.count for view in views), tuple(view.cells for view in views)
+            counts = tuple(view.count for view in views)
+            shape = tuple(view.cells for view in views)
             maps = (views[0].matrix.astype(np.float64), views[1].matrix.astype(np.float64))
         if values.shape != shape:
             raise InvalidParameter(f"the table of attributes {table.attributes} does not have the domain's shape")
@@ -133,7 +132,8 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
             if maps is not None or seen is not None:
                 raise InvalidParameter("a view of a table cannot be averaged with another table of the same attributes")
             weight = spread**2 / (spread**2 + sd**2)
-            values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
+            values = weight * values + (1 - weight) * other
+            sd = sd * spread / math.hypot(sd, spread)
             bend = sd / math.sqrt(2.0) if math.isfinite(min(bend, bent)) else math.inf
         merged[key] = _Measurement(values, sd, bend, math.prod(count - 1 for count in counts), maps)
     for key, (values, sd, bend, freedom, maps) in merged.items():
@@ -152,7 +152,9 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
     prices = [shrinkage * scale * measured.freedom for measured in twos]
 
     def evaluate(nodes: list[Table], pairs: list[Table]) -> tuple[float, list[Table], list[Table]]:
-        total, slopes, steeps = 0.0, [], []
+        total = 0.0
+        slopes = []
+        steeps = []
         for got, want in zip(nodes, ones, strict=True):
             value, slope = want.misfit(got, scale)
             total += value
@@ -169,7 +171,8 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
     nodes, pairs = forest.marginals(singles, doubles)
     best, slopes, steeps = evaluate(nodes, pairs)
     steepest = max(float(np.abs(slope).max()) for slope in (*slopes, *steeps))
-    step, calm = 1.0 / max(steepest, 1e-12), 0  # the first step moves no log potential by more than 1
+    step = 1.0 / max(steepest, 1e-12)  # the first step moves no log potential by more than 1
+    calm = 0
     for _ in range(iterations):
         while step > 1e-12:
             next_singles = [potential - step * slope for potential, slope in zip(singles, slopes, strict=True)]
@@ -182,7 +185,11 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
         else:
             break
         calm = calm + 1 if best - value < 1e-6 * best else 0
-        singles, doubles, slopes, steeps, best = next_singles, next_doubles, next_slopes, next_steeps, value
+        singles = next_singles
+        doubles = next_doubles
+        slopes = next_slopes
+        steeps = next_steeps
+        best = value
         if calm >= 5:
             break
         step *= 1.5

@@ -116,7 +116,8 @@ def _pair_moments(p: NDArray[np.float64], n: int, v: float, fourth: float) -> tu
 
     By cumulants: those of a multinomial are n times those of one draw, and the noise adds its own.
     """
-    a, b = p[:, None], p[None, :]
+    a = p[:, None]
+    b = p[None, :]
     variances = p * (1 - p)
     rest = np.clip(1 - a - b, 0, None)
     cross = -a * b

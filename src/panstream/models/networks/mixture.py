@@ -49,7 +49,8 @@ class Mixture(Model):
     def __post_init__(self) -> None:
         if np.ndim(self.weights) != 1 or not np.size(self.weights):
             raise InvalidParameter("weights must be one number per component")
-        domain, alone = self._with_hidden(), ((), *((0,) for _ in self.tables))
+        domain = self._with_hidden()
+        alone = ((), *((0,) for _ in self.tables))
         weights, *tables = BayesianNetwork(domain, alone, (self.weights, *self.tables)).tables  # checked
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "tables", tuple(tables))

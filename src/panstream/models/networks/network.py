@@ -59,7 +59,8 @@ class BayesianNetwork(Model):
         )
 
     def _checked(self, position: int, table: NDArray[Any]) -> NDArray[np.float64]:
-        name, sizes = self.domain.names[position], self.domain.sizes
+        name = self.domain.names[position]
+        sizes = self.domain.sizes
         shape = tuple(sizes[attribute] for attribute in (*self.parents[position], position))
         values = np.array(table, np.float64, order="C")
         if values.shape != shape:
@@ -107,7 +108,8 @@ class BayesianNetwork(Model):
 
     def most_probable(self, given: Evidence | None = None, *, limit: int = LARGEST_FACTOR) -> Explanation:
         """Return the most probable explanation: the likeliest record among those that hold the given values."""
-        domain, factors = self.domain, self._factors(range(len(self.domain)), self._codes(given))
+        domain = self.domain
+        factors = self._factors(range(len(self.domain)), self._codes(given))
         best, value = maximise(factors, domain.sizes, limit=limit)
         if value == float("-inf"):
             raise InvalidParameter("what is given has probability 0 under the network")

@@ -108,7 +108,8 @@ def one_way(tables: Sequence[NoisyTable], without: Collection[tuple[int, ...]] =
     for table in tables:
         if table.attributes in without:
             continue
-        counts, precision = np.asarray(table.counts, np.float64), max(table.sigma, _EXACT) ** -2
+        counts = np.asarray(table.counts, np.float64)
+        precision = max(table.sigma, _EXACT) ** -2
         if counts.ndim == 1:
             by_attribute.setdefault(table.attributes[0], []).append((counts, precision))
             continue
@@ -167,7 +168,8 @@ def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np
     return groups
 
 
-_FEWEST, _MOST = 4, 512  # bins
+_FEWEST = 4  # bins
+_MOST = 512
 _RATIOS = np.geomspace(1e-4, 1e12, 97)  # variance of second differences over that of the noise
 
 

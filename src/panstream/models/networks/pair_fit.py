@@ -101,11 +101,14 @@ def fit_pair_model(
         return fit_forest(domain, records, one_way(tables))
     if best == simple.forest:
         return fit_forest(domain, records, edges)
-    trial, shape, forest = plain, product_mixture(measured, measured.ones), None
+    trial = plain
+    shape = product_mixture(measured, measured.ones)
+    forest = None
     if best == tilted.error:
         small = _forest_tables(domain, records, tables, chosen, _LARGEST_TREE)
         forest = _with_noise_floor(measured, fit_forest(domain, records, small))
-        trial, shape = tilted, TiltedForest.of(forest)
+        trial = tilted
+        shape = TiltedForest.of(forest)
     weights, tilts = fit_mixture(measured, shape, trial.steps, rng, lambda done: progress("fit", 0.7 + 0.3 * done))
     if forest is None:
         tilts = [np.exp(logs) * tilt for logs, tilt in zip(shape.logs, tilts, strict=True)]
@@ -120,7 +123,9 @@ def _try_simple(
     measured: MeasuredTables,
     halves: Sequence[Half],
 ) -> _SimpleFits:
-    independent, forest, shapes = 0.0, 0.0, []
+    independent = 0.0
+    forest = 0.0
+    shapes = []
     for half in halves:
         thinned = split_thinned(measured, half, records, tables)
         alone = TiltedForest.of(fit_forest(domain, records, one_way(thinned))).untilted()
@@ -164,7 +169,8 @@ def _forest_tables(
             gain = np.abs(table.counts - records * np.outer(shapes[one], shapes[other])).sum()
             gain -= table.sigma * (cells * math.sqrt(2 / math.pi) + beyond * math.sqrt(cells * (1 - 2 / math.pi)))
             gains.append(((one, other) in chosen, float(gain), table))
-    component, size = list(range(len(domain))), list(domain.sizes)
+    component = list(range(len(domain)))
+    size = list(domain.sizes)
     edges = []
     for is_chosen, gain, table in sorted(gains, key=lambda candidate: candidate[:2], reverse=True):
         surviving, gone = (component[attribute] for attribute in table.attributes)

@@ -29,8 +29,11 @@ from panstream.models.networks.records import Records
 from panstream.models.networks.tree_network import TreeNetwork, choose_forest
 from panstream.primitives.noise import NoiseSource
 
-_ONES, _STRUCTURE, _EDGES = Fraction(30, 100), Fraction(8, 100), Fraction(15, 100)
-_MIN_SCREENING_SHARE, _MAX_SCREENING_SHARE = Fraction(12, 100), Fraction(20, 100)
+_ONES = Fraction(30, 100)
+_STRUCTURE = Fraction(8, 100)
+_EDGES = Fraction(15, 100)
+_MIN_SCREENING_SHARE = Fraction(12, 100)
+_MAX_SCREENING_SHARE = Fraction(20, 100)
 _LOOK_NOISE = 0.45  # mean total variation of a pair's table by noise alone, in a first look that suffices
 _LAST = {  # of what comes last, to one-way tables and to edges; the rest to all pairs
     ModelKind.INDEPENDENT: (Fraction(1), Fraction(0)),

@@ -214,7 +214,8 @@ def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
     library = dataframe_library(type(column))
     if library == "polars":
         pyarrow()
-        column, library = column.to_arrow(), "pyarrow"
+        column = column.to_arrow()
+        library = "pyarrow"
     if library == "pandas":
         codes, entries = column.factorize()
         return np.array(codes, np.int64), list(entries)

@@ -43,7 +43,8 @@ def sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> R
         return _visible(network, sample(network.with_component(), size, rng))
     if size < 0:
         raise InvalidParameter(f"size must be nonnegative, got size={size}")
-    domain, order = network.domain, network.order
+    domain = network.domain
+    order = network.order
     codes = np.zeros((len(domain), size), np.uint16)
     steps = [_thresholds(table) for table in network.tables]
     parents = [np.array(family, np.int64) for family in network.parents]

@@ -280,7 +280,8 @@ class _BifParser:
     def _probability(self) -> None:
         self._until("(")
         head = [token.strip('"') for token in self._until(")") if token not in ("|", ",")]
-        name, parents = head[0], head[1:]
+        name = head[0]
+        parents = head[1:]
         sizes = [len(self.states[parent]) for parent in parents]
         table = np.full((*sizes, len(self.states[name])), np.nan)
         self._until("{")
@@ -299,7 +300,8 @@ class _BifParser:
                 table[np.isnan(table).all(axis=-1)] = self._numbers()
             else:
                 self._until(";")
-        self.parents[name], self.tables[name] = parents, _normalised(table)
+        self.parents[name] = parents
+        self.tables[name] = _normalised(table)
 
     def _numbers(self) -> list[float]:
         return [float(token) for token in self._until(";") if token != ","]

@@ -38,7 +38,8 @@ from panstream.privacy.rounding import equal_share, round_up
 
 _FIXED = "records and the moment of the copy must not depend on earlier answers"
 _MOST_CELLS = 1 << 22
-_ONES, _PAIRS = Fraction(3, 10), Fraction(7, 10)
+_ONES = Fraction(3, 10)
+_PAIRS = Fraction(7, 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,8 @@ class StreamingTables(Tree):
 
     def claim(self) -> Claim:
         """Return the loss of one record, with one copy of the state."""
-        base, rows = Tree.claim(self), self.contributions
+        base = Tree.claim(self)
+        rows = self.contributions
         if not self.delta or not base.is_private:
             return base
         event = None  # what one of a user's K records loses: rho/K² of zCDP, and never more than epsilon/K
@@ -256,7 +258,8 @@ class StreamingTables(Tree):
         return tuple(self._read(totals))
 
     def _read(self, totals: NDArray[np.float64]) -> Iterator[NoisyTable]:
-        sizes, start = self.domain.sizes, 0
+        sizes = self.domain.sizes
+        start = 0
         for attributes, end, law in zip(_attributes(len(sizes)), _ends(sizes), self.laws, strict=True):
             counts = totals[start:end].reshape([sizes[attribute] for attribute in attributes])
             sigma = math.sqrt(float(totals[-1]) * law.variance)

@@ -165,7 +165,8 @@ def _bic_score(
 ) -> Callable[[int, tuple[int, ...]], float]:
     """Return the score of a family in bits: -n·H(child | parents) - penalty · log2(n)/2 · free probabilities."""
     checks.require_at_least(1, records=records)
-    sizes, price = domain.sizes, penalty * math.log2(records) / 2
+    sizes = domain.sizes
+    price = penalty * math.log2(records) / 2
 
     @functools.cache
     def score(child: int, parents: tuple[int, ...]) -> float:
@@ -195,11 +196,13 @@ def local_search(
     score = _bic_score(domain, tables, records, penalty=penalty)
     parents = [tuple(sorted(family)) for family in start or ((),) * len(domain)]
     for _ in range(steps):
-        best, gain = None, 1e-6
+        best = None
+        gain = 1e-6
         for change in _changes(parents, degree):
             value = sum(score(child, family) - score(child, parents[child]) for child, family in change)
             if value > gain and not _cyclic(parents, change):
-                best, gain = change, value
+                best = change
+                gain = value
         if best is None:
             break
         for child, family in best:

@@ -12,7 +12,10 @@ from panstream.models.networks.information import mutual_information
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork, topological_order
 
-_ROW, _BOX, _MARGIN, _GAP = 34, 24, 18, 54
+_ROW = 34
+_BOX = 24
+_MARGIN = 18
+_GAP = 54
 _LETTER = 7.7  # width of a letter at 13 px, on the safe side
 _STYLE = """
 .ground{fill:#ffffff}.box{fill:#eef3fb;stroke:#5b7db1}.root{fill:#fdf1dc;stroke:#b98a2f}
@@ -57,7 +60,8 @@ def _columns(network: BayesianNetwork, layout: _Layout) -> tuple[list[float], li
     for attribute, layer in zip(network.domain.attributes, layout.layers, strict=True):
         letters = len(_short(attribute.name)) * _LETTER + len(str(attribute.size)) * 6.5 + 28
         widths[layer] = max(widths[layer], letters)
-    lefts, left = [], float(_MARGIN)
+    lefts = []
+    left = float(_MARGIN)
     for width in widths:
         lefts.append(left)
         left += width + _GAP
@@ -73,8 +77,11 @@ def _middle(height: float) -> float:
 
 
 def _box(network: BayesianNetwork, layout: _Layout, lefts: list[float], widths: list[float], node: int) -> str:
-    attribute, layer = network.domain.attributes[node], layout.layers[node]
-    x, y, width = lefts[layer], _middle(layout.heights[node]), widths[layer]
+    attribute = network.domain.attributes[node]
+    layer = layout.layers[node]
+    x = lefts[layer]
+    y = _middle(layout.heights[node])
+    width = widths[layer]
     kind = "box" if network.parents[node] else "root"
     return (
         f'<g><title>{escape(attribute.name)}: {attribute.size} categories</title><rect class="{kind}" x="{x:.1f}" '
@@ -94,7 +101,8 @@ def _arrow(
 ) -> str:
     parent, child = edge
     names = network.domain.names
-    x, y = lefts[layout.layers[parent]] + widths[layout.layers[parent]], _middle(layout.heights[parent])
+    x = lefts[layout.layers[parent]] + widths[layout.layers[parent]]
+    y = _middle(layout.heights[parent])
     path = [f"M{x:.1f} {y:.1f}"]
     stops = [(lefts[layer], widths[layer], _middle(height)) for layer, height in layout.routes.get(edge, ())]
     for left, width, level in [*stops, (lefts[layout.layers[child]], 0.0, _middle(layout.heights[child]))]:
@@ -102,7 +110,8 @@ def _arrow(
         path.append(f"C{x + bend:.1f} {y:.1f} {left - bend:.1f} {level:.1f} {left:.1f} {level:.1f}")
         if width:
             path.append(f"H{left + width:.1f}")
-        x, y = left + width, level
+        x = left + width
+        y = level
     strength_text = "" if strength is None else f": {strength:.3f} bits"
     thick = 1.2 if strength is None else 0.9 + 2.6 * min(strength, 1.0) ** 0.5
     return (
@@ -183,14 +192,16 @@ def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
 
 def _reduce_crossings(columns: list[list[int]], up: list[list[int]], down: list[list[int]]) -> None:
     """Order each column by the mean place of its neighbours, left to right and back, and keep the best order seen."""
-    best, fewest = [list(column) for column in columns], _crossings(columns, down)
+    best = [list(column) for column in columns]
+    fewest = _crossings(columns, down)
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
         for column in columns[1:] if forward else reversed(columns[:-1]):
             _sort(column, columns, up if forward else down)
         crossings = _crossings(columns, down)
         if crossings < fewest:
-            best, fewest = [list(column) for column in columns], crossings
+            best = [list(column) for column in columns]
+            fewest = crossings
     columns[:] = best
 
 
@@ -247,10 +258,12 @@ def _spread_heights(wanted: list[float], gaps: list[float]) -> list[float]:
         shifts.append(shifts[-1] + gap)
     blocks: list[tuple[float, int]] = []  # mean and size
     for value, shift in zip(wanted, shifts, strict=True):
-        mean, size = value - shift, 1
+        mean = value - shift
+        size = 1
         while blocks and blocks[-1][0] > mean:
             previous_mean, number = blocks.pop()
-            mean, size = (mean * size + previous_mean * number) / (size + number), size + number
+            mean = (mean * size + previous_mean * number) / (size + number)
+            size = size + number
         blocks.append((mean, size))
     flat = [mean for mean, size in blocks for _ in range(size)]
     return [mean + shift for mean, shift in zip(flat, shifts, strict=True)]

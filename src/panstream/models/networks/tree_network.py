@@ -204,6 +204,7 @@ def _choose_edges(
             break
         edge = open_pairs[chosen]
         edges.append(edge)
-        surviving, gone = component[edge[0]], component[edge[1]]
+        surviving = component[edge[0]]
+        gone = component[edge[1]]
         component = [surviving if label == gone else label for label in component]
     return edges, sum(shares[min(len(edges) + 1, rounds) :], Fraction(0))

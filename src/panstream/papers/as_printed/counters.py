@@ -116,7 +116,8 @@ class _LiteralCounter(Algorithm[_ClearState]):
         """Close the slot and publish."""
         if state.time >= self.horizon:
             raise BudgetExhausted(f"the horizon of {self.horizon} slots is used up")
-        value, state.slot[0] = int(state.slot[0]), 0
+        value = int(state.slot[0])
+        state.slot[0] = 0
         state.time += 1
         answer = self.close(state, value, rng)
         return Estimate(
@@ -341,7 +342,8 @@ class PublishedAverage(_LiteralCounter):
         self, state: _ClearState, values: tuple[int, ...], shares: tuple[int, ...], rng: NoiseSource
     ) -> list[int]:
         """Give each value to its binary mechanism, with noise of rate epsilon/(share·log2 T)."""
-        clear, noisy = state.sums.reshape(self.sums, -1), state.noisy.reshape(self.sums, -1)
+        clear = state.sums.reshape(self.sums, -1)
+        noisy = state.noisy.reshape(self.sums, -1)
         laws = [DiscreteLaplace.at_most(self.epsilon / (share * math.log2(self.horizon))) for share in shares]
         return [_binary_step(clear[i], noisy[i], state.time, values[i], laws[i], rng) for i in range(self.sums)]
 
@@ -367,5 +369,6 @@ class PublishedVariance(PublishedAverage):
         counts = self._steps(state, (here, here, value, here, value * value), (1, 2, 2, 2, 2), rng)
         if counts[0] == 1 or not counts[1] or not counts[3]:
             return math.nan
-        mean, power = counts[2] / counts[1], counts[4] / counts[3]
+        mean = counts[2] / counts[1]
+        power = counts[4] / counts[3]
         return (power * counts[0] - counts[0] * mean**2) / (counts[0] - 1)

@@ -93,7 +93,8 @@ class PublishedOptBern(LiteralDensity):
     @property
     def true_loss(self) -> float:
         """Return the joint loss for any ``centre``."""
-        p0, p1 = self.law.absent[1], self.law.present[1]
+        p0 = self.law.absent[1]
+        p1 = self.law.present[1]
         return pair_loss(p0, p1, self.epsilon / (p1 - p0))
 
 

@@ -98,7 +98,8 @@ class LiteralDensity(Algorithm[_SampleState]):
         The papers print it for Dwork and OptBern as an upper bound; for the others this is the same derivation.
         """
         gap = self.law.mean(True) - self.law.mean(False)
-        v0, v1 = self.law.variance(False) / gap**2, self.law.variance(True) / gap**2
+        v0 = self.law.variance(False) / gap**2
+        v1 = self.law.variance(True) / gap**2
         worst = min(max((1 + v1 - v0) / 2, 0.0), 1.0)  # maximum of the parabola v0 + d(v1 - v0) + d(1 - d)
         bits = v0 + worst * (v1 - v0) + worst * (1 - worst)
         return bits / self.sampled + 2 / (self.sampled * self.epsilon) ** 2
@@ -129,7 +130,8 @@ class LiteralDensity(Algorithm[_SampleState]):
         """Check ids that arrive, and ids that leave after them."""
         if ids is None and delete is None:
             raise InvalidBatch("ids are missing")
-        rows, copies = [], []
+        rows = []
+        copies = []
         for user_ids in (ids, delete):
             checked, copied = integers(
                 [] if user_ids is None else user_ids, name="ids", lower=0, upper=self.universe - 1
@@ -154,7 +156,9 @@ class LiteralDensity(Algorithm[_SampleState]):
         """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
         state.released = consume_release(state.released, 1)
         released: tuple[int, ...] = ()
-        low, high, noise = self.law.mean(False), self.law.mean(True), 0.0
+        low = self.law.mean(False)
+        high = self.law.mean(True)
+        noise = 0.0
         if self.integer_noise:
             ones = np.array([state.stored.sum(dtype=np.int64)])
             rng.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / (high - low)))
@@ -182,7 +186,8 @@ class LiteralDensity(Algorithm[_SampleState]):
 
 @lru_cache(maxsize=256)
 def _claim(algorithm: LiteralDensity) -> Claim:
-    loss, state = algorithm.true_loss, algorithm.state_loss
+    loss = algorithm.true_loss
+    state = algorithm.state_loss
     return Claim(
         epsilon=loss,
         unit="user",

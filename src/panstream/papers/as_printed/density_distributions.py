@@ -55,7 +55,8 @@ class LevelDistribution:
 
     def draw(self, present: bool, size: int, rng: NoiseSource) -> NDArray[np.uint8]:
         """Return levels, by one coin for each step from a level to the next."""
-        levels, climbing = np.zeros(size, np.uint8), np.ones(size, np.uint8)
+        levels = np.zeros(size, np.uint8)
+        climbing = np.ones(size, np.uint8)
         for coin in self._coins(present):
             climbing &= rng.bernoulli(coin, size)
             levels += climbing
@@ -139,7 +140,8 @@ class TruncatedLaplaceLaw(RealDistribution):
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers, by the inverse distribution function."""
         centre = 0.5 + (self.epsilon if present else -self.epsilon) / 2
-        low, high = 0.5 * math.exp(-centre), 1.0 - 0.5 * math.exp(centre - 1.0)
+        low = 0.5 * math.exp(-centre)
+        high = 1.0 - 0.5 * math.exp(centre - 1.0)
         return np.clip(centre + laplace_quantile(low + uniform(size) * (high - low)), 0.0, 1.0)
 
 

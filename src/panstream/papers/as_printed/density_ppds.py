@@ -145,13 +145,15 @@ class PublishedPPDS(Algorithm[_PPDSState]):
     def release(self, state: _PPDSState, rng: NoiseSource) -> Estimate:
         """Return the debiased share of stored ids plus Laplace(2^L/(ε·|U|)), unclipped as in the paper."""
         state.released = consume_release(state.released, 1)
-        scale, count = math.ldexp(1.0, state.level) / self.universe, float(state.members.size)
+        scale = math.ldexp(1.0, state.level) / self.universe
+        count = float(state.members.size)
         released: tuple[int, ...] = ()
         noise = 0.0
         if self.integer_noise:
             noisy = np.array([state.members.size], np.int64)
             rng.add_discrete_laplace(noisy, DiscreteLaplace.at_most(self.epsilon / self.gap))
-            released, count = (int(noisy[0]), state.level), float(noisy[0])
+            released = (int(noisy[0]), state.level)
+            count = float(noisy[0])
         else:
             noise = float(laplace_quantile(uniforms(rng, 1))[0]) * scale / self.epsilon
         bits = 0.25 / (self.gap**2) * scale  # [Theorem 5.2]

@@ -74,7 +74,8 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 
     def initial_state(self, rng: NoiseSource) -> _RealState:
         """Draw c_i from the density (2) of the paper and w_i from [1, 2]."""
-        top, size = math.exp(self.epsilon), self.universe
+        top = math.exp(self.epsilon)
+        size = self.universe
         inner = _uniform(rng, size) < top / (2 * self.crop - 1 + top)
         uniforms = _uniform(rng, size)
         counters = np.where(inner, uniforms, 1 + (2 * self.crop - 1) * uniforms)
@@ -120,8 +121,11 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         >>> round(cropped.deviation(favourable=True, output=False))
         24975
         """
-        crop, gain = self.crop, math.expm1(self.epsilon)
-        flat, peak, peak_centre = 2 * crop / self._scale, gain / self._scale, float(crop) if favourable else 0.5
+        crop = self.crop
+        gain = math.expm1(self.epsilon)
+        flat = 2 * crop / self._scale
+        peak = gain / self._scale
+        peak_centre = float(crop) if favourable else 0.5
         mean = flat * crop + peak * peak_centre
         spread = flat * (crop**2 / 3 + (crop - mean) ** 2) + peak * (1 / 12 + (peak_centre - mean) ** 2)
         noise = 2 * (2 * crop / self.epsilon) ** 2 if output else 0.0

@@ -86,9 +86,12 @@ class BinaryMechanism(PartialSums):
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Do what the transform does with the dyadic plan, in one loop over the slots."""
-        last, bare, size = self.horizon or 1, self.one_step_ticks, slots.totals.size
+        last = self.horizon or 1
+        bare = self.one_step_ticks
+        size = slots.totals.size
         count = binary_starts(state.time, size, last, self.memberships, int(bare))
-        starts, releases = rng.scratch.array(count, np.int64), rng.scratch.array(size, np.int64)
+        starts = rng.scratch.array(count, np.int64)
+        releases = rng.scratch.array(size, np.int64)
         for drawn in (starts, releases):
             drawn.fill(0)
             rng.add_discrete_laplace(drawn, self.law)

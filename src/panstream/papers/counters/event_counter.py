@@ -74,7 +74,8 @@ class EventCounter(PartialSumCounter):
         starts = rng.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
         starts.fill(0)
         rng.add_discrete_laplace(starts, self.law)
-        outputs, running = rng.scratch.array(size, np.int64), rng.scratch.array(size, np.int64)
+        outputs = rng.scratch.array(size, np.int64)
+        running = rng.scratch.array(size, np.int64)
         counts = np.empty(size, np.int64)
         segment_slots(state.kept, state.kept_draws, state.time, starts, outputs, counts)
         np.cumsum(slots.totals, out=running)
@@ -82,8 +83,10 @@ class EventCounter(PartialSumCounter):
         state.open[:] = running[-1:]
         outputs += running
         counts += state.open_draws
-        state.closed[0], state.closed_draws[0] = outputs[-1], counts[-1]
-        slots.answers[:], slots.draws[:] = outputs, counts
+        state.closed[0] = outputs[-1]
+        state.closed_draws[0] = counts[-1]
+        slots.answers[:] = outputs
+        slots.draws[:] = counts
 
     def answer(self, state: TickState) -> CounterAnswer:
         """Return the last output."""

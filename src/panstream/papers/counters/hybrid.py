@@ -116,7 +116,8 @@ class HybridMechanism(PartialSumCounter):
         while done < totals.size:
             number, since = _epoch_of(state.time + 1)
             if since == 0:  # a power of two: the logarithmic mechanism answers, a new epoch begins
-                done, state.time = done + 1, state.time + 1
+                done = done + 1
+                state.time = state.time + 1
                 if number > 0:
                     _forget(state, released=True)
                     self.epoch(number).initialize(self._inner(state, number), rng)
@@ -126,7 +127,8 @@ class HybridMechanism(PartialSumCounter):
             more, noise = self.epoch(number).advance(self._inner(state, number), totals[piece], rng)
             answers[piece] += more
             variances[piece] += noise
-            done, state.time = piece.stop, state.time + more.size
+            done = piece.stop
+            state.time = state.time + more.size
             if more.size == remaining:  # what comes next is for the logarithmic mechanism alone
                 _forget(state, released=False)
         return answers, variances

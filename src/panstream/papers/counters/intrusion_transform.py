@@ -79,7 +79,8 @@ class PartialSums(PartialSumCounter):
                 self._close(state, closing, rng)
             self._open(state, slot + 1, rng)
             indices = list(self.places(slot))
-            slots.answers[row], slots.draws[row] = state.closed[indices].sum(), state.closed_draws[indices].sum()
+            slots.answers[row] = state.closed[indices].sum()
+            slots.draws[row] = state.closed_draws[indices].sum()
 
     def _open(self, state: TickState, slot: int, rng: NoiseSource) -> None:
         for opening in self.opens(slot):
@@ -91,13 +92,15 @@ class PartialSums(PartialSumCounter):
             state.open_draws[accumulator] = 0 if bare else 1
 
     def _close(self, state: TickState, closing: AccumulatorClosing, rng: NoiseSource) -> None:
-        accumulator, index = closing.accumulator, closing.slot
+        accumulator = closing.accumulator
+        index = closing.slot
         rng.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
         if not closing.adds:
             state.closed[index] = state.closed_draws[index] = 0
         state.closed[index] += state.open[accumulator]
         state.closed_draws[index] += state.open_draws[accumulator] + 1
-        state.open[accumulator], state.open_draws[accumulator] = 0, IDLE
+        state.open[accumulator] = 0
+        state.open_draws[accumulator] = IDLE
 
     def answer(self, state: TickState) -> CounterAnswer:
         """Add up the places that the plan names."""

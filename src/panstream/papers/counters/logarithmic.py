@@ -63,7 +63,8 @@ class LogarithmicMechanism(PartialSums):
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Do what the transform does with doubling sums, from one power of two to the next at a time."""
-        done, size = 0, slots.totals.size
+        done = 0
+        size = slots.totals.size
         while done < size:
             time = state.time + done
             standing = (1 << time.bit_length()) - 1 - time if time else 0
@@ -72,7 +73,8 @@ class LogarithmicMechanism(PartialSums):
                 total = rng.scratch.array(1, np.int64)
                 np.sum(quiet.totals, keepdims=True, out=total)
                 state.add(total)
-                quiet.answers[:], quiet.draws[:] = state.closed, state.closed_draws
+                quiet.answers[:] = state.closed
+                quiet.draws[:] = state.closed_draws
             done += standing
             if done < size:
                 self.transform(state, time + standing, slots.piece(done, done + 1), rng)

@@ -69,8 +69,10 @@ class SimpleCounterI(PartialSumCounter):
         outputs += state.open
         state.open[:] = outputs[-1:]
         rng.add_discrete_laplace(outputs, self.law)
-        state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
-        slots.answers[:], slots.draws[:] = outputs, state.closed_draws
+        state.closed[0] = outputs[-1]
+        state.closed_draws[0] = state.open_draws[0] + 1
+        slots.answers[:] = outputs
+        slots.draws[:] = state.closed_draws
 
     def answer(self, state: TickState) -> CounterAnswer:
         """Return the last output."""
@@ -123,5 +125,7 @@ class SimpleCounterII(PartialSums):
         released += state.closed
         np.cumsum(draws, out=draws)
         draws += float(state.closed_draws[0])
-        state.closed[0], state.closed_draws[0] = released[-1], int(draws[-1])
-        slots.answers[:], slots.draws[:] = released, draws
+        state.closed[0] = released[-1]
+        state.closed_draws[0] = int(draws[-1])
+        slots.answers[:] = released
+        slots.draws[:] = draws

@@ -38,7 +38,8 @@ StreamKind = Literal["uniform", "zipf"]
 
 def literal_estimates(algorithm: LiteralDensity, present: Counts, rng: np.random.Generator) -> Floats:
     """Return one estimate of the literal form for each number of users in ``present``."""
-    m, law = algorithm.sampled, algorithm.law
+    m = algorithm.sampled
+    law = algorithm.law
     seen = _sampled_present(present, algorithm.universe, m, rng)
     sums = _sums(law, seen, True, rng) + _sums(law, m - seen, False, rng)
     noise = rng.laplace(0.0, 1.0 / (algorithm.epsilon * m), present.size)
@@ -47,7 +48,8 @@ def literal_estimates(algorithm: LiteralDensity, present: Counts, rng: np.random
 
 def presence_estimates(algorithm: Presence, present: Counts, rng: np.random.Generator) -> Floats:
     """Return one estimate of the shipped algorithm, before it is moved into [0, 1], for each number in ``present``."""
-    law, m = algorithm.law, algorithm.cells
+    law = algorithm.law
+    m = algorithm.cells
     seen = _sampled_present(present, algorithm.population.size, m, rng)
     return np.asarray((_noisy_counts(law, seen, m, rng) / m - law.p0) / (law.p1 - law.p0))
 
@@ -70,7 +72,8 @@ def _noisy_counts(law: CoinPair, seen: Counts, m: int, rng: np.random.Generator)
 
 def _sums(law: StoredLaw, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
     if isinstance(law, LevelDistribution):
-        chances, points = law.chances(present), law.points
+        chances = law.chances(present)
+        points = law.points
         if points == (0.0, 1.0):
             return np.asarray(rng.binomial(users, chances[1]), np.float64)
         return np.asarray(rng.multinomial(users, np.array(chances) / math.fsum(chances)) @ np.array(points))
@@ -98,7 +101,9 @@ def _drawn_one_by_one(law: RealDistribution, users: Counts, present: bool, rng: 
 
 def ppds_estimate(algorithm: PublishedPPDS, stream: Counts, previous: Counts, rng: np.random.Generator) -> float:
     """Return PPDS's estimate for one stream; ``previous`` is ``previous_events`` of it."""
-    universe, bits, gap = algorithm.universe, algorithm.bits, algorithm.gap
+    universe = algorithm.universe
+    bits = algorithm.bits
+    gap = algorithm.gap
     factor = 2 * int(rng.integers(0, 1 << max(bits - 1, 0))) + 1
     shift = int(rng.integers(0, 1 << bits))
     heights = levels_of(np.arange(universe), bits, factor, shift)
@@ -117,7 +122,8 @@ def previous_events(stream: Counts, universe: int) -> Counts:
         return np.empty(0, np.int64)
     bits = int(stream.size).bit_length()
     keys = np.sort((stream << bits) | np.arange(stream.size))  # by user, then by time
-    users, times = keys >> bits, keys & ((1 << bits) - 1)
+    users = keys >> bits
+    times = keys & ((1 << bits) - 1)
     previous = np.empty(stream.size, np.int64)
     previous[times[0]] = users[0]
     previous[times[1:]] = np.where(users[1:] == users[:-1], times[:-1] + universe, users[1:])
@@ -130,7 +136,8 @@ def _run_ppds(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capac
     previous_coins = np.concatenate([np.zeros(scanned, np.bool_), coins[previous]])
     change = coins.astype(np.int8) - previous_coins.astype(np.int8)
     stored = np.zeros(int(heights.max(initial=0)) + 1)  # users by level whose last coin was 1
-    level, start = 0, 0
+    level = 0
+    start = 0
     while start < heights.size:
         block = slice(start, start + _BLOCK)
         counts = heights[block] >= level
@@ -140,7 +147,8 @@ def _run_ppds(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capac
         rises = bool(full[first])
         stop = start + first + 1 if rises else min(start + _BLOCK, heights.size)
         stored += np.bincount(heights[start:stop], change[start:stop], minlength=stored.size)
-        level, start = level + rises, stop
+        level = level + rises
+        start = stop
     return level, int(stored[level:].sum())
 
 

@@ -47,7 +47,9 @@ def level_for_ids(memory: int, universe: int, epsilon: float) -> int:
 
 def _memory(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
     stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
-    memory, universe, runs = round(point.x), options.universe, options.runs(RUNS)
+    memory = round(point.x)
+    universe = options.universe
+    runs = options.runs(RUNS)
     present = distinct_counts(stream, options, runs)
     ours = OptBern(universe=universe, epsilon=TOTAL, sample=_bits_for(memory, universe))
     level = level_for_ids(memory, universe, TOTAL)

@@ -21,7 +21,8 @@ from panstream.papers.figures.plan import (
 )
 from panstream.privacy.joint_loss import pair_state_loss
 
-ALPHA, BETA = 0.1, 0.05  # not printed; α as in the experiments
+ALPHA = 0.1  # not printed; α as in the experiments
+BETA = 0.05
 MANY = 10**9  # the papers' bounds sample with replacement
 
 _ROTH = ("Roth (factor 200)", "Roth (factor 128)")
@@ -113,8 +114,10 @@ def _budgets(key: str, title: str) -> FigurePlan:
 
 
 def _laplace(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
-    x, epsilon = point.x, 0.1
-    low, high = ((1 - epsilon) / 2, (1 + epsilon) / 2)
+    x = point.x
+    epsilon = 0.1
+    low = (1 - epsilon) / 2
+    high = (1 + epsilon) / 2
     init, update = (0.5 * math.exp(-abs(x - mean)) for mean in (low, high))
     return [
         FigureRow(panel="densities", series="not seen: Laplace(.45, 1)", x=x, y=init),

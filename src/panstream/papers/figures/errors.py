@@ -46,8 +46,10 @@ LITERAL: dict[str, type[LiteralDensity]] = {
     "truncated Gaussian": PublishedTruncatedGaussian,
 }
 STREAM_NAMES: dict[StreamKind, str] = {"uniform": "uniform stream", "zipf": "Zipf stream"}
-MSE_RUNS, FAILURE_RUNS = 300, 1000
-SHARE, ALPHA = 0.05, 0.1  # of the figures of failures
+MSE_RUNS = 300
+FAILURE_RUNS = 1000
+SHARE = 0.05  # of the figures of failures
+ALPHA = 0.1
 FIXED_EPSILON = 0.2  # of the figure over sample sizes
 
 
@@ -89,7 +91,8 @@ def _measured(
 
     def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         (stream, share), epsilon = fixed[point.panel], point.x
-        m, runs = options.users(share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
+        m = options.users(share)
+        runs = options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []
         for name in names:
             errors = _estimate_errors(name, epsilon, m, stream, options, runs)
@@ -136,7 +139,8 @@ def _over_samples() -> FigurePlan:
 
     def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
         stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
-        m, runs = options.users(point.x), options.runs(MSE_RUNS)
+        m = options.users(point.x)
+        runs = options.runs(MSE_RUNS)
         return [
             FigureRow.mean(
                 point.panel, name, point.x, _estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2
@@ -173,7 +177,8 @@ _ALL: tuple[StreamKind, ...] = ("uniform", "zipf")
 _PAPER = ("Dwork", "OptBern", CLAIMED, SAME_LOSS)
 _WITH_PPDS = ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS)
 _THESIS = ("Dwork", "Laplace", "truncated Gaussian", "quantised Laplace", "OptBern", CLAIMED, SAME_LOSS)
-_FEW, _MANY = (0.001, 0.01), (0.001, 0.01, 0.1)
+_FEW = (0.001, 0.01)
+_MANY = (0.001, 0.01, 0.1)
 
 
 def _thesis(

@@ -37,8 +37,10 @@ from panstream.papers.diabetes_table import read_table
 from panstream.papers.figures.plan import FigureOptions, FigurePanel, FigurePlan, FigurePoint, FigureRow
 from panstream.primitives.noise import SeededSource
 
-PRINTED, SUMMED = ", cut by holders", ", cut after summing"
-_RECORDS, _DELTA = 40_000, 1e-6
+PRINTED = ", cut by holders"
+SUMMED = ", cut after summing"
+_RECORDS = 40_000
+_DELTA = 1e-6
 _KINDS: dict[str, Callable[..., Any]] = {
     "noisy ss (3.5)": NoisyStatistics,
     "noisy mv (3.6)": MajorityVoting,
@@ -106,7 +108,8 @@ def measure(
     """Return the bits per record of every method but some, for settings with the same number of holders, whose counts
     serve all of them.
     """
-    train, results = world.train, []
+    train = world.train
+    results = []
     (holders,) = {setting.holders for setting in settings}
     parties = [
         Holder(f"holder {number}", part, epsilon=math.inf, source=lambda: rng)
@@ -124,7 +127,8 @@ def measure(
 
 def references(world: _Experiment, degree: int) -> dict[str, float]:
     """Return the bits per record without privacy: of independent attributes, the greedy network, the truth."""
-    domain, tables = world.train.domain, exact_tables(world.train)
+    domain = world.train.domain
+    tables = exact_tables(world.train)
     network_by_name = {
         "independent, no privacy": fit_tables(domain, independent(domain), tables),
         "greedy, no privacy": fit_tables(domain, greedy(domain, tables, degree), tables),

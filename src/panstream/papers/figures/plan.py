@@ -98,7 +98,9 @@ class FigureRow:
     @classmethod
     def share(cls, panel: str, series: str, x: float, hits: NDArray[np.bool_]) -> FigureRow:
         """Return the share of ``hits`` with Wilson's interval."""
-        n, part, z = hits.size, float(hits.mean()), 1.96
+        n = hits.size
+        part = float(hits.mean())
+        z = 1.96
         centre = (part + z * z / (2 * n)) / (1 + z * z / n)
         half = z * math.sqrt(part * (1 - part) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
         return cls(

@@ -80,7 +80,8 @@ def cells_of_strings(
             cells.cells_of_folded(offsets, data, fold_keys(key), hashes, *table, out)
         else:
             lanes = siphash.LANES
-            state, hashes = scratch.array(4 * lanes, np.uint64).reshape(4, lanes), scratch.array(lanes, np.uint64)
+            state = scratch.array(4 * lanes, np.uint64).reshape(4, lanes)
+            hashes = scratch.array(lanes, np.uint64)
             cells.cells_of_strings(offsets, data, *key_words(key, "strings"), state, hashes, *table, out)
 
 
@@ -95,7 +96,8 @@ def mark_strings(
     check_out(marks, buckets * levels, np.uint8)
     table = _shape(buckets, levels)
     with Scratch() as scratch:
-        hashes, lane_cells = scratch.array(fold.LANES, np.uint64), scratch.array(fold.LANES, np.uint32)
+        hashes = scratch.array(fold.LANES, np.uint64)
+        lane_cells = scratch.array(fold.LANES, np.uint32)
         require_valid_offset(cells.mark_folded(offsets, data, fold_keys(key), hashes, lane_cells, *table, marks))
 
 

@@ -16,8 +16,11 @@ _IDS = frozenset({"integer", "str", "bytes"})
 _INTEGERS = frozenset({"integer"})
 _NUMBERS = frozenset({"integer", "float"})
 _TOP = (1 << 63) - 1
-_INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
-_UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
+_INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
+_FLOAT64 = np.dtype(np.float64)
+_UINT32 = np.dtype(np.uint32)
+_UINT64 = np.dtype(np.uint64)
 
 
 def items(data: Any, *, name: str = "ids") -> ItemBatch:

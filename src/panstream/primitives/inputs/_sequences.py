@@ -19,8 +19,12 @@ from panstream.primitives.inputs._columns import Strings
 from panstream.primitives.inputs.argument import ArgumentReader, InputColumn, read_only
 from panstream.primitives.memory.scratch import Scratch, wipe
 
-_INT, _STR, _BYTES = {int}, {str}, {bytes}
-_LOWEST, _SIGNED_TOP, _UNSIGNED_TOP = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
+_INT = {int}
+_STR = {str}
+_BYTES = {bytes}
+_LOWEST = -(1 << 63)
+_SIGNED_TOP = (1 << 63) - 1
+_UNSIGNED_TOP = (1 << 64) - 1
 _ROWS = 4096  # rows encoded at a time
 _CODE_POINTS = 1 << 20  # code points encoded at a time, unless a single row has more
 _LONGEST = 1 << 28  # NumPy's limit for one str

@@ -120,7 +120,8 @@ def _column(chunk: Any, call: ArgumentReader, *, nulls_checked: bool = False) ->
 
 def _dictionary(chunk: Any, call: ArgumentReader) -> InputColumn:
     _refuse_nulls(chunk, call)
-    codes, entries = _numbers(chunk.indices), chunk.dictionary
+    codes = _numbers(chunk.indices)
+    entries = chunk.dictionary
     call.check_codes(codes, len(entries))
     if entries.null_count:
         null = entries.is_null().to_numpy(zero_copy_only=False)[codes]

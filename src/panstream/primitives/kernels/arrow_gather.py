@@ -35,7 +35,8 @@ def compact_rows(
     rows: NDArray[np.uint8], lengths: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> None:
     """Write the first ``lengths[i]`` bytes of every row one after the other."""
-    target, source = np.uint64(data.ctypes.data), np.uint64(rows.ctypes.data)
+    target = np.uint64(data.ctypes.data)
+    source = np.uint64(rows.ctypes.data)
     offsets[0] = 0
     for i in range(rows.shape[0]):
         start = source + np.uint64(i * rows.shape[1])
@@ -103,7 +104,8 @@ def gather_views(
     views: NDArray[np.int32], addresses: NDArray[np.uint64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> None:
     """Copy the bytes of views that `view_offsets` has checked."""
-    target, inline = np.uint64(data.ctypes.data), np.uint64(views.ctypes.data + 4)
+    target = np.uint64(data.ctypes.data)
+    inline = np.uint64(views.ctypes.data + 4)
     for i in range(views.shape[0]):
         length = offsets[i + 1] - offsets[i]
         source = inline + np.uint64(16 * i)

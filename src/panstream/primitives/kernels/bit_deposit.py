@@ -13,8 +13,11 @@ _WORD = ir.IntType(64)
 _SLOW = ("znver1", "znver2")  # whose instruction takes eight cycles for every one of the mask
 
 _BYTES = np.uint64(0x0101010101010101)  # 1 in each byte
-_BYTE, _SEVEN, _63 = np.uint64(0xFF), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(63)
-_2, _4 = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
+_BYTE = np.uint64(0xFF)
+_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+_63 = np.uint64(63)
+_2 = np.uint64(0x3333333333333333)
+_4 = np.uint64(0x0F0F0F0F0F0F0F0F)
 
 
 def deposit_bits_bytewise(word: np.uint64, mask: np.uint64) -> np.uint64:

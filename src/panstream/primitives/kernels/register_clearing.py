@@ -17,7 +17,8 @@ from llvmlite import ir
 from numba import cfunc, njit, types
 from numba.extending import intrinsic
 
-ALWAYS, BLOCK = 1 << 14, 1 << 15
+ALWAYS = 1 << 14
+BLOCK = 1 << 15
 SSE, AVX, AVX512 = range(3)  # what x86-64 processors have; the others have one kind each
 NOTHING = -1  # on processors for which there is no code here
 
@@ -245,7 +246,8 @@ def _built_in(function: int | None) -> Callable[[int], None]:
     of the stack that is to be overwritten.
     """
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     _METHODS.append(_Method(b"clear", function, _ONE_ARGUMENT, None))
     builtin: Callable[[int], None] = make(ctypes.addressof(_METHODS[-1]), None, None)
     return builtin

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from panstream.primitives.kernels.jit import part
 from panstream.primitives.kernels.machine_words import address_of, ones, trailing_zeros
 
-_BYTE, _WORD = ir.IntType(8), ir.IntType(64)
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
 _LOW = np.uint64(0xFFFFFFFF)
 _NONE = np.uint64(0)
 
@@ -152,7 +153,9 @@ def is_repeated(data: Bytes, one: int, other: int, size: int) -> Any:
             differing &= (np.uint64(1) << np.uint64(size)) - np.uint64(1)
         if differing != _NONE:
             return False
-        one, other, size = one + 32, other + 32, size - 32
+        one = one + 32
+        other = other + 32
+        size = size - 32
     i = 0
     while i < size and data[one + i] == data[other + i]:
         i += 1

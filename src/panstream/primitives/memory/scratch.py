@@ -111,7 +111,8 @@ def _stack() -> tuple[int, int]:
     attributes = (ctypes.c_ulong * 16)()
     if system.pthread_getattr_np(ctypes.c_ulong(system.pthread_self()), attributes):
         return nowhere
-    lowest, size = ctypes.c_size_t(), ctypes.c_size_t()
+    lowest = ctypes.c_size_t()
+    size = ctypes.c_size_t()
     system.pthread_attr_getstack(attributes, ctypes.byref(lowest), ctypes.byref(size))
     system.pthread_attr_destroy(attributes)
     return lowest.value + _MARGIN, lowest.value + size.value

@@ -32,9 +32,11 @@ VARIABLE = "PANSTREAM_SECRET_MEMORY"  # 0 leaves states where a memory scan can 
 _SYSCALL = 447  # memfd_secret, the same on every architecture that has it
 _PAGE = mmap.PAGESIZE
 _SLAB = 1 << 18  # bytes that small arrays share
-_LEAST, _LARGE = 6, 15  # small arrays take 2^6 to 2^15 bytes
+_LEAST = 6  # small arrays take 2^6 to 2^15 bytes
+_LARGE = 15
 _FAILED = ctypes.c_void_p(-1).value
-_DONTFORK, _DONTDUMP = 10, 16
+_DONTFORK = 10
+_DONTDUMP = 16
 
 _lock = threading.RLock()  # the collector may free an array while another is being taken
 _free: dict[int, list[int]] = {}  # addresses by the logarithm of their size
@@ -127,9 +129,11 @@ class _Block:
         with _lock:
             if size_class <= _LARGE:
                 self._address, self._kind = _allocate_from_slab(size_class)
-                self._size, self._place = 1 << size_class, size_class
+                self._size = 1 << size_class
+                self._place = size_class
             else:
-                self._size, self._place = -(-nbytes // _PAGE) * _PAGE, None
+                self._size = -(-nbytes // _PAGE) * _PAGE
+                self._place = None
                 self._address, self._kind = _map(self._size)
             _held[self._kind] += self._size
         self.__array_interface__ = {
@@ -170,7 +174,8 @@ def _map(size: int) -> tuple[int, Kind]:
     address = _mmap(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     if address is None:
         raise MemoryError
-    where, length = ctypes.c_void_p(address), ctypes.c_size_t(size)
+    where = ctypes.c_void_p(address)
+    length = ctypes.c_size_t(size)
     _libc().madvise(where, length, _DONTDUMP)
     return address, "ordinary" if _libc().mlock(where, length) else "locked"
 

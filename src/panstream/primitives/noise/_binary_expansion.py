@@ -8,7 +8,8 @@ from decimal import ROUND_FLOOR, Context, Decimal
 
 def first_bits(bits: int, number: Callable[[Context], Decimal]) -> int:
     """Return floor(2**bits·number) of an irrational number from 0 to 1, as few exact operations compute it."""
-    unit, precision = Decimal(1 << bits), bits // 3 + 20
+    unit = Decimal(1 << bits)
+    precision = bits // 3 + 20
     while True:
         context = Context(prec=precision)
         slack = context.scaleb(unit, 3 - precision)  # a thousand units of the last digit, more than all errors together

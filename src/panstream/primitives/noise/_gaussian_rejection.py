@@ -34,7 +34,9 @@ from panstream.primitives.noise._binary_expansion import first_bits
 from panstream.primitives.noise._inversion_table import weights_below
 from panstream.primitives.noise.distributions import RATE_BITS, DiscreteGaussian
 
-WORDS, TAIL_BITS, TAIL_SHIFT = 4, 32, 31  # as in the kernel
+WORDS = 4  # as in the kernel
+TAIL_BITS = 32
+TAIL_SHIFT = 31
 _BITS = 256
 _ALL = (1 << 64) - 1
 _LAST = (1 << 63) - 1
@@ -57,7 +59,8 @@ class RejectionPlan:
 @lru_cache(maxsize=256)
 def candidates_of(law: DiscreteGaussian) -> RejectionPlan:
     """Return the candidates of a law."""
-    numerator, tail_places = law.numerator or 0, 0
+    numerator = law.numerator or 0
+    tail_places = 0
     while numerator << 2 * tail_places < 1 << 43:  # less than 16 blocks up to sigma
         tail_places += 1
     block_bits = 0 if numerator >= 1 << 37 else tail_places  # up to sigma = 128, looking at all sizes is faster
@@ -67,7 +70,8 @@ def candidates_of(law: DiscreteGaussian) -> RejectionPlan:
     lower = lower[:blocks] + [0] * (blocks - len(lower))
     upper = [weight + 2 * (block + 2) ** 2 for block, weight in enumerate(lower)]
     if not block_bits:
-        lower[0], upper[0] = lower[0] // 2, upper[0] // 2 + 1
+        lower[0] = lower[0] // 2
+        upper[0] = upper[0] // 2 + 1
     scale = ((_LAST - blocks) << _BITS) // sum(upper)
     counts = tuple((scale * weight >> _BITS) + 1 for weight in upper)
     starts = [0, *accumulate(counts)]
@@ -123,7 +127,8 @@ def _candidates(words: Iterable[int], more: Callable[[], int]) -> Iterator[tuple
 def _accepted(law: DiscreteGaussian, size: int, scale: Fraction, drawn: int, more: Callable[[], int]) -> bool:
     bits = 128
     while drawn == (chance := _chance(law, size, scale, bits)):
-        drawn, bits = drawn << 64 | more(), bits + 64
+        drawn = drawn << 64 | more()
+        bits = bits + 64
     return drawn < chance
 
 

@@ -28,7 +28,8 @@ from panstream.primitives.noise.distributions import RATE_BITS, DiscreteGaussian
 _FIRST = 63
 _GUARD = 64
 _MOST = 1 << 16  # sizes in a table; laws that reach farther are drawn one by one
-_LEAST_DIGITS, _MOST_DIGITS = 6, 10
+_LEAST_DIGITS = 6
+_MOST_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +74,8 @@ def _words_of_entries(digits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint6
     edges = (entries << 52 - digits).view(np.float64)  # distances from 2^63 at which entries begin
     # Distances below 2^52 are exact in floating point, others are rounded to a multiple of 1,024 at most.
     slack = np.where(edges < 2.0**52, 0.0, 4096.0)
-    nearest, farthest = np.ceil(edges - slack)[:-1], np.ceil(edges + slack)[1:] - 1.0
+    nearest = np.ceil(edges - slack)[:-1]
+    farthest = np.ceil(edges + slack)[1:] - 1.0
     largest = (1 << _FIRST) - 1
     last, first = (
         [largest + 1 - min(max(int(distance), 1), largest + 1) for distance in far] for far in (nearest, farthest)
@@ -101,7 +103,8 @@ def resolve(law: Law, start: int, more: Callable[[], int]) -> int:
     """
     bits = _FIRST
     while True:
-        start, bits = start << 64 | more(), bits + 64
+        start = start << 64 | more()
+        bits = bits + 64
         for size, (low, high) in enumerate(_bounds(law, bits)):
             if start + 1 <= low:
                 return size
@@ -120,7 +123,8 @@ def _bounds(law: Law, bits: int) -> Iterator[tuple[int, int]]:
     assert one <= lower_total  # the weight of 0 is 1
     low = high = 0
     for weight, error in zip(doubled, missing, strict=True):
-        low, high = low + weight, high + weight + error
+        low = low + weight
+        high = high + weight + error
         yield (low << bits) // upper_total, min(-(-(high << bits) // lower_total), (1 << bits) - 1)
 
 

@@ -44,28 +44,33 @@ def resolve_draw(law: DiscreteLaplace, words: Iterable[int], more: Callable[[], 
 
     What is computed here on the way is not overwritten. It is called for less than one draw in 2^121.
     """
-    word_iter, last_digit = iter(words), _places(law)
+    word_iter = iter(words)
+    last_digit = _places(law)
     noise = 0
     for sign in (1, -1):
         for digit in range(last_digit + 1):
-            first, second = next(word_iter), next(word_iter)
+            first = next(word_iter)
+            second = next(word_iter)
             while _toss(law, digit, first << 64 | second, more):
                 noise += sign << digit
                 if digit < last_digit:
                     break
-                first, second = more(), more()
+                first = more()
+                second = more()
     return noise
 
 
 def _toss(law: DiscreteLaplace, digit: int, drawn: int, more: Callable[[], int]) -> bool:
     bits = _FIRST
     while drawn == (chance := _chance(law, digit, bits)):
-        drawn, bits = drawn << 64 | more(), bits + 64
+        drawn = drawn << 64 | more()
+        bits = bits + 64
     return drawn < chance
 
 
 def _places(law: DiscreteLaplace) -> int:
-    digits, rate = 0, law.numerator or 0
+    digits = 0
+    rate = law.numerator or 0
     while rate << digits < 89 << LAPLACE_BITS:  # exp(-89) is below 2^-128
         digits += 1
     return digits

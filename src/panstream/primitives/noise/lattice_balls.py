@@ -59,21 +59,26 @@ def pick_index(weights: Sequence[int], rate: Fraction, below: Below) -> int:
     """Return j with probability proportional to weights[j]·exp(-rate·j), exactly: digits are added until one j is
     left.
     """
-    digits, bits, drawn = 60, 0, 0
+    digits = 60
+    bits = 0
+    drawn = 0
     while True:
         context = Context(prec=digits + 60, Emin=-(10**15), Emax=10**15)
         decay = context.exp(context.divide(Decimal(-rate.numerator), Decimal(rate.denominator)))
-        drawn, bits = (drawn << (3 * digits - bits)) | below(1 << (3 * digits - bits)), 3 * digits
+        drawn = (drawn << (3 * digits - bits)) | below(1 << (3 * digits - bits))
+        bits = 3 * digits
         powers = [Decimal(1)]
         for _ in weights[1:]:
             powers.append(context.multiply(powers[-1], decay))
-        sums, total = [], Decimal(0)
+        sums = []
+        total = Decimal(0)
         for weight, power in zip(weights, powers, strict=True):
             total = context.add(total, context.multiply(context.create_decimal(weight), power))
             sums.append(total)
         # Relative errors of single operations are below 10^-(digits + 59) and only add up.
         slack = Fraction(1, 10**digits)
-        low, high = Fraction(drawn, 1 << bits), Fraction(drawn + 1, 1 << bits)
+        low = Fraction(drawn, 1 << bits)
+        high = Fraction(drawn + 1, 1 << bits)
         bounds = [Fraction(partial_sum) / Fraction(total) for partial_sum in sums[:-1]]
         index = sum(low >= bound for bound in bounds)
         clear = index == 0 or low >= bounds[index - 1] * (1 + slack)
@@ -85,7 +90,8 @@ def pick_index(weights: Sequence[int], rate: Fraction, below: Below) -> int:
 def balanced_point(size: int, radius: int, below: Below) -> list[int]:
     """Return a uniform integer vector that sums to 0 with absolute values that sum to at most 2·radius."""
     rank = below(count_ball_points(size, radius))
-    inside, outside = -1, radius  # balls(inside) <= place < balls(outside)
+    inside = -1  # balls(inside) <= place < balls(outside)
+    outside = radius
     while outside - inside > 1:
         middle = (inside + outside) // 2
         inside, outside = (inside, middle) if count_ball_points(size, middle) > rank else (middle, outside)

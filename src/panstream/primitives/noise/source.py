@@ -232,7 +232,8 @@ class NoiseSource:
             draws.fill(0)
             NoiseSource.add_discrete_laplace(self, draws, law)
             accepted = draws[draws >= 0][:count]
-            total, count = total + int(accepted.sum()), count - accepted.size
+            total = total + int(accepted.sum())
+            count = count - accepted.size
         return total
 
     def _below(self, bound: int) -> int:
@@ -255,7 +256,8 @@ class NoiseSource:
         from panstream.primitives.noise._gaussian_rejection import WORDS, candidates_of, resolve_draw
 
         drawn = candidates_of(law)
-        curvature, block_bits = np.uint64(law.numerator), np.uint64(drawn.places)
+        curvature = np.uint64(law.numerator)
+        block_bits = np.uint64(drawn.places)
 
         def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
             return add_from_candidates(
@@ -311,7 +313,8 @@ class NoiseSource:
         self, size: int, words_per_outcome: int, draw: Callable[[int, NDArray[np.uint64]], tuple[int, int]]
     ) -> None:
         """Call ``draw(complete, words)`` until ``size`` outcomes are complete; unused words go into the next call."""
-        done, unused_words = 0, self._words(0)
+        done = 0
+        unused_words = self._words(0)
         while done < size:
             need = (size - done) * words_per_outcome + 32
             words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + unused_words.size, np.uint64)

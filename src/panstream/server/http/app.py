@@ -110,7 +110,9 @@ class _Handlers:
     """One method a call of the interface."""
 
     def __init__(self, service: Service, gate: QuotaTracker) -> None:
-        self._service, self._worker, self._gate = service, service.worker, gate
+        self._service = service
+        self._worker = service.worker
+        self._gate = gate
         self._description = describe()
 
     async def events(self, request: Request) -> Response:
@@ -131,11 +133,14 @@ class _Handlers:
         return _json({"producers": await self._worker.call(opened)})
 
     async def producer(self, request: Request) -> Response:
-        token, name = request.state.token, request.path_params["name"]
+        token = request.state.token
+        name = request.path_params["name"]
         return _json(await self._worker.call(lambda engine: self._producer(engine, token, name)))
 
     async def open_producer(self, request: Request) -> Response:
-        token, name, max_producers = request.state.token, request.path_params["name"], self._gate.limits.producers
+        token = request.state.token
+        name = request.path_params["name"]
+        max_producers = self._gate.limits.producers
         self._service.check_running()
 
         def opened(engine: Any) -> dict[str, Any]:
@@ -145,7 +150,8 @@ class _Handlers:
         return _json(await self._worker.call(opened, durable=True))
 
     async def close_producer(self, request: Request) -> Response:
-        token, name = request.state.token, request.path_params["name"]
+        token = request.state.token
+        name = request.path_params["name"]
 
         def closed(engine: Any) -> dict[str, Any]:
             last = self._producer(engine, token, name)
@@ -181,7 +187,8 @@ class _Handlers:
         return _json({"releases": [release_json(release, self._service.config) for release in drawn]})
 
     async def counts(self, request: Request) -> Response:
-        names, number = request.query_params.getlist("name"), request.query_params.get("number")
+        names = request.query_params.getlist("name")
+        number = request.query_params.get("number")
         if not 1 <= len(names) <= _NAMES:
             raise HttpError("bad_request", f"name must be given, {_NAMES} times at most")
         if number is not None and not (number.isascii() and number.isdecimal() and len(number) <= 9):
@@ -189,7 +196,9 @@ class _Handlers:
         return _json({"counts": await self._service.counts(request.path_params["name"], names, number)})
 
     async def releases(self, request: Request) -> Response:
-        query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _page_size(request)
+        query = request.query_params.get("query")
+        since = request.query_params.get("since")
+        limit = _page_size(request)
         written = request.query_params.get("format", "json")
         if written not in ("json", "csv"):
             raise HttpError("bad_request", "format must be json or csv")
@@ -285,7 +294,8 @@ async def _announcement(request: Request, seconds: float) -> CopyTime | None:
 
 def _queries(engine: Engine) -> dict[str, Any]:
     """Return the stream and its questions."""
-    config, stream = engine.config, engine.config.stream
+    config = engine.config
+    stream = engine.config.stream
     return {
         "stream": {
             "name": stream.name,

@@ -83,7 +83,8 @@ class ConnectionLimiter:
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic, files: int | None = None) -> None:
         """Limit connections; ``files`` is how many descriptors there are for them, if the system limits that."""
-        self._limits, self._clock = limits, clock
+        self._limits = limits
+        self._clock = clock
         files = sys.maxsize if files is None else files
         self._at_once = max(1, min(_AT_ONCE, files // 8))
         files -= 3 * self._at_once  # a connection that makes room is closed two turns of the event loop later
@@ -103,7 +104,7 @@ class ConnectionLimiter:
         self._allowances: dict[int, tuple[float, float]] = {}  # by place: of those that sent something, and when
         self._retry: asyncio.TimerHandle | None = None  # of those that wait
         self._welcoming: set[asyncio.Task[None]] = set()
-        self._make: Make | None = None
+        self._make: Make
         self._tls: ssl.SSLContext | None = None
         self._listening: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None  # when listening goes on after a pause
@@ -112,7 +113,9 @@ class ConnectionLimiter:
         """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
         listening.setblocking(False)
         listening.listen(_BACKLOG)
-        self._make, self._tls, self._listening = make, tls, listening
+        self._make = make
+        self._tls = tls
+        self._listening = listening
         self._listen()
 
     def close(self) -> None:
@@ -180,7 +183,8 @@ class ConnectionLimiter:
             self._count(client, -1)
             self._connections.discard(client)
             self._open[client.bucket] -= 1
-            client_key, client.bucket = client.bucket, 0
+            client_key = client.bucket
+            client.bucket = 0
             if not self._open[client_key]:
                 self._replaced.pop(client_key, None)
                 self._allowances.pop(client_key, None)
@@ -188,8 +192,8 @@ class ConnectionLimiter:
 
     def _make_room(self, client_key: int, *, within: bool) -> bool:
         """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
-        young, min_held = self._clock() - _MIN_IDLE_BEFORE_EVICTION, self._held.get(client_key, 0)
-        for crowds, latest in ((self._silent, math.inf), (self._idle, young)):
+        min_held = self._held.get(client_key, 0)
+        for crowds, latest in ((self._silent, math.inf), (self._idle, self._clock() - _MIN_IDLE_BEFORE_EVICTION)):
             for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
                 if not within and self._held[key] < min_held:
                     break
@@ -379,14 +383,14 @@ class ConnectionLimiter:
             client.socket.close()
 
     async def _connect(self, client: ClientConnection) -> None:
-        loop, make, patience = asyncio.get_running_loop(), self._make, {}
-        assert make is not None
+        loop = asyncio.get_running_loop()
+        timeouts = {}
         if self._tls is not None:
-            patience = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
+            timeouts = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
         try:
             with contextlib.suppress(OSError):
                 client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: make(client), client.socket, ssl=self._tls, **patience)
+            await loop.connect_accepted_socket(lambda: self._make(client), client.socket, ssl=self._tls, **timeouts)
         except OSError:
             self.on_closed(client)
             client.socket.close()

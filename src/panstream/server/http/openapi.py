@@ -60,7 +60,8 @@ def _operation(
     common = ("bad_request", "request_timeout", "too_large", "misdirected", "rate_limited", "header_too_large")
     guarded = () if scope is None else ("unauthorized", "forbidden")
     for code in (*common, *guarded, *refusals, "internal", "unavailable"):
-        status, description = str(CODES[code][0]), CODES[code][1]
+        status = str(CODES[code][0])
+        description = CODES[code][1]
         if status in responses:
             description = f"{responses[status]['description']} {description}"
         responses[status] = {"description": description, "content": _json("Error")}
@@ -83,7 +84,8 @@ def _paths() -> dict[str, Any]:
     pattern = {**word, "pattern": NAME_PATTERN}
     producer = [_parameter("path", "name", pattern, "Names the sending system, never a person: it is stored.")]
     query = [_parameter("path", "name", word, "The query's name.")]
-    plain, anything = {"text/plain": {"schema": word}}, {"application/json": {"schema": {"type": "object"}}}
+    plain = {"text/plain": {"schema": word}}
+    anything = {"application/json": {"schema": {"type": "object"}}}
     announcement = {"required": True, "content": _json("Announcement")}
     return {
         "/v1/streams/{name}/events": {"post": _events()},

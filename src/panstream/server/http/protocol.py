@@ -151,7 +151,8 @@ class EventProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
-        job, view = self._job, self._state.view
+        job = self._job
+        view = self._state.view
         if self._body is not None and job is not None:
             if job.received(nbytes):
                 self._submit(job)
@@ -175,7 +176,9 @@ class EventProtocol(asyncio.BufferedProtocol):
 
     def _take_beacons(self, count: int) -> int:
         """Take the beacons that stand whole in what arrived; return how many bytes they were, and move up the rest."""
-        state, beacons, taken = self._state, self._state.beacons, 0
+        state = self._state
+        beacons = self._state.beacons
+        taken = 0
         if beacons is None or self._client is None or not self._between_requests:
             return 0
         answers = []
@@ -236,7 +239,8 @@ class EventProtocol(asyncio.BufferedProtocol):
         if not good:
             self._state.sweeper.soon(self._loop)
         if self._pipelined:
-            pipelined, self._pipelined = self._pipelined, b""
+            pipelined = self._pipelined
+            self._pipelined = b""
             self._state.view[: len(pipelined)] = pipelined
             self.transport.resume_reading()
             self.buffer_updated(len(pipelined))
@@ -262,7 +266,9 @@ class EventProtocol(asyncio.BufferedProtocol):
         self._start_timer(self._limits.body_time, self.transport.abort)
 
     def _drop_body(self) -> None:
-        job, self._job, self._body = self._job, None, None
+        job = self._job
+        self._job = None
+        self._body = None
         assert job is not None
         self._fast_path.abandon(job)
 

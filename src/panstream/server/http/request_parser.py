@@ -104,7 +104,8 @@ class RequestParser:
 
     def _take(self, size: int) -> bytes:
         """Return the first bytes. The rest is copied: to delete them could leave them in memory, before its start."""
-        unread, self._unread = self._unread, self._unread[size:]
+        unread = self._unread
+        self._unread = self._unread[size:]
         taken = bytes(unread[:size])
         wipe_bytearray(unread)
         return taken

@@ -29,7 +29,8 @@ class BatchApplier:
     """Applies bodies to an engine. ``engine`` is opened again by ``reopen``, which returns None if it cannot be."""
 
     def __init__(self, engine: Engine, reopen: Callable[[], Engine | None]) -> None:
-        self.engine, self._reopen = engine, reopen
+        self.engine = engine
+        self._reopen = reopen
         self._select = Selector(engine.config)
         self.failed = False  # whether there is no engine to apply to
 
@@ -47,7 +48,8 @@ class BatchApplier:
         work = _work(jobs)
         while work and not self.failed:
             alike = _mergeable_prefix([batch for _, batch in work])
-            part, work = work[:alike], work[alike:]
+            part = work[:alike]
+            work = work[alike:]
             if len(part) == 1 or not self.engine.can_join_batches or not self._joined(part):
                 for job, batch in part:
                     if not self.engine.broken and job.refusal is None:
@@ -91,7 +93,8 @@ class BatchApplier:
         new: dict[str, int] = {}
         fresh: Work = []
         for job, batch in work:
-            producer_key, sequence = self._place(job), job.sequence
+            producer_key = self._place(job)
+            sequence = job.sequence
             last = sequence - 1 if producer_key is None else new.get(producer_key, self._last(producer_key))
             if job.refusal is not None or sequence > last + 1:
                 continue
@@ -134,7 +137,8 @@ class BatchApplier:
             producer_key = self._place(job)
             if job.refusal is None and (producer_key is None or job.sequence <= self._last(producer_key) + 1):
                 rows = self._select(batch)
-                rows.producer, rows.sequence = producer_key, job.sequence
+                rows.producer = producer_key
+                rows.sequence = job.sequence
                 job.result = BatchOutcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
         except PanstreamError as error:
             job.refusal = HttpError("bad_body", str(error))
@@ -150,9 +154,13 @@ def _work(jobs: Sequence[Job]) -> Work:
 
 def _mergeable_prefix(batches: Sequence[RowBatch]) -> int:
     """Return how many of the batches, from the first one on, can be joined."""
-    schema, rows, size, count = batches[0].columns.schema, 0, 0, 0
+    schema = batches[0].columns.schema
+    rows = 0
+    size = 0
+    count = 0
     for batch in batches:
-        rows, size = rows + len(batch), size + int(batch.columns.nbytes)
+        rows = rows + len(batch)
+        size = size + int(batch.columns.nbytes)
         if count and (rows > _ROWS or size > _BYTES or not batch.columns.schema.equals(schema)):
             break
         count += 1

@@ -43,7 +43,8 @@ class EngineThread:
     def __init__(
         self, start: Callable[[], Engine], *, ended: Callable[[], None] = lambda: None, limits: Limits | None = None
     ) -> None:
-        self._start, self._ended = start, ended
+        self._start = start
+        self._ended = ended
         engine = self._opened()
         self._applier = BatchApplier(engine, self._reopen)
         self._stored = engine.config.directory is not None
@@ -231,7 +232,8 @@ class EngineThread:
 
     def _commit(self, commit: Callable[[Callable[[], None]], None]) -> None:
         """Make what was applied durable, and say so."""
-        jobs, self._held = self._held, []
+        jobs = self._held
+        self._held = []
         for job in jobs:
             job.overwrite()
         if not self._guard(lambda: commit(lambda: self._notify(jobs))):
@@ -248,7 +250,8 @@ class EngineThread:
             else:
                 self._answer([call])
         if self._held and (self._applier.failed or self.engine.committed is not committed_before):
-            jobs, self._held = self._held, []
+            jobs = self._held
+            self._held = []
             if self._applier.failed:
                 fail_jobs(jobs)
             self._answer(jobs)

@@ -46,7 +46,9 @@ class FileFollower:
         self._piped = "-" in inputs
         self._open: Callable[[], EventSource] = partial(feed_of, config, inputs, follow=not self._piped, format=format)
         self._feed = self._open()
-        self._worker, self._failed, self._select = worker, failed, Selector(config)
+        self._worker = worker
+        self._failed = failed
+        self._select = Selector(config)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)

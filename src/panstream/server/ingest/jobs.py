@@ -55,7 +55,8 @@ class BatchOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the answer."""
-        skipped, late = self.applied.skipped, self.applied.late
+        skipped = self.applied.skipped
+        late = self.applied.late
         return {
             "new": self.applied.new,
             "rows": self.rows,
@@ -115,7 +116,8 @@ def fail_jobs(jobs: Iterable[Job], why: str = _FAILED, retry_after: int | None =
 
 def sender_from_headers(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
     """Return who sends, under which token's name, and the batch's number."""
-    producer, sequence = headers.get("panstream-producer"), headers.get("panstream-sequence")
+    producer = headers.get("panstream-producer")
+    sequence = headers.get("panstream-sequence")
     if producer is None and sequence is None:
         return None, 0
     if producer is None or sequence is None:
@@ -143,7 +145,10 @@ class FastPath:
         submit: Callable[[Job], None],
     ) -> None:
         self.first = first
-        self._access, self._gate, self._check, self._submit = access, gate, check, submit
+        self._access = access
+        self._gate = gate
+        self._check = check
+        self._submit = submit
 
     def admit(self, data: bytearray, size: int) -> tuple[Job, RequestBody, int] | None:
         """Return a job, its body and where that begins in ``data``; None if the request is unusual or to be refused.
@@ -271,8 +276,11 @@ class ParserPool:
     """
 
     def __init__(self, schema: RowSchema, parsed: Callable[[Job], None], died: Callable[[], None]) -> None:
-        self._schema, self._parsed, self._died = schema, parsed, died
-        self._small, self._large = _FairQueue(), _FairQueue()
+        self._schema = schema
+        self._parsed = parsed
+        self._died = died
+        self._small = _FairQueue()
+        self._large = _FairQueue()
         self._threads = [
             threading.Thread(target=self._run, args=[jobs], name="parse", daemon=True)
             for jobs in (self._small, self._large)

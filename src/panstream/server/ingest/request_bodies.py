@@ -75,7 +75,8 @@ class RequestBody:
         if needed > len(self.data):
             capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
             self.reserve(capacity - self.reserved)  # given back with the body, should there be no memory
-            old, self.data = self.data, _memory(capacity)
+            old = self.data
+            self.data = _memory(capacity)
             if old:
                 with memoryview(old) as view:
                     self.data[: self.size] = view[: self.size]
@@ -97,7 +98,8 @@ class RequestBody:
     def overwrite(self) -> None:
         """Overwrite everything; from any thread. Nobody may look at the memory any more."""
         BUFFERS.give_back(self.data)
-        self.data, self.size = bytearray(), 0
+        self.data = bytearray()
+        self.size = 0
         clear_registers()
 
     def release_reservation(self) -> None:
@@ -126,7 +128,8 @@ def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
 
 async def receive(request: Request, gate: QuotaTracker, token: str) -> RequestBody:
     """Return the whole body; it must come within the limits of size and time."""
-    limits, body = gate.limits, RequestBody.from_headers(request.headers, gate, token)
+    limits = gate.limits
+    body = RequestBody.from_headers(request.headers, gate, token)
     refusal: HttpError | None = None
     try:
         begin = asyncio.get_running_loop().time()
@@ -160,7 +163,8 @@ async def receive(request: Request, gate: QuotaTracker, token: str) -> RequestBo
 
 async def receive_small(request: Request, max_bytes: int, seconds: float, name: str) -> bytes:
     """Return a body of few bytes that comes in time."""
-    data, slow = b"", False
+    data = b""
+    slow = False
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
@@ -201,7 +205,8 @@ def _reserve_rows(body: RequestBody, batch: RowBatch) -> RowBatch:
 
 
 def _rows(body: RequestBody, schema: RowSchema) -> RowBatch:
-    limits, data = body.gate.limits, body.data
+    limits = body.gate.limits
+    data = body.data
     if body.kind == BEACONS:
         return parse_beacons(data, body.size, schema)
     if body.kind == "arrow":
@@ -289,8 +294,11 @@ def _lengths(words: Any) -> Any:
 def _unpack(body: RequestBody) -> None:
     """Decompress, never further than the limit."""
     packed = RequestBody(body.gate, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
-    body.data, body.size, body.reserved = bytearray(), 0, 0
-    limit, failed = body.gate.limits.unpacked, False
+    body.data = bytearray()
+    body.size = 0
+    body.reserved = 0
+    limit = body.gate.limits.unpacked
+    failed = False
     try:
         # Not released by hand: after an error the reader still holds it, and releasing would raise.
         part = memoryview(packed.data)[: packed.size]

@@ -18,11 +18,16 @@ from panstream.server.errors import HttpError
 from panstream.server.ingest.jobs import Job, read_head
 from panstream.server.ingest.request_bodies import BEACONS, RequestBody
 
-PATH, PIXEL, SCRIPT = "/v1/beacon", "/v1/beacon.gif", "/panstream.js"
+PATH = "/v1/beacon"
+PIXEL = "/v1/beacon.gif"
+SCRIPT = "/panstream.js"
 LONGEST = 4_096  # bytes of a beacon's body
 _RATE = 4 << 20  # bytes a second that the basket has room for
-_LEAST, _MOST = 1 << 20, 16 << 20  # bytes of it
-_AGENT, _LANGUAGE, _FORWARDED = 512, 35, 1_000  # bytes of a header that count
+_LEAST = 1 << 20  # bytes of it
+_MOST = 16 << 20
+_AGENT = 512  # bytes of a header that count
+_LANGUAGE = 35
+_FORWARDED = 1_000
 _MAPPED = "::ffff:"
 _FULL = "too many beacons are waiting; try again"
 _TAKEN = (
@@ -41,7 +46,11 @@ class BeaconBuffer:
         check: Callable[[], None],
         period: float,
     ) -> None:
-        self._site, self._gate, self._submit, self._check, self._period = web.site, gate, submit, check, period
+        self._site = web.site
+        self._gate = gate
+        self._submit = submit
+        self._check = check
+        self._period = period
         self._answers = {origin: _TAKEN % origin.encode() for origin in web.origins}
         self._proxies = web.trusted_proxies
         self._first = f"POST {PATH} HTTP/1.1\r\n".encode()
@@ -98,7 +107,8 @@ class BeaconBuffer:
         language = headers.get("accept-language", "").partition(",")[0].partition(";")[0][:_LANGUAGE]
         head = f"{self._site} {self._address(headers, peer)}\n{_line(agent)}\n{_line(language)}\n"
         line = b"%b%b\n" % (head.encode("utf-8", "replace"), content.replace(b"\n", b" "))
-        body, size = self._body, len(line) if self._body is None else self._body.size + len(line)
+        body = self._body
+        size = len(line) if self._body is None else self._body.size + len(line)
         if body is None or size > self._size:
             raise HttpError("unavailable", _FULL, retry_after=1)
         body.data[body.size : size] = line
@@ -125,7 +135,8 @@ class BeaconBuffer:
         self._submit_buffered()
 
     def _submit_buffered(self) -> None:
-        body, self._body = self._body, None
+        body = self._body
+        self._body = None
         if body is not None:
             self._submit(Job(body))
         with contextlib.suppress(HttpError):  # no memory for the next one: it is tried again after this step

@@ -22,7 +22,8 @@ from panstream.errors import InvalidParameter, NotSupported, PanstreamError
 
 _PAGE = mmap.PAGESIZE
 _STANDING = frozenset("TtZX")
-_POLLS, _POLL_SECONDS = 5000, 0.002
+_POLLS = 5000
+_POLL_SECONDS = 0.002
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 _KERNEL = ("[vvar", "[vsyscall]", "[vdso]", "[uprobes]")
@@ -233,7 +234,8 @@ class Target:
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield rising ranges, those that touch or overlap as one."""
-    low, high = 0, 0
+    low = 0
+    high = 0
     for start, end in ranges:
         if start > high:
             if high > low:

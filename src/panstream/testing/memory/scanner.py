@@ -109,7 +109,8 @@ class Searcher:
         for start in range(begin, end, self._chunk):
             size = min(end - start, self._chunk + self.longest - 1)
             read(start, self._buffer.data[:size])
-            pos, stop = 0, min(size, self._chunk)
+            pos = 0
+            stop = min(size, self._chunk)
             while pos < stop:
                 pos, matches = search(self._buffer, size, pos, stop, self._index, positions, patterns)
                 if matches:
@@ -140,7 +141,8 @@ class _Result:
 
 def _answer(scan: ScanRequest) -> dict[str, Any]:
     """Return the scan's result, ready for JSON."""
-    needles, decoys = len(scan.needles), len(scan.decoys)
+    needles = len(scan.needles)
+    decoys = len(scan.decoys)
     searcher = Searcher(scan.chunk_bytes)
     searcher.add(enumerate([*scan.needles, *scan.decoys]), scan.encodings)
     if scan.control is not None:
@@ -195,7 +197,8 @@ def _sweep_files(paths: Sequence[str], result: _Result) -> None:
             result.counts["unread_bytes"] += max(1, os.lstat(path).st_size)
             continue
         try:
-            size, label = os.fstat(descriptor).st_size, f"file:{path}"
+            size = os.fstat(descriptor).st_size
+            label = f"file:{path}"
             result.sweep(0, size, _reader(descriptor), lambda offset, label=label: label)  # type: ignore[misc]
             result.counts["scanned_bytes"] += size
             result.counts["files"] += 1

@@ -152,7 +152,8 @@ CADDY = {
 
 
 EVENTS = st.sampled_from(["/", "/a.html", "/A.CSS", "/x.jpeg", "/y.woff", "/b.gif/c", "/d.", "/gif"])
-METHODS, STATUS = st.sampled_from(["GET", "POST", "-"]), st.sampled_from(["200", "304", "404", "499", "500", "503"])
+METHODS = st.sampled_from(["GET", "POST", "-"])
+STATUS = st.sampled_from(["200", "304", "404", "499", "500", "503"])
 AGENTS = st.sampled_from(["Mozilla/5.0 Firefox/130.0", "Googlebot/2.1", "-", "SmartTV", "iPad", "Android 14"])
 REFERRERS = st.sampled_from(["-", "https://www.Example.org/x", "http://search.test:80/?q=1", "android-app://x"])
 QUERIES = st.sampled_from(["", "?utm_campaign=may", "?a=1&utm_campaign=june&b=2", "?xutm_campaign=no", "?"])
@@ -225,7 +226,8 @@ def test_lines_of_caddy() -> None:
 
 
 def test_damaged_lines_of_caddy_crash_nothing() -> None:
-    chance, whole = random.Random(6), json.dumps(CADDY).encode()
+    chance = random.Random(6)
+    whole = json.dumps(CADDY).encode()
     for _ in range(300):
         line = bytearray(whole)
         for _ in range(chance.randrange(1, 4)):

@@ -105,7 +105,8 @@ def test_a_code_outside_its_dictionary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     words = [f"kind {row % 3}" for row in range(N)]
     pq.write_table(pa.table({"kind": words}), path, compression="none")
-    data, place = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    place = pq.read_metadata(path).row_group(0).column(0)
     stop = place.dictionary_page_offset + place.total_compressed_size
     data[stop - 9 : stop] = b"\xff" * 9  # two bits of every code: 3, of three words
     path.write_bytes(data)

@@ -52,7 +52,8 @@ def test_declared_sizes_are_added_up_first(tmp_path: Path, file: bool, codec: st
 @pytest.mark.parametrize("file", [False, True])
 def test_a_bomb_takes_no_memory(tmp_path: Path, file: bool) -> None:
     """1.2 GB of zeros in some kilobytes, read where 1.5 GB can be had."""
-    sink, zeros = io.BytesIO(), pa.array(memoryview(bytes(8 << 20)).cast("q"))
+    sink = io.BytesIO()
+    zeros = pa.array(memoryview(bytes(8 << 20)).cast("q"))
     chunk = pa.concat_arrays([zeros] * 36)
     schema = pa.schema([(f"n{i}" if i else "n", pa.int64()) for i in range(4)])
     with (pa.ipc.new_file if file else pa.ipc.new_stream)(
@@ -139,7 +140,8 @@ def test_a_checked_stream_is_the_stream() -> None:
 
 def test_a_view_behind_a_null_is_not_followed() -> None:
     """pyarrow's full check passes over it, and its cast does not."""
-    long, far = b"a word of more than twelve letters", struct.pack("<i4sii", 100, b"none", 7, 2**30)
+    long = b"a word of more than twelve letters"
+    far = struct.pack("<i4sii", 100, b"none", 7, 2**30)
     near = struct.pack("<i4sii", len(long), long[:4], 0, 0)
     buffers = [pa.py_buffer(b"\x02"), pa.py_buffer(far + near), pa.py_buffer(long)]
     views = pa.Array.from_buffers(pa.string_view(), 2, buffers)
@@ -166,7 +168,8 @@ def test_a_decimal_of_impossible_scale_is_refused(scale: int) -> None:
 @pytest.mark.parametrize("kind", [pa.decimal64(10, 1), pa.decimal128(20, 1), pa.decimal256(40, 1)], ids=str)
 def test_the_least_decimal_is_refused_since_its_sign_would_turn(kind: Any) -> None:
     size = kind.bit_width // 8
-    good, least = (7).to_bytes(size, "little"), bytes(size - 1) + b"\x80"
+    good = (7).to_bytes(size, "little")
+    least = bytes(size - 1) + b"\x80"
     for data, nulls, refused in ((good + good, None, False), (good + least, None, True), (good + least, b"\1", False)):
         validity = None if nulls is None else pa.py_buffer(nulls)
         x = pa.Array.from_buffers(kind, 2, [validity, pa.py_buffer(data)])

@@ -24,7 +24,9 @@ class Memory:
     was_cut = False
 
     def __init__(self, data: bytes, step: int = 1 << 30) -> None:
-        self.data, self.step, self.closed = io.BytesIO(data), step, False
+        self.data = io.BytesIO(data)
+        self.step = step
+        self.closed = False
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
         return self.data.readinto(view[: self.step])
@@ -60,7 +62,9 @@ def read(
     text: str | bytes, columns: dict[str, str], **settings: object
 ) -> tuple[list[tuple[object, ...]], dict[int, str]]:
     """Return the good rows as tuples, and the reasons of the bad ones by number."""
-    found, bad, total = [], {}, 0
+    found = []
+    bad = {}
+    total = 0
     for batch in batches(text, columns, **settings):  # type: ignore[arg-type]
         found += list(zip(*(column.to_pylist() for column in good(batch).columns), strict=True))
         bad |= {fault.row: fault.reason for fault in batch.bad_rows(RowSchema(columns=columns))}
@@ -215,7 +219,8 @@ def test_bad_rows(line: str | bytes, reason: str, rows: int) -> None:
 
 def test_times_with_and_without_zone() -> None:
     columns = {"t": "timestamp"}
-    zoned, plain = "2024-03-01T14:00:00+02:00", "2024-03-01 12:00"
+    zoned = "2024-03-01T14:00:00+02:00"
+    plain = "2024-03-01 12:00"
     for times in ([zoned] * 3, [plain] * 3, [zoned, plain], [plain, "2024-03-01T12:00:00.000000001Z"]):
         assert read("\n".join(["t", *times]), columns) == ([(NOON,)] * len(times), {})
         assert read("\n".join(["t", *times]), columns, block=32) == ([(NOON,)] * len(times), {})

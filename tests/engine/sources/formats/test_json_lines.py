@@ -55,7 +55,8 @@ def read(
     data = text if isinstance(text, bytes) else text.encode()
     coalescer = Coalescer(schema, rows=1000, producer="p", place="visits.jsonl")
     reader = TextReader(Memory(data), JsonParser(schema), coalescer, block_bytes=block, record_bytes=record)
-    found, bad = [], {}
+    found = []
+    bad = {}
     while not reader.ended:
         for batch in reader.pump():
             found += list(zip(*(column.to_pylist() for column in good(batch).columns), strict=True))

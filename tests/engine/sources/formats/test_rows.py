@@ -49,7 +49,8 @@ def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int,
     """
     coalescer = Coalescer(SCHEMA, rows=size, producer="p", place="p", skip=skip)
     rows = [good for piece in pieces for good in piece]
-    batches, row = [], 0
+    batches = []
+    row = 0
     for piece in pieces:
         numbers = [row + position if good else None for position, good in enumerate(piece)]
         batches += list(coalescer.add(piece_of(numbers)))
@@ -141,7 +142,9 @@ def test_reading_ahead_of_an_error() -> None:
 def test_leaving_a_reader_that_is_ahead() -> None:
     """The thread ends and closes what it read from, and what it had read is overwritten."""
     batches = [batch_of(number + 1) for number in range(5)]
-    threads, second, closed = set(threading.enumerate()), threading.Event(), threading.Event()
+    threads = set(threading.enumerate())
+    second = threading.Event()
+    closed = threading.Event()
 
     def read() -> Generator[RowBatch | None, None, None]:
         try:
@@ -165,7 +168,9 @@ def test_leaving_a_reader_that_is_ahead() -> None:
 def test_leaving_a_reader_whose_input_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller does not wait for ever, and what the thread reads afterwards is overwritten."""
     monkeypatch.setattr(_ahead, "_JOIN_TIMEOUT", 0.01)
-    blocked, released, closed = threading.Event(), threading.Event(), threading.Event()
+    blocked = threading.Event()
+    released = threading.Event()
+    closed = threading.Event()
     late = batch_of(7)
 
     def read() -> Generator[RowBatch | None, None, None]:
@@ -204,7 +209,8 @@ ROWS = {
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 7), (0, 8), (8, 10), (4, 4)])
 def test_wiping_touches_its_own_rows_only(kind: str, start: int, stop: int) -> None:
     array = pa.concat_arrays([pa.array(ROWS[kind], arrow_type(kind)), pa.array(ROWS[kind], arrow_type(kind))])
-    before, after = array.slice(0, start).to_pylist(), array.slice(stop).to_pylist()
+    before = array.slice(0, start).to_pylist()
+    after = array.slice(stop).to_pylist()
     data = np.frombuffer(array.buffers()[-1], np.uint8)
     wipe_array(array.slice(start, stop - start))
     assert array.slice(0, start).to_pylist() == before

@@ -37,7 +37,8 @@ LETTERS = b"0123456789-+.eExX:TZ \tafAF/,\xff\xc3\xa9\xed\xa0\x80\xf4\x90\xe0\xc
 def mutated(seed: str, chance: random.Random) -> bytes:
     text = bytearray(seed.encode())
     for _ in range(chance.choice([0, 1, 1, 1, 2, 3])):
-        place, way = chance.randrange(len(text) + 1), chance.random()
+        place = chance.randrange(len(text) + 1)
+        way = chance.random()
         if way < 0.4 and place < len(text):
             text[place] = chance.choice(LETTERS)
         elif way < 0.7:

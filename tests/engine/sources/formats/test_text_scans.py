@@ -24,7 +24,8 @@ from panstream.primitives.kernels.sources.text_values import parse_booleans, par
 Bytes = NDArray[np.uint8]
 
 
-NO_DIGITS, NO_LETTERS = set(range(256)) - set(b"0123456789"), {0x22, 0x5C, *range(0x20)}
+NO_DIGITS = set(range(256)) - set(b"0123456789")
+NO_LETTERS = {0x22, 0x5C, *range(0x20)}
 
 
 class Fence:
@@ -94,10 +95,13 @@ def test_repeats() -> None:
 
 
 def fields(split: str, data: Bytes, end: int, delimiter: int, quote: int, spots: list[int]) -> tuple[object, ...]:
-    columns, most = len([spot for spot in spots if spot >= 0]), 2 + data.size
+    columns = len([spot for spot in spots if spot >= 0])
+    most = 2 + data.size
     starts, stops = np.full((2, columns, most), -7, np.int64)
-    forms, ragged = np.full((columns, most), 77, np.uint8), np.full(most, 77, np.uint8)
-    dialect, found = (delimiter, quote, np.array(spots, np.int64)), (starts, stops, forms, ragged)
+    forms = np.full((columns, most), 77, np.uint8)
+    ragged = np.full(most, 77, np.uint8)
+    dialect = (delimiter, quote, np.array(spots, np.int64))
+    found = (starts, stops, forms, ragged)
     if split == "any":
         rows, done = split_records_bytewise(data, 0, end, *dialect, 0, *found)
     else:
@@ -147,7 +151,8 @@ def test_records_are_those_found_byte_by_byte(
     if delimiter == quote:
         quote = None
     text = b"".join(parts)
-    end, mark = max(0, len(text) - cut), -1 if quote is None else quote[0]
+    end = max(0, len(text) - cut)
+    mark = -1 if quote is None else quote[0]
     expected = fields("any", np.frombuffer(text, np.uint8).copy(), end, delimiter[0], mark, spots)
     for data in (FENCE.before(text), *(spaced(text, behind) for behind in (0x0A, 0x22, 0x2C, 0x0D))):
         assert fields("quick", data, end, delimiter[0], mark, spots) == expected
@@ -156,7 +161,8 @@ def test_records_are_those_found_byte_by_byte(
 def test_ordinary_records_need_no_second_look() -> None:
     """Quotes in place, doubled quotes, line ends of Windows, blank lines, ragged rows: all are found by masks."""
     text = b'a,"b ""c""",d\r\n\r\n\n1,2\n"x\ny",,"",9\n' * 50
-    data, end = spaced(text, 0), len(text)
+    data = spaced(text, 0)
+    end = len(text)
     found = fields("plain", data, end, 0x2C, 0x22, [0, 1, 2])
     assert found[:2] == (150, end)
     assert found == fields("any", data, end, 0x2C, 0x22, [0, 1, 2])
@@ -232,13 +238,15 @@ GOOD = [
 
 def values(lines: list[bytes], *, together: bool, fenced: bool) -> list[object]:
     """Return what is found in every line, with places from its beginning on."""
-    names, edges = np.frombuffer(b"".join(NAMES), np.uint8), np.cumsum([0, *map(len, NAMES)])
+    names = np.frombuffer(b"".join(NAMES), np.uint8)
+    edges = np.cumsum([0, *map(len, NAMES)])
     found: list[object] = []
     for group in [lines] if together else [[line] for line in lines]:
         text = b"".join(line + b"\n" for line in group)
         data = FENCE.before(text) if fenced else spaced(text, 0x22)
         starts, stops = np.full((2, len(NAMES), len(group)), -7, np.int64)
-        kinds, broken = np.full((len(NAMES), len(group)), 77, np.uint8), np.full(len(group), 77, np.uint8)
+        kinds = np.full((len(NAMES), len(group)), 77, np.uint8)
+        broken = np.full(len(group), 77, np.uint8)
         rows = scan_lines(data, len(text), names, edges, starts, stops, kinds, broken)
         begins = [0, *itertools.accumulate(len(line) + 1 for line in group)]
         filled = [begin for begin, line in zip(begins, group, strict=False) if line.strip(b" \t\r")]
@@ -306,8 +314,10 @@ def test_whole_numbers(fenced: bool) -> None:
     data = FENCE.before(b"".join(texts)[-3 * mmap.PAGESIZE :]) if fenced else spaced(b"".join(texts), 0x30)
     if fenced:  # only as many as fit before the fence
         first = int(np.searchsorted(edges, edges[-1] - data.size))
-        texts, edges = texts[first:], edges[first:] - (edges[-1] - data.size)
-    found, bad = np.empty(len(texts), np.int64), np.empty(len(texts), bool)
+        texts = texts[first:]
+        edges = edges[first:] - (edges[-1] - data.size)
+    found = np.empty(len(texts), np.int64)
+    bad = np.empty(len(texts), bool)
     parse_ints(data, edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad)
     for text, number, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):
         assert (None if wrong else number) == whole(text), text
@@ -336,7 +346,8 @@ def test_truths() -> None:
     ]
     texts += [letter * size for letter in (b"1", b"0", b"\x00") for size in range(400)]
     edges = np.cumsum([0, *map(len, texts)])
-    found, bad = np.empty(len(texts), bool), np.empty(len(texts), bool)
+    found = np.empty(len(texts), bool)
+    bad = np.empty(len(texts), bool)
     parse_booleans(
         np.frombuffer(b"".join(texts), np.uint8).copy(), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad
     )

@@ -51,7 +51,8 @@ class Bodies:
     """A source of bodies, as the server reads them."""
 
     def __init__(self, bodies: list[bytes], schema: RowSchema) -> None:
-        self._bodies, self._schema = bodies, schema
+        self._bodies = bodies
+        self._schema = schema
 
     def batches(self) -> Iterator[RowBatch]:
         for number, body in enumerate(self._bodies):
@@ -219,7 +220,8 @@ def test_answers_are_duckdbs(
 
 @pytest.fixture(scope="module")
 def wanted() -> dict[str, dict[str, float]]:
-    plain, nulls = expected(list(FORMS), "plain"), expected(list(FORMS), "nulls")
+    plain = expected(list(FORMS), "plain")
+    nulls = expected(list(FORMS), "nulls")
     return {"plain": plain, "nulls": nulls, "sliced": nulls, "chunked": nulls}
 
 

@@ -59,8 +59,10 @@ class Named(SharedViews):
         """Deal fresh shares of what is touched."""
         if kind != "rows" or change is None:
             return SharedViews.step(self, state, kind, change, rng, start=start)
-        a, b = state[0][0], state[1][0]
-        touched, value = int(change[0][0]), int(change[1][0])
+        a = state[0][0]
+        b = state[1][0]
+        touched = int(change[0][0])
+        value = int(change[1][0])
         fresh = int(rng.uniform_below(2, 1)[0])
         next_shares = (bytes([fresh]), bytes([fresh ^ value])) if touched else (bytes([a]), bytes([b]))
         handled: dict[str, Key] = {

@@ -30,7 +30,8 @@ from panstream.primitives.inputs import ItemBatch
 from panstream.primitives.noise import NoiseSource, SeededSource
 from panstream.primitives.packed_bits import draw_packed_bits
 
-_NEEDLE, _OTHER = 0x51A7C0FFEE5EED17, 0x2B0B5EEDCAFED00D
+_NEEDLE = 0x51A7C0FFEE5EED17
+_OTHER = 0x2B0B5EEDCAFED00D
 _LARGEST = 32  # words; numpy hands freed small blocks out again as they are
 _WAITING = 8  # blocks of one size that may have been freed
 
@@ -67,7 +68,8 @@ def _odds_speak(algorithm: OptBern, first: bool) -> bool:
 
 
 _WORD = (1 << 64) - 1
-_STEP, _SHIFT = 6364136223846793005, 1442695040888963407
+_STEP = 6364136223846793005
+_SHIFT = 1442695040888963407
 _BACK = pow(_STEP, -1, 1 << 64)
 _MOST_WORDS = 16
 _USERS = 24
@@ -111,7 +113,8 @@ def _rewound(algorithm: OptBern, first: bool) -> bool:
     monitor = Monitor(algorithm, rng=generator)
     if first:
         monitor.update([0])
-    seen, word = restore_snapshot(monitor).bits, generator.word
+    seen = restore_snapshot(monitor).bits
+    word = generator.word
     return _explains(algorithm, seen, word, [0]) and not _explains(algorithm, seen, word, [])
 
 
@@ -130,7 +133,8 @@ def _predicted(algorithm: OptBern, first: bool) -> bool:
     """Guess whether user 0 came after the look, from what the generator was going to draw."""
     generator = _KeptGenerator(_fresh_word())
     monitor = Monitor(algorithm, rng=generator)
-    seen, word = restore_snapshot(monitor), generator.word
+    seen = restore_snapshot(monitor)
+    word = generator.word
     if first:
         monitor.update([0])
     published = monitor.release().released
@@ -216,7 +220,8 @@ def _attack(
 
 def _attack_cases() -> Iterator[Case]:
     """Yield attacks on sound code, and on code that keeps what it must not keep."""
-    bits, coins = OptBern(universe=2, epsilon=1.0), OptBern(universe=_USERS, epsilon=0.1)
+    bits = OptBern(universe=2, epsilon=1.0)
+    coins = OptBern(universe=_USERS, epsilon=0.1)
     cells = Bitmap(epsilon=1.0, buckets=64, levels=2)
     freed = "the member's id is in freed memory after the step"
     yield _attack(

@@ -127,7 +127,8 @@ def _slot_counters() -> Iterator[Case]:
         "DecayedSum, polynomial": (DecayedSum(epsilon=1.0, decay="polynomial", rate=1.0), 4),
     }
     for name, (algorithm, count) in counters.items():
-        steps, closed = _slots(count), _one_step(count)
+        steps = _slots(count)
+        closed = _one_step(count)
         yield _case(name, algorithm, steps, _with_events(steps, 1), sampled=name == "BinaryMechanism")
         at_once = replace(algorithm, one_step_ticks=True)
         yield _case(f"{name}, one-step ticks", at_once, closed, _with_events(closed, 1))
@@ -146,7 +147,8 @@ def _slot_counters() -> Iterator[Case]:
 
 def _trees() -> Iterator[Case]:
     tree = KaryTree(epsilon=1.0, horizon=7, levels=3)
-    steps, closed = _slots(7), _one_step(7)
+    steps = _slots(7)
+    closed = _one_step(7)
     yield _case("KaryTree", tree, steps, _with_events(steps, 1), sampled=True)
     at_once = replace(tree, one_step_ticks=True, capacity=None)
     yield _closed("KaryTree, one-step ticks", at_once, closed, _with_events(closed, 1))
@@ -158,7 +160,8 @@ def _trees() -> Iterator[Case]:
         unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
         yield case(f"KaryTree, unbounded{name}", unbounded, world, _with_events(world, 1), looks=some)
     small = partial(KaryTree, epsilon=1.0, horizon=5, levels=2)
-    world, closed = _slots(5), _one_step(5)
+    world = _slots(5)
+    closed = _one_step(5)
     twice = _with_two_events(world, (0, 2, 4), (4, 8), 1)
     yield _case("KaryTree, two contributions", small(contributions=2), world, twice)
     slot = small(lower=0, upper=4, unit="slot", one_step_ticks=True)
@@ -167,7 +170,9 @@ def _trees() -> Iterator[Case]:
 
 
 def _sums() -> Iterator[Case]:
-    world, closed, low = _slots(4), _one_step(4), _one_step(4, nothing=-1.0)
+    world = _slots(4)
+    closed = _one_step(4)
+    low = _one_step(4, nothing=-1.0)
     seen, looks = _with_refreshes(world, 3)
     far = _slots(TreeShape.of_epoch(0, False).slots + 2)
     some = (None, *range(0, len(far) + 1, 4), len(far))
@@ -176,7 +181,8 @@ def _sums() -> Iterator[Case]:
     total = ContinualSum(epsilon=1.0, horizon=4, levels=2, **grid)
     once = replace(count, one_step_ticks=True, levels=None, capacity=None)
     slot = replace(total, unit="slot", one_step_ticks=True, levels=None, capacity=None)
-    twice, two = _with_two_events(world, (0, 2, 4), (4, 6), 1), _with_two_events(world, (0, 2), (4, 6), 3.0)
+    twice = _with_two_events(world, (0, 2, 4), (4, 6), 1)
+    two = _with_two_events(world, (0, 2), (4, 6), 3.0)
     unbounded = ContinualSum(epsilon=1.0, **grid)
     yield _case("ContinualCount, announced intrusions", count, seen, _with_events(seen, 1, -1), looks=looks)
     yield _case("ContinualSum, announced intrusions", total, seen, _with_events(seen, 3.0, -1.0), looks=looks)
@@ -191,7 +197,9 @@ def _sums() -> Iterator[Case]:
 
 
 def _moments() -> Iterator[Case]:
-    world, top, shut = _slots(3, nothing=4.0), _slots(3, nothing=8.0), _one_step(4, nothing=8.0)
+    world = _slots(3, nothing=4.0)
+    top = _slots(3, nothing=8.0)
+    shut = _one_step(4, nothing=8.0)
     seen, looks = _with_refreshes(world, 3)
     two = _with_added(_with_added(world, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
     for kind in (ContinualMean, ContinualVariance):
@@ -211,7 +219,8 @@ def _moments() -> Iterator[Case]:
 def _histograms() -> Iterator[Case]:
     grid = partial(RangeHistogram, epsilon=1.0, lower=0.0, upper=4.0, branching=2, depth=2)
     histogram = grid(horizon=3, levels=2)
-    world, shut = _slots(3, nothing=0.5), _one_step(3, nothing=0.5)
+    world = _slots(3, nothing=0.5)
+    shut = _one_step(3, nothing=0.5)
     added = _with_added(world, 0.5, 0.5, 3.5)
     pairs = _with_added(_with_added(world, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
     seen, looks = _with_refreshes(world, 3)
@@ -220,7 +229,8 @@ def _histograms() -> Iterator[Case]:
     yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs)
     yield _case("RangeHistogram, unbounded", grid(), world, added)
     # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
-    once, name = grid(horizon=3, one_step_ticks=True), "RangeHistogram, one-step ticks, value exchanged"
+    once = grid(horizon=3, one_step_ticks=True)
+    name = "RangeHistogram, one-step ticks, value exchanged"
     yield _closed(name, once, shut, _with_events(shut, 3.5), claimed=2 * once.claim().epsilon)
 
 
@@ -238,8 +248,10 @@ def _outputs_only() -> Iterator[Case]:
 
 def _published() -> Iterator[Case]:
     """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
-    count, world = 4, _slots(4)
-    closed, none = tuple(range(0, 2 * count + 1, 2)), (None,)
+    count = 4
+    world = _slots(4)
+    closed = tuple(range(0, 2 * count + 1, 2))
+    none = (None,)
     options: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
     binary = PublishedBinary(**options)
     papers: list[tuple[str, Any, tuple[int | None, ...], int, str]] = [

@@ -48,7 +48,8 @@ def _fixed(levels: int, **options: Any) -> dict[str, Any]:
 
 def _production() -> Iterator[Case]:
     one = partial(ContinualDensity, universe=1)
-    event, user = {"method": "event", "horizon": _TICKS}, {"method": "user", "horizon": _TICKS, "unit": "user"}
+    event = {"method": "event", "horizon": _TICKS}
+    user = {"method": "user", "horizon": _TICKS, "unit": "user"}
     yield _case("ContinualDensity, event, one level", one(**_fixed(1, **event)), Losses.of_event)
     yield _case("ContinualDensity, event, two levels", one(**_fixed(2, **event)), Losses.of_event)
     yield _case("ContinualDensity, start released", one(**_fixed(2, **event, start_rate=0.05)), Losses.of_event)

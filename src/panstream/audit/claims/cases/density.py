@@ -33,7 +33,10 @@ from panstream.papers.as_printed.density_ppds import PublishedPPDS
 from panstream.primitives.noise import NoiseSource
 from panstream.testing.enumeration import Step, enumerate_streams, refresh, release, update
 
-_NOTHING, _APPEAR, _TWICE, _LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
+_NOTHING = update([])
+_APPEAR = update([0])
+_TWICE = update([0, 0])
+_LEAVE = update(delete=[0])
 
 
 def _case(name: str, algorithm: Any, scenarios: Sequence[Scenario], *, high: int = 1, sampled: bool = False) -> Case:
@@ -51,7 +54,8 @@ def _variants(kind: Callable[..., Any], name: str, nothing: Step, come: Step, le
 def _pairs() -> Iterator[Case]:
     """Yield the three pairs of coins with each of their options."""
     for kind in (OptBern, DworkPair, QuantisedLaplace):
-        name, one = kind.__name__, partial(kind, universe=1)
+        name = kind.__name__
+        one = partial(kind, universe=1)
         scenarios = presence_scenarios(_NOTHING, _APPEAR, _TWICE)
         yield _case(name, one(epsilon=1.0), scenarios, sampled=kind is OptBern)
         yield from _variants(one, name, _NOTHING, _APPEAR, _LEAVE)
@@ -64,7 +68,8 @@ def _samples() -> Iterator[Case]:
     names = OptBern(universe=("ann", "bob"), epsilon=1.0)
     level = partial(FixedLevel, universe=2, level=1)
     low = _inside(level(epsilon=1.0), 2)
-    graph, edge = partial(GraphDensity, vertices=2), update([(0, 1)])
+    graph = partial(GraphDensity, vertices=2)
+    edge = update([(0, 1)])
     some = [update([1]), update([0, 1]), update([1, 0])]
     yield _case("OptBern, others around", two, presence_scenarios(*some, others=update([1])), high=2)
     yield _case("OptBern, sampled", sampled, presence_scenarios(_NOTHING, update([_inside(sampled)])))
@@ -94,7 +99,8 @@ def _samples() -> Iterator[Case]:
 def _counts() -> Iterator[Case]:
     """Yield cropped means, heavy fractions, and bits read as a count."""
     crops = [update([0] * times) for times in range(3)]
-    mean, heavy = partial(CroppedMean, universe=1, epsilon=1.0), partial(HeavyFraction, universe=1, epsilon=1.0)
+    mean = partial(CroppedMean, universe=1, epsilon=1.0)
+    heavy = partial(HeavyFraction, universe=1, epsilon=1.0)
     bits = OptBern(universe=1, epsilon=1.0, count=True)
     last: list[Step | None] = [None, None, release()]
     twice: list[Step | None] = [*last, release()]
@@ -112,7 +118,8 @@ def _counts() -> Iterator[Case]:
     both: list[Step | None] = [None, release(), refresh(), None, release()]
     in_both = Scenario(enumerate_streams(both, [_NOTHING, update([inside])]), (None, 3, 4, 5))
     yield _case("RefreshableCroppedMean, sampled, a release in each phase", refreshable, [in_both])
-    cropped, heavy_fraction = CroppedMean(crop=1, **few), HeavyFraction(threshold=2, **few)
+    cropped = CroppedMean(crop=1, **few)
+    heavy_fraction = HeavyFraction(threshold=2, **few)
     for algorithm, presence in ((cropped, cropped.presence), (heavy_fraction, heavy_fraction.low.presence)):
         inside = _inside(presence)
         actions = [_NOTHING, update([inside]), update([inside, inside])]
@@ -153,13 +160,15 @@ def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
     its draws are those of any other.
     """
     arrival = algorithm.batch([0])
-    rng, left = NoiseSource(), 0
+    rng = NoiseSource()
+    left = 0
 
     def happens(first: bool) -> bool:
         nonlocal rng, left
         if left == 0:
             rng.close()
-            rng, left = NoiseSource(), 500
+            rng = NoiseSource()
+            left = 500
         left -= 1
         state = algorithm.initial_state(rng)
         if not first:
@@ -198,7 +207,8 @@ def _output_noise() -> Iterator[Case]:
 
 
 def _far_from_what_was_stored() -> Case:
-    epsilon, far = 0.1, 3.0
+    epsilon = 0.1
+    far = 3.0
     algorithm = PublishedLaplace(universe=1, epsilon=epsilon)
     low = algorithm.law.mean(False)
 

@@ -51,7 +51,9 @@ def _case(option: str, algorithm: BitmapCounter, scenarios: list[Scenario], *, r
 
 def _bitmaps() -> Iterator[Case]:
     user = _id_in(Bitmap(epsilon=1.0, buckets=1, levels=1), 0)
-    nothing, come, twice = update([]), update([user]), update([user, user])
+    nothing = update([])
+    come = update([user])
+    twice = update([user, user])
     for kind in (Bitmap, TogglingBitmap):
         toggling = kind is TogglingBitmap
         doings = (nothing, update(insert=[user]), update(delete=[user])) if toggling else (nothing, come, twice)
@@ -66,7 +68,8 @@ def _bitmaps() -> Iterator[Case]:
         split = kind(epsilon=1.0, epsilon_state=0.5, buckets=1, levels=1)
         yield _case("given split", split, presence_scenarios(*(doings if toggling else doings[:2])))
         shard = kind(epsilon=1.0, buckets=2, levels=1, shards=2, owned=1)
-        mine, other = _id_in(shard, 1), _id_in(shard, 0)
+        mine = _id_in(shard, 1)
+        other = _id_in(shard, 0)
         scenarios = presence_scenarios(update([other]), update([mine, other]))
         yield _case("a shard", shard, scenarios[:1] if toggling else scenarios)
 
@@ -144,7 +147,8 @@ class _TwoSites:
 
     def join(self, state: _SitesState, rng: NoiseSource) -> None:
         """Merge the two sites."""
-        first, second = self._held(state, 0), self._held(state, 1)
+        first = self._held(state, 0)
+        second = self._held(state, 1)
         state.cells = self.site.merge(first, self.site, second, rng)[1].bits
         state.merged = 1
 
@@ -168,8 +172,11 @@ class _TwoSites:
 
 
 def _merged() -> Iterator[Case]:
-    look, join, coming = Step("look_first"), Step("join"), [update(site=site) for site in (-1, 0, 1, 2)]
-    state, kappa = math.log(3), math.log(1.25)  # R = 3 and K = 5/4, the figures of docs/proofs/bitmap.md
+    look = Step("look_first")
+    join = Step("join")
+    coming = [update(site=site) for site in (-1, 0, 1, 2)]
+    state = math.log(3)  # R = 3 and K = 5/4, the figures of docs/proofs/bitmap.md
+    kappa = math.log(1.25)
     for releases in (1, 2):
         published = [release()] * releases
         site = Bitmap(

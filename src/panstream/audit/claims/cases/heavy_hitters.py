@@ -29,7 +29,9 @@ class _Shown(FrequentItems):
         """Merge with a site at which nothing happened; shows nothing."""
         mine = replace(state)
         _, both = self.merge(mine, self, FrequentItems.initial_state(self, rng), rng)
-        state.levels, state.rows, state.draws = both.levels, both.rows, both.draws
+        state.levels = both.levels
+        state.rows = both.rows
+        state.draws = both.draws
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
 
 
@@ -63,7 +65,8 @@ class _NoFresh(_Shown):
         """Publish without fresh noise."""
         shown = self.read(state.levels, state.rows, draws=1)
         fresh = self.initial_state(rng)
-        state.levels, state.rows = fresh.levels, fresh.rows
+        state.levels = fresh.levels
+        state.rows = fresh.rows
         return shown
 
 
@@ -72,7 +75,8 @@ class _GoesOn(_Shown):
 
     def release(self, state: FrequentState, rng: NoiseSource) -> Any:
         """Publish with fresh noise and keep the state."""
-        levels, rows = state.levels.copy(), state.rows.copy()
+        levels = state.levels.copy()
+        rows = state.rows.copy()
         self._add_noise(levels, rows, rng)
         return self.read(levels, rows, draws=2)
 
@@ -94,7 +98,8 @@ def _frequent_cases() -> Iterator[Case]:
     """Yield one life, several, announced looks, users, and the controls."""
     tiny = _Shown(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4)
     event = update(["b"])
-    one, two = [event, event, release()], [event, release(), event, release(), event]
+    one = [event, event, release()]
+    two = [event, release(), event, release(), event]
     seen = [event, refresh(), event, refresh(), event, release()]
 
     def case(name: str, algorithm: FrequentItems, world: list[Step], **options: Any) -> Case:

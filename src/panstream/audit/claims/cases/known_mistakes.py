@@ -26,7 +26,8 @@ from panstream.primitives.packed_bits import draw_packed_bits, popcount
 from panstream.privacy.claim import Claim
 from panstream.testing.enumeration import copied, enumerate_streams, late_refresh, refresh, release, update
 
-_NOTHING, _APPEAR = update([]), update([0])
+_NOTHING = update([])
+_APPEAR = update([0])
 
 
 class _ReNoised(OptBern):
@@ -191,7 +192,8 @@ def _mistake_cases() -> Iterator[Case]:
         represents="an intrusion that is noticed late: what is frozen is not what the intruder saw, so both together "
         "are two looks at one phase",
     )
-    first, second = update([0]), update([1])
+    first = update([0])
+    second = update([1])
     swapped = [((first, second, release()), (second, first, release()))]
     moved = [((first, _NOTHING, release()), (second, _NOTHING, release()))]
     yield control(

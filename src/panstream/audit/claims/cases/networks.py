@@ -42,7 +42,9 @@ class _PrescribedSource(NoiseSource):
 
     def __init__(self, tables: Sequence[Counts], choices: Sequence[int]) -> None:
         super().__init__()
-        self.tables, self.choices, self.log = list(tables), list(choices), 0.0
+        self.tables = list(tables)
+        self.choices = list(choices)
+        self.log = 0.0
         self.seen: list[Counts] = []
         self.sigmas: list[float] = []
         self.tilts: list[NDArray[np.float64]] = []
@@ -101,7 +103,8 @@ class _ForestViews:
             Records(_TINY, np.array(rows, np.uint16).T) for rows in combinations_with_replacement(cells, self.records)
         ]
         views = [np.array([count, self.records - count], np.int64) for count in self.grid]
-        worst, witness = 0.0, ""
+        worst = 0.0
+        witness = ""
         for one in every:
             margins = tuple(contingency(one, (attribute,)) for attribute in (0, 1))
             others = [other for other in every if _replaced(one, other)]
@@ -110,7 +113,8 @@ class _ForestViews:
                 for other in others:
                     loss = self._loss(here, self._run(other, (*first, *here.seen[2:]), choice))
                     if loss > worst:
-                        worst, witness = loss, f"{_told(one)} against {_told(other)}; outputs only"
+                        worst = loss
+                        witness = f"{_told(one)} against {_told(other)}; outputs only"
         if isinstance(self.learner, TreeNetwork):
             worst = zcdp_epsilon(worst, self.learner.delta)
         return ExactLoss(loss=worst, witness=witness)
@@ -143,7 +147,8 @@ def _told(records: Records) -> str:
 
 def _network_cases() -> list[Case]:
     """Return the cases of the networks room."""
-    forest, independent = PrivBayes(epsilon=1.5, split=BudgetSplit()), PrivBayes(epsilon=1.5)
+    forest = PrivBayes(epsilon=1.5, split=BudgetSplit())
+    independent = PrivBayes(epsilon=1.5)
     tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=BudgetSplit())
     named: list[tuple[str, PrivBayes | TreeNetwork]] = [
         ("PrivBayes, forest, outputs", forest),

@@ -36,7 +36,8 @@ from panstream.primitives.noise import DiscreteLaplace
 from panstream.testing.secret_shared_views import Look, Row, SharedViews, covered_looks
 
 _NOISE = DiscreteLaplace.at_most(math.log(2))
-_ONE, _CAPPED = math.log(3 / 2), math.log(5 / 4)  # the loss of one draw, modulo 3 and modulo 2
+_ONE = math.log(3 / 2)  # the loss of one draw, modulo 3 and modulo 2
+_CAPPED = math.log(5 / 4)
 _BOTH = math.log(3) + math.log(1 - 3 / 4 + 3 / 4 * 3 / 2)  # one look at such cells, and one answer
 _NOBODY, _COMES, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))
 
@@ -53,11 +54,14 @@ class _Measure:
 
     def __call__(self) -> ExactLoss:
         """Return the loss and the looks that show it."""
-        views, worst, shown = self.views(), -1.0, frozenset[Look]()
+        views = self.views()
+        worst = -1.0
+        shown = frozenset[Look]()
         for looks in map(frozenset, self.looks or covered_looks(len(self.program))):
             loss = views.loss(self.program, self._worlds(), looks)
             if loss > worst:
-                worst, shown = loss, looks
+                worst = loss
+                shown = looks
         steps = "-".join(self.program)
         seen = ", ".join(f"{who} in {period} {number}" for who, period, number in sorted(shown, key=lambda one: one[2]))
         return ExactLoss(loss=worst, witness=f"{steps}; seen: {seen or 'answers only'}")
@@ -109,7 +113,8 @@ _ARRIVES = (np.zeros(1, np.uint8),), (np.full(1, 2, np.uint8),)
 
 
 def _sound() -> Iterator[Case]:
-    here, moved = (_NOBODY, _COMES), SaturatingCounters(cells=1, tau=2, low=1, noise=_NOISE, ring=Ring(2))
+    here = (_NOBODY, _COMES)
+    moved = SaturatingCounters(cells=1, tau=2, low=1, noise=_NOISE, ring=Ring(2))
     twice = [looks for looks in covered_looks(3) if {who for who, _, epoch in looks if epoch in (1, 3)} < {"A", "B"}]
     for name, claimed, measure in (
         ("bits", _ONE, _Measure(_bits(), ("rows", "answers"), (_NOBODY, _COMES, _LEAVES))),
@@ -126,7 +131,9 @@ def _sound() -> Iterator[Case]:
 
 
 def _mistakes() -> Iterator[Case]:
-    here, a, b = (_NOBODY, _COMES), "A", "B"
+    here = (_NOBODY, _COMES)
+    a = "A"
+    b = "B"
     first_only = ((a, "epoch", 1), (b, "epoch", 2))
 
     def case(
@@ -228,7 +235,8 @@ def _two_draws() -> float:
 
 def _halves(epsilon: float = 1.0) -> ExactLoss:
     """Return the loss of half a draw: the difference of two numbers with the law NB(1/2, e**-epsilon)."""
-    q, size = math.exp(-epsilon), 1 << 10
+    q = math.exp(-epsilon)
+    size = 1 << 10
     k = np.arange(1, size)
     half = np.concatenate([[1.0], np.cumprod(q * (k - 0.5) / k)]) * math.sqrt(1 - q)
     law = np.array([float(half[: size - lag] @ half[lag:]) for lag in range(64)])

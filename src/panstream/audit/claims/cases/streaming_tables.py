@@ -17,7 +17,8 @@ from panstream.privacy.continual_loss import tables_laws
 from panstream.testing.enumeration import Step, refresh, tick, update
 
 _DOMAIN = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
-_ONE, _OTHER = ("no", "yes"), ("yes", "no")
+_ONE = ("no", "yes")
+_OTHER = ("yes", "no")
 
 
 def _records(*rows: tuple[str, str]) -> Step:
@@ -30,9 +31,11 @@ class _Joined(StreamingTables):
     def joined(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Merge with a site at which nothing happened; shows nothing."""
         other = StreamingTables.initial_state(self, rng)
-        other.ticks, other.digits[:] = state.ticks, state.digits
+        other.ticks = state.ticks
+        other.digits[:] = state.digits
         _, both = self.merge(replace(state, open=state.open.copy()), self, other, rng)
-        state.open[:], state.draws[:] = both.open, both.draws
+        state.open[:] = both.open
+        state.draws[:] = both.draws
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(0,))
 
 
@@ -61,7 +64,8 @@ class _OneTableFree(StreamingTables):
     @property
     def laws(self) -> Any:
         """Return the noise of shares that add up to more than 1."""
-        ones, two = StreamingTables.laws.fget(self)[:2], tables_laws(self.epsilon, 0.0, self.levels or 1, [1])  # type: ignore[attr-defined, list-item]
+        ones = StreamingTables.laws.fget(self)[:2]  # type: ignore[attr-defined]
+        two = tables_laws(self.epsilon, 0.0, self.levels or 1, [1])  # type: ignore[list-item]
         return (*ones, *two)
 
 

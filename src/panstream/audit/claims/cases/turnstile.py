@@ -46,7 +46,8 @@ def _case(
     name = type(algorithm).__name__
     if scenarios is None:
         far = algorithm.width * 2 + 1
-        early, late = _weights(0, 1, -far), _weights(0, 2, far)
+        early = _weights(0, 1, -far)
+        late = _weights(0, 2, far)
         scenarios = [
             Scenario(enumerate_streams([None, None, release()], early)),
             Scenario(enumerate_streams([None, release(), None], late)),

@@ -41,8 +41,10 @@ def derived_log_column(name: str, columns: Mapping[str, Any], site: str) -> Any:
 
 def _events(columns: Mapping[str, Any]) -> Any:
     """Return what a line tells of: a page view, an error of the server, a robot, or something else."""
-    no, nothing = pa.scalar(False), pa.scalar("", pa.string())
-    status, path = columns["status"], columns["path"]
+    no = pa.scalar(False)
+    nothing = pa.scalar("", pa.string())
+    status = columns["status"]
+    path = columns["path"]
     agents = compute.coalesce(columns["agent"], nothing)
     failed = compute.coalesce(compute.greater_equal(status, 500), no)
     robots = arrow_mask(known_bots().is_bot(agents))

@@ -73,7 +73,8 @@ def _automaton(words: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint16
         ends[state] = 1
     if len(steps) > np.iinfo(np.uint16).max:
         raise OverflowError("too many words for an automaton of 16 bits")
-    table, fallback = np.zeros((len(steps), len(used) + 1), np.uint16), np.zeros(len(steps), np.int64)
+    table = np.zeros((len(steps), len(used) + 1), np.uint16)
+    fallback = np.zeros(len(steps), np.int64)
     waiting = [0]
     for state in waiting:  # grows: shortest beginnings first
         back = int(fallback[state])

@@ -62,14 +62,16 @@ class _Lines:
         for name, kind in (derived_columns | sources).items():
             if schema.columns.get(name, kind) != kind:
                 raise SourceError(f"{place}: the type of column {name} must be {kind}")
-        self._schema, self._site = schema, site or ""
+        self._schema = schema
+        self._site = site or ""
         self._read = replace(schema, columns=read_columns | sources)  # what is made of other columns is not read
         self._places = [_PLACE[name] for name in self._read.columns]
         faults = range(self._read.type_error_code(next(iter(self._read.columns))))
         self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
         self._codes[faults] = faults
         for name in read_columns:
-            here, there = self._read.type_error_code(name), schema.type_error_code(name)
+            here = self._read.type_error_code(name)
+            there = schema.type_error_code(name)
             self._codes[here : here + 2] = there, there + 1
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int:
@@ -82,7 +84,8 @@ class _Lines:
 
         if VISITOR not in self._schema.columns:
             return {}
-        host, agent = _PLACE["host"], _PLACE["agent"]
+        host = _PLACE["host"]
+        agent = _PLACE["agent"]
         out = np.empty(starts.shape[1], np.uint64)
         hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
         return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
@@ -147,7 +150,8 @@ class AccessLogParser(_Lines):
             return RowBatch.none(self._schema), end
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
         derived = self._made(view, starts[:, :rows], stops[:, :rows])
-        starts, stops = starts[self._places, :rows], stops[self._places, :rows]
+        starts = starts[self._places, :rows]
+        stops = stops[self._places, :rows]
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(view, starts[column], stops[column], offsets, out)
@@ -165,18 +169,21 @@ class CaddyParser(_Lines):
         from panstream.primitives.kernels.sources.json_nested import scan_within, split_texts, take_first
 
         view = np.frombuffer(data, np.uint8)
-        outer, broken = JsonSpans(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
+        outer = JsonSpans(_OUTER, data.count(b"\n", 0, end))
+        broken = np.empty(data.count(b"\n", 0, end), np.uint8)
         rows = int(json.scan_lines(view, end, *outer.arrays, broken))
         if not rows:
             return RowBatch.none(self._schema), end
-        request, headers = JsonSpans(_REQUEST, rows), JsonSpans(_HEADERS, rows)
+        request = JsonSpans(_REQUEST, rows)
+        headers = JsonSpans(_HEADERS, rows)
         scan_within(view, outer.places("request", rows), *request.arrays)
         scan_within(view, request.places("headers", rows), *headers.arrays)
         starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
         kinds = np.zeros((len(COLUMNS), rows), np.uint8)
 
         def put(column: str, spans: tuple[Any, Any, Any]) -> int:
-            column_index, there = _PLACE[column], spans[2] != json.ABSENT
+            column_index = _PLACE[column]
+            there = spans[2] != json.ABSENT
             starts[column_index, there], stops[column_index, there], kinds[column_index, there] = (
                 field_array[there] for field_array in spans
             )
@@ -189,7 +196,8 @@ class CaddyParser(_Lines):
         for column, key in (("referrer", "Referer"), ("agent", "User-Agent")):
             column_index = put(column, headers.places(key, rows))
             take_first(view, starts[column_index], stops[column_index], kinds[column_index])
-        column_index, rest = put("path", request.places("uri", rows)), _PLACE["query"]
+        column_index = put("path", request.places("uri", rows))
+        rest = _PLACE["query"]
         split_texts(
             view,
             ord("?"),
@@ -206,12 +214,15 @@ class CaddyParser(_Lines):
         codes = np.where(bad, np.uint16(NOT_LOG), np.uint16(0))
         numbers = not (kinds[_PLACE["time"]] == json.STRING).any()  # Caddy can be told to write times as text
         derived = self._made(view, starts, stops)
-        starts, stops, kinds = starts[self._places], stops[self._places], kinds[self._places]
+        starts = starts[self._places]
+        stops = stops[self._places]
+        kinds = kinds[self._places]
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             json.gather_values(view, starts[column], stops[column], kinds[column], offsets, out)
 
-        present, woven = kinds != json.ABSENT, kinds == json.ESCAPED
+        present = kinds != json.ABSENT
+        woven = kinds == json.ESCAPED
         seconds = ["time"] if numbers else []
         read = columns_from_spans(
             view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=derived

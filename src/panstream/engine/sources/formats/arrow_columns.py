@@ -181,7 +181,8 @@ def _wide(array: Any) -> Any:
 
 def _whole(array: Any) -> Converted:
     array = _wide(array)
-    source_type, bad = array.type, None
+    source_type = array.type
+    bad = None
     if pa.types.is_uint64(source_type):
         array, bad = _only(array, numeric_view(array) <= np.uint64(_MOST))
     elif pa.types.is_floating(source_type):
@@ -263,10 +264,12 @@ def _unchecked_letters(array: Any) -> Any:
 
 
 def _dictionary(array: Any, *, is_user: bool) -> Converted:
-    words, codes = array.dictionary, array.indices
+    words = array.dictionary
+    codes = array.indices
     plain = words.type == pa.string() and codes.type in (pa.int32(), pa.int8())
     if is_user:
-        words, broken = _unchecked_letters(words), None
+        words = _unchecked_letters(words)
+        broken = None
     else:
         words, broken = validate_utf8(words) if plain else parse(words, "string")
     if plain and broken is None and not words.null_count:

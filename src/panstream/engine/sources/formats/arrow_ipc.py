@@ -133,7 +133,9 @@ class ArrowInput:
     """
 
     def __init__(self, handle: Any, schema: RowSchema, *, place: str, seekable: bool) -> None:
-        self._handle, self._schema, self._place = handle, schema, place
+        self._handle = handle
+        self._schema = schema
+        self._place = place
         head = (
             translate_reader_errors(lambda: handle.read(len(_MAGIC)), place=place, what="Arrow IPC")
             if seekable

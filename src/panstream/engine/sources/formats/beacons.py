@@ -22,11 +22,9 @@ from panstream.engine.sources.formats.text_columns import columns_from_spans
 LINES = 4
 _KEYS = ("url", "referrer", "event", "value")
 _HEAD = {"agent": 1, "language": 2}  # in which line it stands
-OTHERS, TABLETS, PHONES = (
-    "TV|PlayStation|Xbox|Nintendo",
-    "iPad|Tablet|Kindle|Silk/",
-    "Mobi|iPhone|iPod|Android",
-)
+OTHERS = "TV|PlayStation|Xbox|Nintendo"
+TABLETS = "iPad|Tablet|Kindle|Silk/"
+PHONES = "Mobi|iPhone|iPod|Android"
 SOURCES = {  # what is made of which text
     **dict.fromkeys(("path", "section", "campaign"), "url"),
     **dict.fromkeys(("referrer_host", "entry"), "referrer"),
@@ -104,7 +102,8 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
         return RowBatch.none(schema)
     begins, ends = np.zeros((2, LINES, max_rows), np.int64)
     rows = int(cut_lines(view, end, begins, ends))
-    json_spans, broken = JsonSpans(_KEYS, rows), np.zeros(rows, np.uint8)
+    json_spans = JsonSpans(_KEYS, rows)
+    broken = np.zeros(rows, np.uint8)
     scan_texts(view, begins[3], ends[3], *json_spans.arrays, broken)
     visitors = np.empty(rows, np.uint64)
     hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[1]), _KEY, visitors)
@@ -147,7 +146,8 @@ def _columns(view: Any, kinds: dict[str, str], codes: Any, field_spans: dict[str
     def copy(column: int, offsets: Any, out: Any) -> None:
         gather_values(view, starts[column], stops[column], forms[column], offsets, out)
 
-    spans, woven = (starts, stops), forms == ESCAPED
+    spans = (starts, stops)
+    woven = forms == ESCAPED
     return columns_from_spans(view, RowSchema(columns=kinds), codes, spans, forms != ABSENT, copy, woven).columns
 
 

@@ -54,7 +54,9 @@ class Dialect:
             raise InvalidParameter("delimiter must be one character of ASCII")
         if quote is not None and (len(quote.encode()) != 1 or quote in "\r\n" + delimiter):
             raise InvalidParameter("quote must be one character of ASCII other than the delimiter, or None")
-        self.delimiter, self.quote, self.names = delimiter, quote, list(names)
+        self.delimiter = delimiter
+        self.quote = quote
+        self.names = list(names)
         edge = re.escape(delimiter.encode())
         field = plain = rb"[^\r\n" + edge + rb"]*+"
         if quote is not None:
@@ -86,7 +88,8 @@ class CsvParser:
     """Rows of one CSV input."""
 
     def __init__(self, schema: RowSchema, *, place: str, dialect: Dialect | None = None) -> None:
-        self._schema, self._place = schema, place
+        self._schema = schema
+        self._place = place
         self._dialect = dialect or Dialect()
         self._spots = np.empty(0, np.int64)  # which declared column a field is, -1 if none
 
@@ -122,13 +125,17 @@ class CsvParser:
         view = np.frombuffer(data, np.uint8)
         quote = -1 if self._dialect.quote is None else ord(self._dialect.quote)
         max_records = 1 + int(count_byte(view, end, 0x0A) + count_byte(view, end, 0x0D))
-        columns, delimiter = len(self._schema.columns), ord(self._dialect.delimiter)
+        columns = len(self._schema.columns)
+        delimiter = ord(self._dialect.delimiter)
         starts, stops = np.empty((2, columns, max_records), np.int64)
-        forms, ragged = np.empty((columns, max_records), np.uint8), np.empty(max_records, np.uint8)
+        forms = np.empty((columns, max_records), np.uint8)
+        ragged = np.empty(max_records, np.uint8)
         rows, end = split_records(view, end, delimiter, quote, self._spots, starts, stops, forms, ragged)
         if not rows:
             return RowBatch.none(self._schema), int(end)
-        starts, stops, forms = starts[:, :rows], stops[:, :rows], forms[:, :rows]
+        starts = starts[:, :rows]
+        stops = stops[:, :rows]
+        forms = forms[:, :rows]
         codes = ragged[:rows].astype(np.uint16) * np.uint16(RAGGED)
 
         def copy(column: int, offsets: Any, out: Any) -> None:
@@ -147,7 +154,8 @@ class CsvParser:
         return rows_read, int(end)
 
     def _head(self, line: bytes) -> None:
-        sign, quote = self._dialect.delimiter, self._dialect.quote
+        sign = self._dialect.delimiter
+        quote = self._dialect.quote
         names: list[str] = []
         with contextlib.suppress(UnicodeDecodeError, csv.Error):
             names = next(csv.reader([line.decode()], delimiter=sign, quotechar=quote, quoting=0 if quote else 3))
@@ -167,8 +175,10 @@ def end_of_records(data: bytearray) -> int:
     from panstream.primitives.kernels.sources.csv_simd import split_records
 
     max_records = 1 + data.count(b"\n") + data.count(b"\r")
-    none, ragged = np.empty((0, max_records), np.int64), np.empty(max_records, np.uint8)
-    view, spots = np.frombuffer(data, np.uint8), np.empty(0, np.int64)
+    none = np.empty((0, max_records), np.int64)
+    ragged = np.empty(max_records, np.uint8)
+    view = np.frombuffer(data, np.uint8)
+    spots = np.empty(0, np.int64)
     return int(
         split_records(
             view, len(data), ord(","), ord('"'), spots, none, none, np.empty((0, max_records), np.uint8), ragged

@@ -49,14 +49,18 @@ class JsonParser:
         from panstream.primitives.kernels.sources.json_fields import ABSENT, ESCAPED, gather_values, scan_lines
 
         view = np.frombuffer(data, np.uint8)
-        max_lines, columns = int(count_byte(view, end, 0x0A)), len(self._fitting)
+        max_lines = int(count_byte(view, end, 0x0A))
+        columns = len(self._fitting)
         starts, stops = np.empty((2, columns, max_lines), np.int64)
-        kinds, broken = np.empty((columns, max_lines), np.uint8), np.empty(max_lines, np.uint8)
+        kinds = np.empty((columns, max_lines), np.uint8)
+        broken = np.empty(max_lines, np.uint8)
         rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
             return RowBatch.none(self._schema), end
         codes = broken[:rows].astype(np.uint16) * np.uint16(NOT_JSON)
-        starts, stops, kinds = starts[:, :rows], stops[:, :rows], kinds[:, :rows]
+        starts = starts[:, :rows]
+        stops = stops[:, :rows]
+        kinds = kinds[:, :rows]
         present = np.empty(kinds.shape, bool)
         for column, name in enumerate(self._schema.columns):
             kind = kinds[column]

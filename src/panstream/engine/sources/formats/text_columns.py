@@ -39,11 +39,15 @@ def columns_from_spans(
     already known to be wrong with each row. Times in ``seconds`` are numbers of seconds since 1970. Columns that are
     ``made`` of others are taken as they are. All other numbers and times are written in a ``style``.
     """
-    columns, texts = {}, []
+    columns = {}
+    texts = []
     for column, (name, kind) in enumerate(schema.columns.items()):
-        first, last, there = spans[0][column], spans[1][column], present[column]
+        first = spans[0][column]
+        last = spans[1][column]
+        there = present[column]
         if made is not None and name in made:
-            columns[name], bad = made[name], None
+            columns[name] = made[name]
+            bad = None
         elif name in seconds:
             columns[name], bad = _moments(data, first, last, there)
         elif kind in _VALUES and (woven is None or not woven[column].any()):
@@ -100,7 +104,8 @@ def _values(
         rest = np.empty(present.size, bool)
         text_values.parse_doubles(data, starts, stops, present, values, bad, rest, ord(style.decimal))
         if rest.any():  # digits, signs and points
-            first, last = starts[rest], stops[rest]
+            first = starts[rest]
+            last = stops[rest]
             text = _text(first, last, rest[rest], partial(copy_spans, data, first, last))
             if style.decimal != ".":
                 letters = np.frombuffer(text.buffers()[2], np.uint8)
@@ -146,7 +151,8 @@ def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], Non
     from panstream.primitives.kernels.sources.byte_copies import SLACK
 
     size = int(stops.sum() - starts.sum())
-    offsets, out = np.empty(starts.size + 1, np.int32), np.empty(size + SLACK, np.uint8)
+    offsets = np.empty(starts.size + 1, np.int32)
+    out = np.empty(size + SLACK, np.uint8)
     copy(offsets, out)
     return pa.Array.from_buffers(pa.binary(), starts.size, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(out)])
 
@@ -176,10 +182,12 @@ def _gathered(array: Any) -> Any:
         return pa.nulls(0, pa.binary())
     _, table, *buffers = array.buffers()
     views = np.frombuffer(table, np.int32, 4 * len(array), 16 * array.offset).reshape(-1, 4)
-    bits, offsets = None, np.empty(len(array) + 1, np.int64)
+    bits = None
+    offsets = np.empty(len(array) + 1, np.int64)
     if array.null_count:
         present = boolean_bytes(array.is_valid())
-        views, bits = np.where(present[:, None], views, np.int32(0)), arrow_mask(present).buffers()[1]
+        views = np.where(present[:, None], views, np.int32(0))
+        bits = arrow_mask(present).buffers()[1]
     outside = view_offsets(views, np.array([buffer.size for buffer in buffers], np.int64), offsets) >= 0
     if outside or offsets[-1] >= 1 << 31:
         raise pa.ArrowInvalid("views point outside their data, or to too much of it")

@@ -24,7 +24,8 @@ def is_residue(value: int, prime: int) -> Any:
     """Return whether ``value`` in [0, prime) is a non-zero square modulo the odd ``prime`` (binary Jacobi symbol)."""
     if value == 0:
         return False
-    a, n = np.uint64(value), np.uint64(prime)
+    a = np.uint64(value)
+    n = np.uint64(prime)
     positive = True
     while a != np.uint64(0):
         twos = trailing_zeros(a)
@@ -42,7 +43,8 @@ def is_residue(value: int, prime: int) -> Any:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _multiply_mersenne(a: np.int64, b: np.int64) -> Any:
-    x, y = np.uint64(a), np.uint64(b)
+    x = np.uint64(a)
+    y = np.uint64(b)
     low = x * y
     total = (low & _FIELD) + ((product_high(x, y) << np.uint64(3)) | (low >> _61))
     return np.int64(total - _FIELD if total >= _FIELD else total)
@@ -191,7 +193,8 @@ def plus_counts(
     """Count, for each of ``totals.size`` equal rows, the residues among the blocks of counter - first, - first +
     width, ...
     """
-    row, modulus = counters.size // totals.size, prime * width
+    row = counters.size // totals.size
+    modulus = prime * width
     for r in range(totals.size):
         total = 0
         for i in range(r * row, (r + 1) * row):

@@ -70,7 +70,8 @@ def count_names(
     mask = np.uint64(slots.size - 1)
     stop = offsets[0]
     for i in range(offsets.size - 1):
-        start, stop = stop, offsets[i + 1]
+        start = stop
+        stop = offsets[i + 1]
         mixed = hash_of_name(data, start, stop)
         slot = np.int64(mixed & mask)
         entry = -1
@@ -89,7 +90,9 @@ def count_names(
         if entry >= 0:
             counts[entry] += 1
         else:
-            firsts[count], counts[count], hashes[count] = i, 1, mixed
+            firsts[count] = i
+            counts[count] = 1
+            hashes[count] = mixed
             count += 1
     return count
 
@@ -107,7 +110,8 @@ def keep_used(counts: NDArray[np.int32], entries: NDArray[np.int32]) -> int:
     count = 0
     for i in range(counts.size):
         if counts[i]:
-            entries[count], counts[count] = i, counts[i]
+            entries[count] = i
+            counts[count] = counts[i]
             count += 1
     return count
 
@@ -148,7 +152,8 @@ def format_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data:
             data[pos] = 45
             pos += 1
             size = np.uint64(0) - size
-        digits, rest = 1, size
+        digits = 1
+        rest = size
         while rest >= np.uint64(10):
             rest //= np.uint64(10)
             digits += 1

@@ -37,7 +37,8 @@ def pack(cells: Bytes, bits: Bytes) -> None:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _set(bits: Bytes, cell: np.uint64, coin: np.uint8) -> None:
-    byte, shift = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+    byte = cell >> np.uint64(3)
+    shift = np.uint8(cell & np.uint64(7))
     bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coin << shift)
 
 
@@ -48,7 +49,9 @@ def scatter(bits: Bytes, cells: NDArray[Any], coins: Bytes) -> None:
     Of a large table, each bit is a line of cache to wait for, so they are asked for ``_AHEAD`` rows before.
     """
     fetched = max(cells.size - _AHEAD, 0) if bits.size > _CACHED else 0
-    ahead, cells_left, coins_left = cells[_AHEAD:], cells[fetched:], coins[fetched:]
+    ahead = cells[_AHEAD:]
+    cells_left = cells[fetched:]
+    coins_left = coins[fetched:]
     for i in range(fetched):  # an index that may be negative costs a comparison; those from 0 on are known not to be
         prefetch(bits, np.uint64(ahead[i]) >> np.uint64(3))
         _set(bits, np.uint64(cells[i]), coins[i])
@@ -62,7 +65,8 @@ def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> No
     for i in range(cells.size):
         cell = np.uint64(cells[i])
         if cell < np.uint64(size):
-            byte, shift = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+            byte = cell >> np.uint64(3)
+            shift = np.uint8(cell & np.uint64(7))
             bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coins[i] << shift)
 
 
@@ -85,7 +89,8 @@ def count_and_redraw(
             following = counters[cell] + 1
             if following == crop:
                 following = 0
-                byte, shift = cell >> 3, np.uint8(cell & 7)
+                byte = cell >> 3
+                shift = np.uint8(cell & 7)
                 bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coins[i] << shift)
             counters[cell] = following
 
@@ -94,7 +99,8 @@ def count_and_redraw(
 def draw_marked(bits: Bytes, marks: Bytes, coins: Bytes) -> None:
     """Set the bit of every marked cell to its coin."""
     for index in range(bits.size):
-        touched, drawn = np.uint8(0), np.uint8(0)
+        touched = np.uint8(0)
+        drawn = np.uint8(0)
         for j in range(min(8, marks.size - 8 * index)):
             touched |= marks[8 * index + j] << np.uint8(j)
             drawn |= coins[8 * index + j] << np.uint8(j)
@@ -113,7 +119,8 @@ def toggle(bits: Bytes, cells: NDArray[Any]) -> None:
 def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes, both: Bytes, out: Bytes) -> None:
     """Write 0 where both bits are 0 and else the coin for the pair of bits; all are packed."""
     for index in range(out.size):
-        one, other = first[index], second[index]
+        one = first[index]
+        other = second[index]
         out[index] = (
             (one & other & both[index]) | (one & ~other & only_first[index]) | (~one & other & only_second[index])
         )
@@ -123,7 +130,8 @@ def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes,
 def count_set_bits(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArray[np.int64]) -> None:
     """Add every bit to ``ones[pattern, level]``; the pattern's bit j is what row j of ``frozen`` shows."""
     for level in range(ones.shape[1]):
-        cell, end = level * buckets, (level + 1) * buckets
+        cell = level * buckets
+        end = (level + 1) * buckets
         if frozen.shape[0] == 0:
             while cell < end and cell & 7:
                 ones[0, level] += (bits[cell >> 3] >> np.uint8(cell & 7)) & np.uint8(1)
@@ -131,7 +139,8 @@ def count_set_bits(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: N
             ones[0, level] += _ones_of_bytes(bits, cell >> 3, max(cell, end) >> 3)
             cell = max(cell, end & ~7)
         while cell < end:
-            byte, shift = cell >> 3, np.uint8(cell & 7)
+            byte = cell >> 3
+            shift = np.uint8(cell & 7)
             pattern = np.int64(0)
             for phase in range(frozen.shape[0]):
                 pattern |= np.int64((frozen[phase, byte] >> shift) & np.uint8(1)) << phase

@@ -60,7 +60,8 @@ def binary_slots(
             prefix[level] = prefix[higher] + closed[level]
             prefix_draws[level] = prefix_draws[higher] + closed_draws[level]
             higher = level
-    running, used = np.int64(0), 0
+    running = np.int64(0)
+    used = 0
     for row in range(totals.size):
         slot = time + 1 + row
         running += totals[row]
@@ -109,8 +110,10 @@ def segment_slots(
     draws: NDArray[np.int64],
 ) -> None:
     """Begin, add up and erase segment noises: kept[i] belongs to the segment of 2**i times that is running."""
-    levels, used = segment_noise.size, 0
-    total, count = np.int64(0), np.int64(0)
+    levels = segment_noise.size
+    used = 0
+    total = np.int64(0)
+    count = np.int64(0)
     for level in range(levels):
         if segment_draws[level] != IDLE:
             total += segment_noise[level]
@@ -163,7 +166,8 @@ def _cover(
     closed: NDArray[np.int64], draws: NDArray[np.int64], first: int, start: int, stop: int, window: int, levels: int
 ) -> tuple[np.int64, np.int64]:
     """Add up the nodes that cover the offsets start .. stop-1 of the block stored from ``first`` on."""
-    total, count = np.int64(0), np.int64(0)
+    total = np.int64(0)
+    count = np.int64(0)
     while start < stop:
         level = levels - 1
         while start & ((1 << level) - 1) != 0 or min(start + (1 << level), window) > stop:
@@ -190,12 +194,16 @@ def window_slots(
     draws: NDArray[np.float64],
 ) -> None:
     """Close one slot per total and answer with a suffix of the last block and a prefix of the current one."""
-    levels, nodes = accumulators.size, closed.size // 2
-    running, used = np.int64(0), 0
+    levels = accumulators.size
+    nodes = closed.size // 2
+    running = np.int64(0)
+    used = 0
     for row in range(totals.size):
         slot = time + row
-        offset, block = slot % window, slot // window
-        current, previous = (block & 1) * nodes, (1 - (block & 1)) * nodes
+        offset = slot % window
+        block = slot // window
+        current = (block & 1) * nodes
+        previous = (1 - (block & 1)) * nodes
         running += totals[row]
         for level in range(levels):
             if (offset + 1) & ((1 << level) - 1) == 0 or offset + 1 == window:

@@ -12,9 +12,12 @@ from panstream.primitives.kernels.algorithms.prefix_tables import extend_hash
 
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _ONE = np.uint64(1)
-_TABLE, _FAR = 9.0, 20.0  # scales: tabulated for cells, and for noise; beyond, a density counts as 0
+_TABLE = 9.0  # scales: tabulated for cells, and for noise; beyond, a density counts as 0
+_FAR = 20.0
 _FINE = 64.0  # entries a scale
-_ALL, _PART, _BACK = 0.6, 0.4, 0.05  # of its parent's events a child has all, some, or those before the last fall
+_ALL = 0.6  # of its parent's events a child has all, some, or those before the last fall
+_PART = 0.4
+_BACK = 0.05
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -40,10 +43,12 @@ def _noise_pdf(x: float, scale: float, laplace: bool) -> float:
 def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return density and distribution of noise of scale 1, from -FAR to FAR: to read is faster than exp and erfc."""
     size = int(2 * _FAR * _FINE) + 2
-    densities, belows = np.empty(size), np.empty(size)
+    densities = np.empty(size)
+    belows = np.empty(size)
     for index in range(size):
         z = index / _FINE - _FAR
-        densities[index], belows[index] = _noise_pdf(z, 1.0, laplace), _noise_cdf(z, 1.0, laplace)
+        densities[index] = _noise_pdf(z, 1.0, laplace)
+        belows[index] = _noise_cdf(z, 1.0, laplace)
     return densities, belows
 
 
@@ -90,17 +95,24 @@ def expand_level(
     count = 0
     shift = np.uint64(64 - power)
     spread = 2.0 * math.log(max(top, 6.0 * scale) / (3.0 * scale))
-    noise, clear, cutoff = scale * scale, 1.0 - shared, math.exp(-lowest)
+    noise = scale * scale
+    clear = 1.0 - shared
+    cutoff = math.exp(-lowest)
     densities, belows = _tables(laplace)
     reach = int(_TABLE * scale) + 1
-    erasures, absents, parts = np.empty(2 * reach + 1), np.empty(2 * reach + 1), np.empty(2 * reach + 1)
+    erasures = np.empty(2 * reach + 1)
+    absents = np.empty(2 * reach + 1)
+    parts = np.empty(2 * reach + 1)
     for index in range(2 * reach + 1):
         e = float(index - reach)
         erasures[index] = shared / (max(abs(e), 3.0 * scale) * spread)
         absents[index] = clear * _noise_pdf(e, scale, laplace) + erasures[index]
         parts[index] = _noise_cdf(e - min_events, scale, laplace)
     for i in range(hashes.size):
-        mass, variance, earlier_mass, context = nodes[1, i], nodes[2, i], nodes[3, i], contexts[i]
+        mass = nodes[1, i]
+        variance = nodes[2, i]
+        earlier_mass = nodes[3, i]
+        context = contexts[i]
         sd = math.sqrt(variance + noise)
         max_mass = mass + 2.0 * math.sqrt(variance)
         width = math.log(max(max_mass / min_events, 1.5))
@@ -119,7 +131,9 @@ def expand_level(
                     cell = -cell
             e = float(cell)
             if abs(cell) <= reach:
-                erased, absent, part = erasures[cell + reach], absents[cell + reach], parts[cell + reach]
+                erased = erasures[cell + reach]
+                absent = absents[cell + reach]
+                part = parts[cell + reach]
             else:
                 erased = shared / (max(abs(e), 3.0 * scale) * spread)
                 absent = clear * _noise_pdf(e, scale, laplace) + erased
@@ -132,21 +146,28 @@ def expand_level(
             present = clear * (same + part + back)
             if present + erased < absent * floor * unlikely[context, symbol] or count >= out_hashes.size:
                 continue
-            ratio, letter = (present + erased) / absent, prior[context, symbol]
+            ratio = (present + erased) / absent
+            letter = prior[context, symbol]
             score = min(nodes[0, i] + math.log(ratio) + letter, 0.0)
-            out_hashes[count], out_codes[count] = mixed, code
-            out_parents[count], out_symbols[count] = i, symbol
+            out_hashes[count] = mixed
+            out_codes[count] = code
+            out_parents[count] = i
+            out_symbols[count] = symbol
             out_nodes[0, count] = score
-            out_nodes[1, count], out_nodes[2, count], out_nodes[3, count] = mass, variance, earlier_mass
+            out_nodes[1, count] = mass
+            out_nodes[2, count] = variance
+            out_nodes[3, count] = earlier_mass
             if present > erased:
                 if back > same and back > part:
-                    out_nodes[1, count], out_nodes[2, count] = earlier_mass, noise
+                    out_nodes[1, count] = earlier_mass
+                    out_nodes[2, count] = noise
                 elif same > part:
                     gain = variance / (variance + noise)
                     out_nodes[1, count] = mass + gain * (e - mass)
                     out_nodes[2, count] = variance * (1.0 - gain) + 0.02 * noise
                 else:
-                    out_nodes[1, count], out_nodes[2, count] = max(e, min_events), noise
+                    out_nodes[1, count] = max(e, min_events)
+                    out_nodes[2, count] = noise
                     if variance < 0.9 * noise:  # only a mass that was seen twice is worth going back to
                         out_nodes[3, count] = mass
             count += 1

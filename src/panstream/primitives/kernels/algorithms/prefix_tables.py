@@ -14,7 +14,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_A, _B, _C = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_A = np.uint64(0x9E3779B97F4A7C15)
+_B = np.uint64(0xBF58476D1CE4E5B9)
+_C = np.uint64(0x94D049BB133111EB)
 _ONE = np.uint64(1)
 _TOGETHER = 1 << 12  # names whose cells are moved together
 _STRIDE = _TOGETHER + 64  # from a byte of those names to the next: a power of two would fill one set of the cache
@@ -81,7 +83,8 @@ def update_cells(
     ``text``, so that each step reads on where the last one did. The last five arrays are those of
     ``scratch_for_update``.
     """
-    longest, last_here = starts.size, -1
+    longest = starts.size
+    last_here = -1
     for pos in range(longest):
         if starts[pos] >= 0:
             last_here = pos
@@ -101,7 +104,9 @@ def update_cells(
             size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
             index = ends[longest - size]
             ends[longest - size] += 1  # in the end, where the names of this length end
-            mixed[index], order[index], weights[index] = seed, firsts[i], counts[i]
+            mixed[index] = seed
+            order[index] = firsts[i]
+            weights[index] = counts[i]
             for pos in range(size):
                 text[pos * _STRIDE + index] = data[begin + pos]
         for pos in range(last_here + 1):
@@ -112,8 +117,10 @@ def update_cells(
                 else:
                     _skip_byte(text, bits, pos, some)
         for i in range(stop - start if numbers.size else 0):
-            begin, end = offsets[order[i]], offsets[order[i] + 1]
-            last, weight = mixed[i], weights[i]
+            begin = offsets[order[i]]
+            end = offsets[order[i] + 1]
+            last = mixed[i]
+            weight = weights[i]
             if cut_at(data, begin, end, longest) < end:
                 last = extend_hash(last, np.uint64(256))
             for row in range(numbers.size):
@@ -143,16 +150,19 @@ def _update_byte(
     """Move the cells of the prefixes that end in the byte at ``pos``; ``levels`` are those of this byte."""
     per = 8 // bits
     power = _log2(levels.shape[1])
-    shift, mask = np.uint64(64 - power), np.uint64((1 << bits) - 1)
+    shift = np.uint64(64 - power)
+    mask = np.uint64((1 << bits) - 1)
     direct = power // bits - pos * per  # levels of this byte that have room for all prefixes
     if per == 2 and direct <= 0:
         letters = text[pos * _STRIDE : pos * _STRIDE + mixed.size]
         _update_nibbles(letters, weights, levels[0], levels[1], shift, mixed)
         return
     for part in range(per):
-        table, down = levels[part], np.uint64(8 - bits * (part + 1))
+        table = levels[part]
+        down = np.uint64(8 - bits * (part + 1))
         for i in range(mixed.size):
-            byte, weight = np.uint64(text[pos * _STRIDE + i]), weights[i]
+            byte = np.uint64(text[pos * _STRIDE + i])
+            weight = weights[i]
             now = extend_hash(mixed[i], (byte >> down) & mask)
             mixed[i] = now
             if part < direct:
@@ -176,7 +186,8 @@ def _update_nibbles(
 ) -> None:
     """Do the same for two half bytes at once, where all cells are hashed: this is where the time goes."""
     for i in range(mixed.size):
-        byte, weight = np.uint64(letters[i]), weights[i]
+        byte = np.uint64(letters[i])
+        weight = weights[i]
         now = extend_hash(mixed[i], byte >> np.uint64(4))
         word = now * _B
         upper[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
@@ -245,7 +256,8 @@ def look_up(
                 index -= 1
             ordered[index] = value
         middle = 0.5 * (ordered[(count - 1) // 2] + ordered[count // 2])
-        total, near = 0.0, 0
+        total = 0.0
+        near = 0
         for row in range(count):
             if abs(ordered[row] - middle) <= 4.0 * scale:
                 total += ordered[row]

@@ -37,7 +37,8 @@ def _add_scaled(into: Words, number: Words, weight: int, shift: int, modulus: np
     first = (low & _LOW) | (high << _HALF)
     second = number[1] * size + (high >> _HALF)
     if shift >= 64:
-        second, first = first << np.uint64(shift - 64), np.uint64(0)
+        second = first << np.uint64(shift - 64)
+        first = np.uint64(0)
     elif shift > 0:
         second = (second << np.uint64(shift)) | (first >> np.uint64(64 - shift))
         first = first << np.uint64(shift)
@@ -53,7 +54,8 @@ def _add_scaled(into: Words, number: Words, weight: int, shift: int, modulus: np
 @njit(cache=True, nogil=True)
 def open_nodes(level: int, siblings: Words, radices: Integers, noise: Words) -> None:
     """Let the noise of the nodes that open on the levels up to ``level`` be one machine's own draws."""
-    top, used = radices.size - 1, 0
+    top = radices.size - 1
+    used = 0
     width = siblings.shape[2]
     for below in range(level, -1, -1):
         if below == level and level < top:
@@ -69,7 +71,9 @@ def close_slot(
     siblings: Words, complete: Words, digits: Integers, radices: Integers, folds: Integers, modulus: np.uint64
 ) -> int:
     """Close a slot and the nodes that end with it; return up to which level nodes must open."""
-    top, width, level = radices.size - 1, complete.shape[1], 0
+    top = radices.size - 1
+    width = complete.shape[1]
+    level = 0
     for part in range(width):
         _add_scaled(complete[0, part], siblings[0, digits[0] if top > 0 else 0, part], 1, 0, modulus)
     digits[0] += 1
@@ -100,12 +104,16 @@ def answer_wide(
     out: Words,
 ) -> None:
     """Write the running total and the noise of all slots so far, the least-squares estimate from the nodes' noise."""
-    top, unit = radices.size - 1, 0
-    done, rest, off = np.zeros(2, np.uint64), np.zeros(2, np.uint64), np.zeros(2, np.uint64)
+    top = radices.size - 1
+    unit = 0
+    done = np.zeros(2, np.uint64)
+    rest = np.zeros(2, np.uint64)
+    off = np.zeros(2, np.uint64)
     unscaled = np.zeros(2, np.uint64)
     for part in range(out.shape[0]):
         unit = 0
-        done[0], done[1] = complete[0, part, 0], complete[0, part, 1]
+        done[0] = complete[0, part, 0]
+        done[1] = complete[0, part, 1]
         rest[:] = np.uint64(0)
         if top > 0:
             for child in range(digits[0], radices[0]):
@@ -115,11 +123,13 @@ def answer_wide(
             _add_scaled(off, siblings[level, digits[level] if level < top else 0, part], 1, unit, modulus)
             _add_scaled(off, done, -1, 0, modulus)
             _add_scaled(off, rest, -1, 0, modulus)
-            unscaled[0], unscaled[1] = done[0], done[1]
+            unscaled[0] = done[0]
+            unscaled[1] = done[1]
             done[:] = np.uint64(0)
             _add_scaled(done, unscaled, 1, FRACTION, modulus)
             _add_scaled(done, off, done_weights[level], 0, modulus)
-            unscaled[0], unscaled[1] = rest[0], rest[1]
+            unscaled[0] = rest[0]
+            unscaled[1] = rest[1]
             rest[:] = np.uint64(0)
             _add_scaled(rest, unscaled, 1, FRACTION, modulus)
             _add_scaled(rest, off, rest_weights[level], 0, modulus)

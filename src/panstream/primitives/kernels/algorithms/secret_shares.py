@@ -75,7 +75,8 @@ def moves(arrivals: Bytes, mask: NDArray[Any], tau: int, chosen: NDArray[Any], t
     """Write which move every user makes, one bit of tau, and what the mask makes of it; no arrivals exceed tau."""
     every = (np.uint64(1) << np.uint64(tau)) - np.uint64(1) if tau < 64 else ~np.uint64(0)
     for i in range(arrivals.size):
-        k, u = np.uint64(arrivals[i]), np.uint64(mask[i])
+        k = np.uint64(arrivals[i])
+        u = np.uint64(mask[i])
         up = u << k if k < np.uint64(64) else np.uint64(0)
         chosen[i] = np.uint64(1) << (k - np.uint64(1)) if k else np.uint64(0)
         term[i] = (up ^ u) & every if k else np.uint64(0)
@@ -86,7 +87,9 @@ def move_up(share: NDArray[Any], opened: NDArray[Any], chosen: NDArray[Any], tau
     """Add to every user's share the moves that ``chosen``, a share of one bit of tau, has; ones come in from below."""
     every = (np.uint64(1) << np.uint64(tau)) - np.uint64(1) if tau < 64 else ~np.uint64(0)
     for i in range(share.size):
-        e, h, added = np.uint64(opened[i]), np.uint64(chosen[i]), np.uint64(0)
+        e = np.uint64(opened[i])
+        h = np.uint64(chosen[i])
+        added = np.uint64(0)
         for k in range(1, tau + 1):
             if (h >> np.uint64(k - 1)) & np.uint64(1):
                 up = (e << np.uint64(k)) | ((np.uint64(1) << np.uint64(k)) - np.uint64(1)) if k < 64 else every

@@ -18,7 +18,8 @@ def count_pairs(
 ) -> None:
     """Add every 1 to ``counts[seen bit, 0]``, and to ``counts[seen bit, 1]`` where the counters add up to ``last``."""
     for cell in range(counters.size):
-        byte, shift = cell >> 3, np.uint8(cell & 7)
+        byte = cell >> 3
+        shift = np.uint8(cell & 7)
         bit = np.int64((bits[byte] >> shift) & np.uint8(1))
         seen = (seen_bits[byte] >> shift) & np.uint8(1)
         counts[seen, 0] += bit

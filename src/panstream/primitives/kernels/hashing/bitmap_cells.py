@@ -112,7 +112,8 @@ def _mark_equal(
         here = start + row * length
         prefetch(data, np.uint64(here + lanes.AHEAD))
         prefetch(data, np.uint64(here + lanes.AHEAD + lanes.LINE))
-        entering, oldest = np.uint64(row) & end, np.uint64(row + lanes.LANES) & end
+        entering = np.uint64(row) & end
+        oldest = np.uint64(row + lanes.LANES) & end
         lanes.folded_cells(data, here, length, keep, few, (buckets, guard), ring, np.int64(entering))
         if row >= ring.size - lanes.LANES:
             for i in range(lanes.LANES):
@@ -137,7 +138,8 @@ def mark_folded(
     Cells stay in the nearest cache, and their loop is one of vector instructions, which a loop with marks is not.
     Return the first string that does not lie within ``data``, in which case nothing is marked, or -1.
     """
-    length, done = short_length(offsets, data.size), 0
+    length = short_length(offsets, data.size)
+    done = 0
     if length < 0:
         bad = first_bad_offset(offsets, data.size)
         if bad >= 0:

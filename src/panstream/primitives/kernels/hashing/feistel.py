@@ -32,7 +32,8 @@ def _below(word: np.uint64, bound: np.uint64) -> Any:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _forward(x: np.uint64, rows: np.uint64, bits: np.uint64, a: Any, b: Any, c: Any, d: Any) -> Any:
-    left, right = x >> bits, x & ((np.uint64(1) << bits) - np.uint64(1))
+    left = x >> bits
+    right = x & ((np.uint64(1) << bits) - np.uint64(1))
     moved = np.int64(left + _below(_function(right, a, b), rows)) - np.int64(rows)
     left = np.uint64(moved + np.int64(rows) if moved < 0 else moved)
     right ^= _function(left, c, d) >> (np.uint64(64) - bits)
@@ -58,7 +59,8 @@ def permute_all(
     """Write the image of every id; ``keys`` holds one row of four words for every two rounds."""
     for first in range(0, ids.size, _BLOCK):
         stop = min(first + _BLOCK, ids.size)
-        block, source = out[first:stop], ids[first:stop]
+        block = out[first:stop]
+        source = ids[first:stop]
         for i in range(block.size):
             block[i] = source[i]
         for r in range(keys.shape[0]):
@@ -66,7 +68,10 @@ def permute_all(
         for i in range(block.size):
             while block[i] >= universe:
                 for r in range(keys.shape[0]):
-                    a, b, c, d = keys[r, 0], keys[r, 1], keys[r, 2], keys[r, 3]
+                    a = keys[r, 0]
+                    b = keys[r, 1]
+                    c = keys[r, 2]
+                    d = keys[r, 3]
                     block[i] = _forward(block[i], rows, bits, a, b, c, d)
 
 

@@ -68,15 +68,22 @@ def _word(data: NDArray[np.uint8], start: Any, length: Any) -> Any:
 @njit(cache=True, nogil=True)
 def _hash_any(data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np.uint64]) -> Any:
     """Hash a string of any length, wherever it lies; not a byte beyond it is read."""
-    low, high, pair = np.uint64(length), _NOTHING, 0
+    low = np.uint64(length)
+    high = _NOTHING
+    pair = 0
     while length > _PAIR:
-        first, second = load_word(data, start) + keys[2 * pair], load_word(data, start + 8) + keys[2 * pair + 1]
+        first = load_word(data, start) + keys[2 * pair]
+        second = load_word(data, start + 8) + keys[2 * pair + 1]
         low, high = _add(low, high, first, second)
-        start, length, pair = start + _PAIR, length - _PAIR, pair + 1
+        start = start + _PAIR
+        length = length - _PAIR
+        pair = pair + 1
         if pair == PAIRS:
             high = _fold(low, high, keys[2 * PAIRS], keys[2 * PAIRS + 1])
-            low, pair = np.uint64(length), 0
-    first, second = _word(data, start, min(length, 8)), _word(data, start + 8, max(length - 8, 0))
+            low = np.uint64(length)
+            pair = 0
+    first = _word(data, start, min(length, 8))
+    second = _word(data, start + 8, max(length - 8, 0))
     low, high = _add(low, high, first + keys[2 * pair], second + keys[2 * pair + 1])
     return _fold(low, high, keys[2 * PAIRS], keys[2 * PAIRS + 1])
 
@@ -93,14 +100,16 @@ def _hash_equal(
 ) -> None:
     """Hash strings of the same length, at most 16 bytes, that follow one another from ``start``."""
     keep, few = short_keys(length, keys)
-    size, done = np.uint64(length), 0
+    size = np.uint64(length)
+    done = 0
     if lanes.wide():
         done = out.size // lanes.LANES * lanes.LANES
         for i in range(0, done, lanes.LANES):
             lanes.fold_lanes(data, start + i * length, length, keep, few, out, i)
     for i in range(done, out.size):
         pos = start + i * length
-        first, second = load_word(data, pos) & keep[0], load_word(data, pos + 8) & keep[1]
+        first = load_word(data, pos) & keep[0]
+        second = load_word(data, pos + 8) & keep[1]
         low, high = _add(size, _NOTHING, first + few[0], second + few[1])
         out[i] = _fold(low, high, few[2], few[3])
 
@@ -110,16 +119,24 @@ def _hash_mixed(
     offsets: NDArray[Any], data: NDArray[np.uint8], keys: NDArray[np.uint64], out: NDArray[np.uint64]
 ) -> None:
     """Hash strings of any lengths; those of up to three pairs without a loop, since most ids are that short."""
-    key0, key1, key2, key3 = keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1]
-    key4, key5, key6, key7 = keys[2], keys[3], keys[4], keys[5]
-    start, safe = np.int64(offsets[0]), data.size - 3 * _PAIR
+    key0 = keys[0]
+    key1 = keys[1]
+    key2 = keys[2 * PAIRS]
+    key3 = keys[2 * PAIRS + 1]
+    key4 = keys[2]
+    key5 = keys[3]
+    key6 = keys[4]
+    key7 = keys[5]
+    start = np.int64(offsets[0])
+    safe = data.size - 3 * _PAIR
     for i in range(out.size):
         stop = np.int64(offsets[i + 1])
         length = stop - start
         if length > 3 * _PAIR or start > safe:
             out[i] = _hash_any(data, start, length, keys)
         else:
-            low, high = np.uint64(length), _NOTHING
+            low = np.uint64(length)
+            high = _NOTHING
             if length <= _PAIR:
                 first, second = _last(data, start, length)
                 low, high = _add(low, high, first + key0, second + key1)
@@ -129,7 +146,8 @@ def _hash_mixed(
                     first, second = _last(data, start + _PAIR, length - _PAIR)
                     low, high = _add(low, high, first + key4, second + key5)
                 else:
-                    first, second = load_word(data, start + _PAIR), load_word(data, start + _PAIR + 8)
+                    first = load_word(data, start + _PAIR)
+                    second = load_word(data, start + _PAIR + 8)
                     low, high = _add(low, high, first + key4, second + key5)
                     first, second = _last(data, start + 2 * _PAIR, length - 2 * _PAIR)
                     low, high = _add(low, high, first + key6, second + key7)
@@ -156,7 +174,8 @@ def short_length(offsets: NDArray[Any], size: int) -> Any:
 @njit(cache=True, nogil=True)
 def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
     """Return how many strings of this length begin at least 16 bytes before the end: all but the last few, if any."""
-    count, headroom = offsets.size - 1, size - _PAIR - np.int64(offsets[0])
+    count = offsets.size - 1
+    headroom = size - _PAIR - np.int64(offsets[0])
     if length < 0 or headroom < 0:
         return 0
     return min(count, headroom // length + 1) if length else count

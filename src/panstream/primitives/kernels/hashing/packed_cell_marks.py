@@ -29,7 +29,9 @@ STRINGS = 1 << 15
 
 _LATER = 32  # rows for which a cell stays unread: until its block has left the registers
 _WAIT = RING - lanes.LANES
-_6, _63, _1 = np.uint64(6), np.uint64(63), np.uint64(1)
+_6 = np.uint64(6)
+_63 = np.uint64(63)
+_1 = np.uint64(1)
 _END = np.uint64(RING - 1)
 
 
@@ -47,7 +49,8 @@ def _place(row: int) -> Any:
 def _pass_on(ring: Words, row: int, marks: Words) -> None:
     """Ask for the lines of cells that entered the ring some rows ago, and mark the oldest ones."""
     if row >= _WAIT:
-        entered, oldest = np.uint64(row - _LATER) & _END, np.uint64(row - _WAIT) & _END
+        entered = np.uint64(row - _LATER) & _END
+        oldest = np.uint64(row - _WAIT) & _END
         for i in range(lanes.LANES):
             prefetch(marks, ring[entered + np.uint64(i)] >> _6)
             _set(marks, ring[oldest + np.uint64(i)])
@@ -64,7 +67,8 @@ def _empty(ring: Words, rows: int, marks: Words) -> None:
 def mark(cells: NDArray[Any], marks: Words) -> None:
     """Mark every cell."""
     fetched = max(cells.size - RING, 0)
-    ahead, remaining = cells[RING:], cells[fetched:]
+    ahead = cells[RING:]
+    remaining = cells[fetched:]
     for i in range(min(cells.size, RING)):
         prefetch(marks, np.uint64(cells[i]) >> _6)
     for i in range(fetched):
@@ -129,7 +133,8 @@ def mark_folded(
     """
     for first in range(0, offsets.size - 1, hashes.size):
         stop = min(first + hashes.size, offsets.size - 1)
-        few, done = offsets[first : stop + 1], 0
+        few = offsets[first : stop + 1]
+        done = 0
         length = short_length(few, data.size)
         if length < 0:
             bad = first_bad_offset(few, data.size)

@@ -17,11 +17,14 @@ from panstream.primitives.kernels.machine_words import address_of
 
 LANES = 8
 
-AHEAD, LINE = 4096, 64
+AHEAD = 4096
+LINE = 64
 """Bytes of ids to ask for ahead, and of a line of cache: marks keep the processor from doing so by itself."""
 
-_WORD, _PLACE = ir.IntType(64), ir.IntType(32)
-_PAIR, _WORDS = ir.VectorType(_WORD, 2), ir.VectorType(_WORD, LANES)
+_WORD = ir.IntType(64)
+_PLACE = ir.IntType(32)
+_PAIR = ir.VectorType(_WORD, 2)
+_WORDS = ir.VectorType(_WORD, LANES)
 
 
 def _places(indices: range) -> ir.Constant:
@@ -55,9 +58,12 @@ def _pairs(builder: Any, address: Any, length: Any) -> Any:
 
 def _product(builder: Any, left: Any, right: Any) -> Any:
     """Return the lower and the upper 64 bits of each lane's product of 128."""
-    low, half = _all(0xFFFFFFFF), _all(32)
-    left0, left1 = builder.and_(left, low), builder.lshr(left, half)
-    right0, right1 = builder.and_(right, low), builder.lshr(right, half)
+    low = _all(0xFFFFFFFF)
+    half = _all(32)
+    left0 = builder.and_(left, low)
+    left1 = builder.lshr(left, half)
+    right0 = builder.and_(right, low)
+    right1 = builder.lshr(right, half)
     lowest = builder.mul(left0, right0)
     middle = builder.add(builder.mul(left1, right0), builder.lshr(lowest, half))
     other = builder.add(builder.mul(left0, right1), builder.and_(middle, low))

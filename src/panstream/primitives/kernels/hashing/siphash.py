@@ -58,7 +58,10 @@ def _finish(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64) -> Any:
 @njit(cache=True, nogil=True, forceinline=True)
 def hash_one(data: NDArray[np.uint8], start: np.int64, length: np.int64, key0: np.uint64, key1: np.uint64) -> Any:
     """Hash ``data[start : start + length]``."""
-    v0, v1, v2, v3 = key0 ^ _INIT0, key1 ^ _INIT1, key0 ^ _INIT2, key1 ^ _INIT3
+    v0 = key0 ^ _INIT0
+    v1 = key1 ^ _INIT1
+    v2 = key0 ^ _INIT2
+    v3 = key1 ^ _INIT3
     stop = start + (length & ~7)
     for position in range(start, stop, 8):
         v0, v1, v2, v3 = _absorb(v0, v1, v2, v3, load_word(data, position))
@@ -86,16 +89,25 @@ def _hash_lanes(
     out: NDArray[np.uint64],
 ) -> None:
     """Hash ``LANES`` strings of ``8 * words + tail`` bytes each that follow one another from ``start``."""
-    v0, v1, v2, v3 = state[0], state[1], state[2], state[3]
+    v0 = state[0]
+    v1 = state[1]
+    v2 = state[2]
+    v3 = state[3]
     # Were the length an argument, the compiler would guess that it is 1 and vectorise for that case alone.
     length = 8 * words + tail
     for lane in range(LANES):
-        v0[lane], v1[lane], v2[lane], v3[lane] = key0 ^ _INIT0, key1 ^ _INIT1, key0 ^ _INIT2, key1 ^ _INIT3
+        v0[lane] = key0 ^ _INIT0
+        v1[lane] = key1 ^ _INIT1
+        v2[lane] = key0 ^ _INIT2
+        v3[lane] = key1 ^ _INIT3
     for word in range(words):
         here = start + 8 * word
         for lane in range(LANES):
             a, b, c, d = _absorb(v0[lane], v1[lane], v2[lane], v3[lane], load_word(data, here + lane * length))
-            v0[lane], v1[lane], v2[lane], v3[lane] = a, b, c, d
+            v0[lane] = a
+            v1[lane] = b
+            v2[lane] = c
+            v3[lane] = d
     last = np.uint64(length) << np.uint64(56)
     if tail:
         keep = _ALL_ONES >> np.uint64(64 - 8 * tail)
@@ -121,15 +133,24 @@ def _hash_alike(
     out: NDArray[np.uint64],
 ) -> None:
     """Hash ``LANES`` strings of ``words`` whole words each, and whatever tails."""
-    v0, v1, v2, v3 = state[0], state[1], state[2], state[3]
+    v0 = state[0]
+    v1 = state[1]
+    v2 = state[2]
+    v3 = state[3]
     for lane in range(LANES):
-        v0[lane], v1[lane], v2[lane], v3[lane] = key0 ^ _INIT0, key1 ^ _INIT1, key0 ^ _INIT2, key1 ^ _INIT3
+        v0[lane] = key0 ^ _INIT0
+        v1[lane] = key1 ^ _INIT1
+        v2[lane] = key0 ^ _INIT2
+        v3[lane] = key1 ^ _INIT3
     for word in range(words):
         for lane in range(LANES):
             out[lane] = load_word(data, np.int64(offsets[lane]) + 8 * word)
         for lane in range(LANES):
             a, b, c, d = _absorb(v0[lane], v1[lane], v2[lane], v3[lane], out[lane])
-            v0[lane], v1[lane], v2[lane], v3[lane] = a, b, c, d
+            v0[lane] = a
+            v1[lane] = b
+            v2[lane] = c
+            v3[lane] = d
     for lane in range(LANES):
         start = np.int64(offsets[lane])
         length = np.uint64(np.int64(offsets[lane + 1]) - start)
@@ -152,7 +173,8 @@ def hash_block(
     """Write the hashes of at most ``LANES`` strings; ``state`` is working memory of shape (4, LANES)."""
     start = np.int64(offsets[0])
     length = np.int64(offsets[1]) - start
-    words, tail = length >> 3, length & 7
+    words = length >> 3
+    tail = length & 7
     equal = alike = out.size == LANES
     for i in range(out.size):
         other = np.int64(offsets[i + 1]) - np.int64(offsets[i])

@@ -34,7 +34,8 @@ def draw_attribute(
             for k in range(width):
                 low += steps[k] <= word
         else:
-            low, high = 0, width
+            low = 0
+            high = width
             while low < high:
                 middle = (low + high) >> 1
                 if steps[middle] <= word:

@@ -19,7 +19,9 @@ DIGITS = 64
 """Binary digits of a coin's threshold."""
 
 _AT_ONCE = 8  # digits that are compared before looking whether that was enough
-_1, _6, _63 = np.uint64(1), np.uint64(6), np.uint64(63)
+_1 = np.uint64(1)
+_6 = np.uint64(6)
+_63 = np.uint64(63)
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BLOCK = 64  # coins that are compared at once: in most blocks none is a tie
 
@@ -87,7 +89,8 @@ def bernoulli_words(
     for index in range(tossed, coins.size):
         if np.int64(used) + DIGITS > words.size:
             return index
-        undecided, tosses = _ALL_ONES, np.uint64(0)
+        undecided = _ALL_ONES
+        tosses = np.uint64(0)
         for digit in range(_AT_ONCE):
             undecided, tosses = _decide(words[used], threshold[digit], undecided, tosses)
             used += _1
@@ -106,13 +109,15 @@ def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins
 
     Return how many words of bits are complete: all, or those before the first for which the coins might not suffice.
     """
-    used, last = np.uint64(0), 64 * (coins.size - 1)
+    used = np.uint64(0)
+    last = 64 * (coins.size - 1)
     for index in range(done, marks.size):
         mark = marks[index]
         if mark:
             if np.int64(used) >= last:
                 return index
-            word, shift = used >> _6, used & _63
+            word = used >> _6
+            shift = used & _63
             fresh = (coins[word] >> shift) | (coins[word + _1] << _1 << (_63 - shift))
             bits[index] = (bits[index] & ~mark) | spread(fresh, mark)
             used += ones(mark)

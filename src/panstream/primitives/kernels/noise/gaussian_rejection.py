@@ -16,18 +16,21 @@ from panstream.primitives.kernels.machine_words import product, product_high
 WORDS = 4
 """Words of a candidate: its block and sign; its place in the block and whether it is in the tail; two to accept it."""
 
-TAIL_BITS, TAIL_SHIFT = 32, 31
+TAIL_BITS = 32
+TAIL_SHIFT = 31
 """A candidate is in the tail if the bits for its block are all 1, and so are these of the second word."""
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LAST = _ALL >> np.uint64(1)
 _NEAR = np.uint64(1 << 32)  # units of 2^-128 around a chance in which the kernel does not decide
-_TERMS, _SQUARINGS = 16, 6
+_TERMS = 16
+_SQUARINGS = 6
 _ONE = np.uint64(1)
 
 
 def _inverse_factorials() -> NDArray[np.uint64]:
-    chances, factorial = [], 1
+    chances = []
+    factorial = 1
     for k in range(_TERMS + 1):
         factorial *= max(k, 1)
         inverse = min((1 << 128) // factorial, (1 << 128) - 1)
@@ -57,13 +60,15 @@ def _exponential(exponent: Any) -> Any:
     Sixteen terms of the series at a 64th of the exponent, squared six times.
     """
     part = exponent << np.uint64(12 - _SQUARINGS)
-    high, low = _INVERSE_FACTORIALS[_TERMS, 0], _INVERSE_FACTORIALS[_TERMS, 1]
+    high = _INVERSE_FACTORIALS[_TERMS, 0]
+    low = _INVERSE_FACTORIALS[_TERMS, 1]
     for k in range(_TERMS - 1, -1, -1):
         carried = product_high(low, part)
         below, above = product(high, part)
         below += carried
         above += np.uint64(below < carried)
-        first, second = _INVERSE_FACTORIALS[k, 0], _INVERSE_FACTORIALS[k, 1]
+        first = _INVERSE_FACTORIALS[k, 0]
+        second = _INVERSE_FACTORIALS[k, 1]
         low = second - below
         high = first - above - np.uint64(second < below)
     for _ in range(_SQUARINGS):
@@ -88,13 +93,19 @@ def add_from_candidates(
     Block j begins at ``starts[j]``, below 2^63, and the chances of its first number are those of the block before with
     ``high[j]``, ``low[j]`` added: so all of them are read, whichever block it is.
     """
-    open_count, pos = 0, 0
+    open_count = 0
+    pos = 0
     inside = (_ONE << block_bits) - _ONE
     for i in range(values.size):
-        noise, done, unclear = np.int64(0), False, False
+        noise = np.int64(0)
+        done = False
+        unclear = False
         for _ in range(candidates):
-            word, rest = words[pos] >> _ONE, words[pos + 1]
-            block, first, second = np.uint64(0), np.uint64(0), np.uint64(0)
+            word = words[pos] >> _ONE
+            rest = words[pos + 1]
+            block = np.uint64(0)
+            first = np.uint64(0)
+            second = np.uint64(0)
             for j in range(starts.size):
                 # Both are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
                 mask = ((word - starts[j]) >> np.uint64(63)) - _ONE

@@ -22,12 +22,15 @@ def add_from_digits(
 
     Digit i of a number is 1 if two words are below ``high[i]``, ``low[i]``; a draw is open if a pair is equal to them.
     """
-    open_count, pos = 0, 0
+    open_count = 0
+    pos = 0
     for i in range(values.size):
-        noise, tied = np.int64(0), False
+        noise = np.int64(0)
+        tied = False
         for sign in (np.int64(1), np.int64(-1)):
             for digit in range(high.size):
-                first, second = words[pos], words[pos + 1]
+                first = words[pos]
+                second = words[pos + 1]
                 same = first == high[digit]
                 one = (first < high[digit]) | (same & (second < low[digit]))
                 tied |= same & (second == low[digit])

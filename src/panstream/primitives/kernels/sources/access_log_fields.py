@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 FIELDS = ("host", "user", "time", "method", "path", "query", "protocol", "status", "bytes", "referrer", "agent")
 _HOST, _USER, _TIME, _METHOD, _PATH, _QUERY, _PROTOCOL, _STATUS, _BYTES, _REFERRER, _AGENT = range(len(FIELDS))
-_LF, _CR, _SPACE, _QUOTE, _DASH, _ZERO = 0x0A, 0x0D, 0x20, 0x22, 0x2D, 0x30
+_LF = 0x0A
+_CR = 0x0D
+_SPACE = 0x20
+_QUOTE = 0x22
+_DASH = 0x2D
+_ZERO = 0x30
 _MONTHS = np.frombuffer(b"JanFebMarAprMayJunJulAugSepOctNovDec", np.uint8).reshape(12, 3).copy()
 _TIME_SIZE = 26
 
@@ -42,7 +47,8 @@ def _closing(data: Bytes, pos: int, end: int) -> Any:
 def _note(data: Bytes, field: int, row: int, start: int, stop: int, starts: Spots, stops: Spots) -> None:
     """Note where a field lies; one that is empty or a dash is not there."""
     if stop > start and not (stop == start + 1 and data[start] == _DASH):
-        starts[field, row], stops[field, row] = start, stop
+        starts[field, row] = start
+        stops[field, row] = stop
 
 
 @njit(cache=True, nogil=True)
@@ -57,12 +63,15 @@ def _rewrite_time(data: Bytes, pos: int) -> Any:
         month += 1
     if month == 12:
         return False
-    day, more = data[pos], data[pos + 1]
+    day = data[pos]
+    more = data[pos + 1]
     for i in range(4):
         data[pos + i] = data[pos + 7 + i]
     data[pos + 4] = data[pos + 7] = _DASH
-    data[pos + 5], data[pos + 6] = _ZERO + (month + 1) // 10, _ZERO + (month + 1) % 10
-    data[pos + 8], data[pos + 9] = day, more
+    data[pos + 5] = _ZERO + (month + 1) // 10
+    data[pos + 6] = _ZERO + (month + 1) % 10
+    data[pos + 8] = day
+    data[pos + 9] = more
     data[pos + 10] = 0x54
     for i in range(8):
         data[pos + 11 + i] = data[pos + 12 + i]
@@ -105,7 +114,8 @@ def _fields(data: Bytes, pos: int, end: int, row: int, starts: Spots, stops: Spo
         return False
     pos += 1
     size = _TIME_SIZE - 1 if _rewrite_time(data, pos) else _TIME_SIZE
-    starts[_TIME, row], stops[_TIME, row] = pos, pos + size
+    starts[_TIME, row] = pos
+    stops[_TIME, row] = pos + size
     pos += _TIME_SIZE + 1
     if data[pos] != _SPACE or data[pos + 1] != _QUOTE:
         return False
@@ -147,7 +157,8 @@ def split_log(data: Bytes, end: int, starts: Spots, stops: Spots, broken: Bytes)
             stop -= 1
         if stop == line:
             continue
-        starts[:, row], stops[:, row] = 0, 0
+        starts[:, row] = 0
+        stops[:, row] = 0
         broken[row] = not _fields(data, line, stop, row, starts, stops)
         row += 1
     return row

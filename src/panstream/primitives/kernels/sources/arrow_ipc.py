@@ -8,11 +8,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-WHOLE, DAMAGED, COMPRESSED, DELTA = 0, 1, 2, 3
+WHOLE = 0
+DAMAGED = 1
+COMPRESSED = 2
+DELTA = 3
 _NOWHERE = -1  # a field that is absent
 _OUTSIDE = -2  # one that lies outside the message
-_DICTIONARY, _RECORDS = 2, 3  # kinds of messages
-_BUFFERS, _COMPRESSION = 2, 3  # fields of a record batch
+_DICTIONARY = 2  # kinds of messages
+_RECORDS = 3
+_BUFFERS = 2  # fields of a record batch
+_COMPRESSION = 3
 _BLOCK = 24  # bytes
 
 Bytes = NDArray[np.uint8]
@@ -63,7 +68,8 @@ def _records(metadata: Bytes) -> tuple[Any, Any]:
     before.
     """
     root = _followed(metadata, 0)
-    kind, header = _field(metadata, root, 1), _field(metadata, root, 2)
+    kind = _field(metadata, root, 1)
+    header = _field(metadata, root, 2)
     if kind == _OUTSIDE or header == _OUTSIDE:
         return _OUTSIDE, False
     what = 0 if kind == _NOWHERE else metadata[kind]
@@ -72,7 +78,8 @@ def _records(metadata: Bytes) -> tuple[Any, Any]:
     table = _followed(metadata, header)
     if what == _RECORDS:
         return table, False
-    inner, delta = _field(metadata, table, 1), _field(metadata, table, 2)
+    inner = _field(metadata, table, 1)
+    delta = _field(metadata, table, 2)
     if inner == _OUTSIDE or delta == _OUTSIDE:
         return _OUTSIDE, False
     is_delta = delta != _NOWHERE and metadata[delta] != 0
@@ -123,7 +130,8 @@ def buffer_spans(metadata: Bytes) -> Any:
     pos, count = _vector(metadata, table, _BUFFERS, 16)
     spans = np.full((max(count, 1) if count != 0 else 0, 2), -1, np.int64)
     for i in range(count):
-        spans[i, 0], spans[i, 1] = _number(metadata, pos + 16 * i, 8), _number(metadata, pos + 16 * i + 8, 8)
+        spans[i, 0] = _number(metadata, pos + 16 * i, 8)
+        spans[i, 1] = _number(metadata, pos + 16 * i + 8, 8)
     return spans
 
 

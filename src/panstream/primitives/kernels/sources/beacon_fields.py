@@ -50,7 +50,9 @@ def find_words(
 @njit(cache=True, nogil=True)
 def cut_lines(data: Bytes, end: int, starts: Any, stops: Any) -> Any:
     """Note where each of the lines of ``data[:end]`` begins and ends, as many to a row as ``starts`` has rows."""
-    parts, start, line = starts.shape[0], 0, 0
+    parts = starts.shape[0]
+    start = 0
+    line = 0
     for pos in range(end):
         if data[pos] == 0x0A:
             starts[line % parts, line // parts] = start

@@ -32,7 +32,8 @@ def _copy_eight(typing_context, target, source):  # type: ignore[no-untyped-def]
 @rare_part
 def _copy_long(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes; up to seven more are written, none more is read."""
-    source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)
+    source = np.uint64(page.ctypes.data + at)
+    target = np.uint64(data.ctypes.data + used)
     whole = length if at + length + 8 <= page.size else length & ~7
     for j in range(0, whole, 8):
         _copy_eight(target + np.uint64(j), source + np.uint64(j))  # type: ignore[call-arg]
@@ -45,7 +46,8 @@ def _copy_long(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.u
 def copy_short(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes, at once if few; up to ``SLACK`` more are written, none behind the page is read."""
     if length <= SLACK and at + SLACK <= page.size:
-        source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)
+        source = np.uint64(page.ctypes.data + at)
+        target = np.uint64(data.ctypes.data + used)
         _copy_eight(target, source)  # type: ignore[call-arg]
         _copy_eight(target + np.uint64(8), source + np.uint64(8))
     else:

@@ -15,8 +15,12 @@ from panstream.primitives.kernels.jit import part
 from panstream.primitives.kernels.sources.byte_copies import copy_short
 
 # Woven: quotes within, or something behind the closing one. Absent: empty without quotes, or not there at all.
-PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3
-_LF, _CR = 0x0A, 0x0D
+PLAIN = 0
+QUOTED = 1
+WOVEN = 2
+ABSENT = 3
+_LF = 0x0A
+_CR = 0x0D
 
 Bytes = NDArray[np.uint8]
 Spots = NDArray[np.int64]
@@ -57,7 +61,8 @@ def split_records_bytewise(
             starts[column, row] = stops[column, row] = 0
         field = 0
         while True:
-            start, form = pos, PLAIN
+            start = pos
+            form = PLAIN
             if pos < end and data[pos] == quote:
                 form = QUOTED
                 pos += 1
@@ -85,7 +90,8 @@ def split_records_bytewise(
                 return row, done
             if field < spots.size and spots[field] >= 0:
                 column = spots[field]
-                starts[column, row], stops[column, row] = start, stop
+                starts[column, row] = start
+                stops[column, row] = stop
                 forms[column, row] = ABSENT if form == PLAIN and start == stop else form
             field += 1
             if data[pos] == delimiter:
@@ -124,7 +130,8 @@ def gather_fields(
     to = np.int64(0)
     offsets[0] = 0
     for row in range(starts.size):
-        pos, stop = starts[row], stops[row]
+        pos = starts[row]
+        stop = stops[row]
         if forms[row] == WOVEN:
             pos += 1
             inside = True

@@ -24,8 +24,12 @@ from panstream.primitives.kernels.sources.csv_fields import (
     split_records_bytewise,
 )
 
-_LF, _CR = 0x0A, 0x0D
-_NONE, _ONE, _TOP, _ALL = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(0xFFFFFFFFFFFFFFFF)
+_LF = 0x0A
+_CR = 0x0D
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
+_TOP = np.uint64(63)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @part
@@ -46,8 +50,12 @@ def _note(
         if doubled and find_byte(data, start + 1, stop - 1, quote) < stop - 1:
             form = WOVEN
         else:
-            form, start, stop = QUOTED, start + 1, stop - 1
-    starts[column, row], stops[column, row], forms[column, row] = start, stop, form
+            form = QUOTED
+            start = start + 1
+            stop = stop - 1
+    starts[column, row] = start
+    stops[column, row] = stop
+    forms[column, row] = form
 
 
 @njit(cache=True, nogil=True)
@@ -64,13 +72,17 @@ def split_records_simd(
     edge = _ONE  # a field begins at the next byte
     for pos in range(0, min(end, data.size - 63), 64):
         live = _ALL if end - pos >= 64 else (_ONE << np.uint64(end - pos)) - _ONE
-        newlines, delimiters = equal_64(data, pos, _LF) & live, equal_64(data, pos, delimiter) & live
+        newlines = equal_64(data, pos, _LF) & live
+        delimiters = equal_64(data, pos, delimiter) & live
         returns = equal_64(data, pos, _CR) & live
         quotes = equal_64(data, pos, quote) & live if quote >= 0 else _NONE
         if quotes | inside | closed_before:
             within = _parities(quotes) ^ inside
-            newlines, delimiters, returns = newlines & ~within, delimiters & ~within, returns & ~within
-            opened, closed = quotes & within, quotes & ~within
+            newlines = newlines & ~within
+            delimiters = delimiters & ~within
+            returns = returns & ~within
+            opened = quotes & within
+            closed = quotes & ~within
             first = ((newlines | delimiters) << _ONE) | edge
             behind = ((closed << _ONE) | closed_before) & live
             if (opened & ~(first | behind)) | (behind & ~(newlines | delimiters | returns | opened)):

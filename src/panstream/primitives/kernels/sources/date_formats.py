@@ -29,7 +29,8 @@ _DAY_MICROSECONDS = 86_400_000_000
 @part
 def _number(data: Bytes, pos: int, stop: int, fewest: int, max_digits: int) -> tuple[Any, Any, Any]:
     """Return a number of so many digits, where it ends, and how many it has; -1 where there are fewer."""
-    value, count = np.int64(0), 0
+    value = np.int64(0)
+    count = 0
     while count < max_digits and pos < stop and 0x30 <= data[pos] <= 0x39:
         value = 10 * value + np.int64(data[pos]) - 0x30
         pos += 1
@@ -81,7 +82,8 @@ def _read(data: Bytes, pos: int, stop: int, steps: NDArray[np.int64], fields: ND
                 return False
             pos += 1
             continue
-        kind, fewest = step & ~FULL, 2 if step & FULL else 1
+        kind = step & ~FULL
+        fewest = 2 if step & FULL else 1
         if kind == YEAR:
             fields[0], pos, _ = _number(data, pos, stop, 4, 4)
         elif kind == SHORT_YEAR:

@@ -14,11 +14,23 @@ from panstream.primitives.kernels.sources.byte_copies import copy_short
 from panstream.primitives.kernels.sources.json_strings import end_of_string, write_letters
 
 # What stands for a key: nothing or null, ...; TWICE means that the key is there more than once.
-ABSENT, STRING, ESCAPED, NUMBER, TRUE, FALSE, NESTED, TWICE = 0, 1, 2, 3, 4, 5, 6, 7
+ABSENT = 0
+STRING = 1
+ESCAPED = 2
+NUMBER = 3
+TRUE = 4
+FALSE = 5
+NESTED = 6
+TWICE = 7
 _DEPTH = 1 << 12  # of values within values; deeper ones are not read
 _KEYS = 64  # of an object that are looked for where the object before had them
 _BAD = -1
-_TRUE, _FALSE, _NULL, _NAN, _INFINITY, _INF = 0, 1, 2, 3, 4, 5
+_TRUE = 0
+_FALSE = 1
+_NULL = 2
+_NAN = 3
+_INFINITY = 4
+_INF = 5
 _WORDS = np.array([list(word.ljust(8)) for word in (b"true", b"false", b"null", b"NaN", b"Infinity", b"Inf")], np.uint8)
 _SIZES = np.array([4, 5, 4, 3, 8, 3])
 
@@ -189,7 +201,8 @@ def workspace(names: Bytes, edges: Spots) -> tuple[Any, Any, Any, Any]:
     """Return what ``scan_object`` works with: what is open, a key without escapes, which names were met, and the keys
     of the last object: where each begins, how far it is to the value, and which name it is.
     """
-    stack, buffer = np.empty(_DEPTH, np.uint8), np.empty(6 * names.size, np.uint8)
+    stack = np.empty(_DEPTH, np.uint8)
+    buffer = np.empty(6 * names.size, np.uint8)
     return stack, buffer, np.empty(edges.size - 1, np.uint8), np.zeros((3, _KEYS), np.int64)
 
 
@@ -206,10 +219,13 @@ def _members(
         return skip_blanks(data, pos + 1, end) == end
     key = 0
     while True:
-        quote, last, size = pos, last_keys[0, min(key, _KEYS - 1)], last_keys[1, min(key, _KEYS - 1)]
+        quote = pos
+        last = last_keys[0, min(key, _KEYS - 1)]
+        size = last_keys[1, min(key, _KEYS - 1)]
         # Objects mostly have the keys of the one before.
         if key < _KEYS and 0 < size < end - quote and is_repeated(data, quote, last, size):
-            column, pos = last_keys[2, key], skip_blanks(data, quote + size, end)
+            column = last_keys[2, key]
+            pos = skip_blanks(data, quote + size, end)
             if pos >= end:
                 return False
         else:
@@ -218,11 +234,14 @@ def _members(
                 return False
             column = _column(data, quote + 1, close, names, edges, buffer)
             if key < _KEYS:
-                last_keys[0, key], last_keys[1, key], last_keys[2, key] = quote, pos - quote, column
+                last_keys[0, key] = quote
+                last_keys[1, key] = pos - quote
+                last_keys[2, key] = column
         key += 1
         begin = pos
         if data[pos] == 0x7B or data[pos] == 0x5B:
-            pos, kind = _nested(data, pos, end, stack), NESTED
+            pos = _nested(data, pos, end, stack)
+            kind = NESTED
         else:
             pos, kind = _scalar(data, pos, end)
         if pos < 0:

@@ -27,7 +27,8 @@ def scan_within(
     """Find the values of keys in the objects that a scan found under one name, as ``scan_lines`` does in lines."""
     stack, buffer, seen, last_keys = workspace(names, edges)
     for row in range(outer[0].size):
-        begin, stop = outer[0][row], outer[1][row] if outer[2][row] == NESTED else outer[0][row]
+        begin = outer[0][row]
+        stop = outer[1][row] if outer[2][row] == NESTED else outer[0][row]
         scan_object(data, begin, stop, row, names, edges, stack, buffer, seen, last_keys, starts, stops, kinds)
     buffer[:] = 0
 
@@ -36,12 +37,17 @@ def scan_within(
 def take_first(data: Bytes, starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes) -> None:
     """Put the first string of a list in the list's place; what is no such list is not there."""
     for row in range(starts.size):
-        pos, stop = skip_blanks(data, starts[row] + 1, stops[row]), stops[row]
+        pos = skip_blanks(data, starts[row] + 1, stops[row])
+        stop = stops[row]
         listed = kinds[row] == NESTED and data[starts[row]] == 0x5B and data[pos] == 0x22
-        kinds[row], starts[row], stops[row] = ABSENT, 0, 0
+        kinds[row] = ABSENT
+        starts[row] = 0
+        stops[row] = 0
         if listed:
             close, escaped = end_of_string(data, pos + 1, stop)
-            kinds[row], starts[row], stops[row] = ESCAPED if escaped else STRING, pos + 1, close
+            kinds[row] = ESCAPED if escaped else STRING
+            starts[row] = pos + 1
+            stops[row] = close
 
 
 @njit(cache=True, nogil=True)
@@ -51,11 +57,15 @@ def split_texts(
 ) -> None:  # fmt: skip
     """Cut strings at the first ``sign``, which no escape holds; what follows it goes to ``rest``."""
     for row in range(starts.size):
-        rest_kinds[row], rest_starts[row], rest_stops[row] = ABSENT, 0, 0
+        rest_kinds[row] = ABSENT
+        rest_starts[row] = 0
+        rest_stops[row] = 0
         if kinds[row] == STRING or kinds[row] == ESCAPED:
             pos = starts[row]
             while pos < stops[row] and data[pos] != sign:
                 pos += 1
             if pos < stops[row]:
-                rest_kinds[row], rest_starts[row], rest_stops[row] = kinds[row], pos + 1, stops[row]
+                rest_kinds[row] = kinds[row]
+                rest_starts[row] = pos + 1
+                rest_stops[row] = stops[row]
                 stops[row] = pos

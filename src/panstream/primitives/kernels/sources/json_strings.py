@@ -105,13 +105,18 @@ def write_letters(data: Bytes, pos: int, stop: int, out: Bytes, to: int) -> Any:
             out[to] = code
             to += 1
         elif code < 0x800:
-            out[to], out[to + 1] = 0xC0 | (code >> 6), 0x80 | (code & 0x3F)
+            out[to] = 0xC0 | (code >> 6)
+            out[to + 1] = 0x80 | (code & 0x3F)
             to += 2
         elif code < 0x10000:
-            out[to], out[to + 1], out[to + 2] = 0xE0 | (code >> 12), 0x80 | ((code >> 6) & 0x3F), 0x80 | (code & 0x3F)
+            out[to] = 0xE0 | (code >> 12)
+            out[to + 1] = 0x80 | ((code >> 6) & 0x3F)
+            out[to + 2] = 0x80 | (code & 0x3F)
             to += 3
         else:
-            out[to], out[to + 1] = 0xF0 | (code >> 18), 0x80 | ((code >> 12) & 0x3F)
-            out[to + 2], out[to + 3] = 0x80 | ((code >> 6) & 0x3F), 0x80 | (code & 0x3F)
+            out[to] = 0xF0 | (code >> 18)
+            out[to + 1] = 0x80 | ((code >> 12) & 0x3F)
+            out[to + 2] = 0x80 | ((code >> 6) & 0x3F)
+            out[to + 3] = 0x80 | (code & 0x3F)
             to += 4
     return to

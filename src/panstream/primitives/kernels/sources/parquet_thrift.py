@@ -12,20 +12,38 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-CUT_OFF, DAMAGED = -1, -2
+CUT_OFF = -1
+DAMAGED = -2
 ABSENT = -1
 
 # A column's numbers stand where parquet.thrift numbers them in ColumnMetaData; ELSEWHERE marks columns that are
 # encrypted or in another file.
-ELSEWHERE, TYPE, CODEC, VALUES, SIZE, STORED, DATA, DICTIONARY = 0, 1, 4, 5, 6, 7, 9, 11
+ELSEWHERE = 0
+TYPE = 1
+CODEC = 4
+VALUES = 5
+SIZE = 6
+STORED = 7
+DATA = 9
+DICTIONARY = 11
 COLUMN_FIELDS = 12
 PAGE_TYPE, PAGE_SIZE, PAGE_STORED, PAGE_VALUES, PAGE_ENCODING = range(5)
 PAGE_FIELDS = 5
-DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_2 = 0, 2, 3
+DATA_PAGE = 0
+DICTIONARY_PAGE = 2
+DATA_PAGE_2 = 3
 
 _DEEPEST = 64  # of structures in structures, and of groups in a schema
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
-_INT32, _INT64 = 5, 6
+_TRUE = 1
+_FALSE = 2
+_BYTE = 3
+_DOUBLE = 7
+_BINARY = 8
+_LIST = 9
+_SET = 10
+_STRUCT = 12
+_INT32 = 5
+_INT64 = 6
 _INTEGERS = (4, _INT32, _INT64)
 _LARGEST_FIELD = 1000
 
@@ -33,7 +51,8 @@ _LARGEST_FIELD = 1000
 @njit(cache=True, nogil=True)
 def _read_varint(data: NDArray[np.uint8], at: Any) -> Any:
     """Return a number and where it ends, or what is wrong with it."""
-    value, shift = np.uint64(0), np.uint64(0)
+    value = np.uint64(0)
+    shift = np.uint64(0)
     while at < data.size:
         byte = np.uint64(data[at])
         at += 1
@@ -58,7 +77,8 @@ def _read_field(data: NDArray[np.uint8], at: Any, last: Any) -> Any:
     """Return the kind of the next field, its number, and where its value begins; kind 0 ends a structure."""
     if at >= data.size:
         return 0, last, np.int64(CUT_OFF)
-    kind, step = np.int64(data[at] & 15), np.int64(data[at] >> 4)
+    kind = np.int64(data[at] & 15)
+    step = np.int64(data[at] >> 4)
     at += 1
     if kind == 0 or step:
         return kind, last + step, at
@@ -73,7 +93,8 @@ def _read_list(data: NDArray[np.uint8], at: Any) -> Any:
     """Return the kind of a list's elements, how many there are, and where the first begins."""
     if at >= data.size:
         return 0, 0, np.int64(CUT_OFF)
-    kind, count = np.int64(data[at] & 15), np.uint64(data[at] >> 4)
+    kind = np.int64(data[at] & 15)
+    count = np.uint64(data[at] >> 4)
     at += 1
     if count == np.uint64(15):
         count, at = _read_varint(data, at)
@@ -107,7 +128,8 @@ def _skip(data: NDArray[np.uint8], at: Any, kind: Any) -> Any:
         elif kind in (_STRUCT, _LIST, _SET):
             if depth == _DEEPEST:
                 return np.int64(DAMAGED)
-            left[depth], kinds[depth] = -1, 0
+            left[depth] = -1
+            kinds[depth] = 0
             if kind != _STRUCT:
                 kinds[depth], left[depth], at = _read_list(data, at)
             depth += 1
@@ -118,7 +140,8 @@ def _skip(data: NDArray[np.uint8], at: Any, kind: Any) -> Any:
         while depth:  # find the next value
             if left[depth - 1] > 0:
                 left[depth - 1] -= 1
-                kind, is_element = kinds[depth - 1], True
+                kind = kinds[depth - 1]
+                is_element = True
                 break
             if left[depth - 1] < 0:
                 kind, _, at = _read_field(data, at, 0)
@@ -305,11 +328,14 @@ def read_page_header(data: NDArray[np.uint8], page: NDArray[np.int64]) -> Any:
     page[PAGE_TYPE : PAGE_STORED + 1] = sizes[1:]
     page[PAGE_VALUES:] = ABSENT
     if sizes[1] == DATA_PAGE:
-        page[PAGE_VALUES], page[PAGE_ENCODING] = inner[5, 1], inner[5, 2]
+        page[PAGE_VALUES] = inner[5, 1]
+        page[PAGE_ENCODING] = inner[5, 2]
     elif sizes[1] == DICTIONARY_PAGE:
-        page[PAGE_VALUES], page[PAGE_ENCODING] = inner[7, 1], inner[7, 2]
+        page[PAGE_VALUES] = inner[7, 1]
+        page[PAGE_ENCODING] = inner[7, 2]
     elif sizes[1] == DATA_PAGE_2:
-        page[PAGE_VALUES], page[PAGE_ENCODING] = inner[8, 1], inner[8, 4]
+        page[PAGE_VALUES] = inner[8, 1]
+        page[PAGE_ENCODING] = inner[8, 4]
     return at
 
 

@@ -21,15 +21,19 @@ Mask = NDArray[np.bool_]
 
 _TRUTHS = (b"true", b"True", b"TRUE", b"1", b"false", b"False", b"FALSE", b"0")
 _WORDS = np.array([int.from_bytes(b"\1" + word, "big") for word in _TRUTHS], np.uint64)
-_TRUE_WORDS, _LONGEST_WORD = 4, 5
+_TRUE_WORDS = 4
+_LONGEST_WORD = 5
 _MOST = 2**63 - 1
 _SECONDS = _MOST // 1_000_000_000
 _POWERS = 10.0 ** np.arange(23)  # exact
 _EXACT = 1 << 53
 _EXTREME = 10_000  # an exponent beyond which a number of any length that fits into memory is 0 or infinite
-_ZEROS, _SIXES = np.uint64(0x3030303030303030), np.uint64(0x0606060606060606)
-_HIGH, _LOW = np.uint64(0xF0F0F0F0F0F0F0F0), np.uint64(0x0F0F0F0F0F0F0F0F)
-_PAIRS, _FOUR = np.uint64(0x00FF00FF00FF00FF), np.uint64(0xFFFF)
+_ZEROS = np.uint64(0x3030303030303030)
+_SIXES = np.uint64(0x0606060606060606)
+_HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
+_LOW = np.uint64(0x0F0F0F0F0F0F0F0F)
+_PAIRS = np.uint64(0x00FF00FF00FF00FF)
+_FOUR = np.uint64(0xFFFF)
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
@@ -110,13 +114,15 @@ def _any_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask) -> None:
     """Read whole numbers of 64 bits, hexadecimal ones too, with blanks around them."""
     for i in range(values.size):
-        values[i], bad[i] = 0, False
+        values[i] = 0
+        bad[i] = False
         if present[i]:
             pos, stop = trim_blanks(data, starts[i], stops[i])
             value, good = _short_int(data, pos, stop)
             if not good:
                 value, good = _any_int(data, pos, stop)
-            values[i], bad[i] = value, not good
+            values[i] = value
+            bad[i] = not good
 
 
 @njit(cache=True, nogil=True)
@@ -134,14 +140,20 @@ def parse_doubles(
     is left to the caller.
     """
     for i in range(values.size):
-        values[i], bad[i], rest[i] = 0.0, False, False
+        values[i] = 0.0
+        bad[i] = False
+        rest[i] = False
         if not present[i]:
             continue
         pos, stop = trim_blanks(data, starts[i], stops[i])
         minus = pos < stop and data[pos] == 0x2D
         if minus or (pos < stop and data[pos] == 0x2B):
             pos += 1
-        mantissa, digits, scale, exact, point = np.uint64(0), 0, 0, True, False
+        mantissa = np.uint64(0)
+        digits = 0
+        scale = 0
+        exact = True
+        point = False
         while pos < stop:
             c = data[pos]
             if c == decimal and not point:
@@ -190,7 +202,8 @@ def parse_doubles(
 @part
 def _two(data: Bytes, pos: int) -> Any:
     """Return the number of two digits, or -1."""
-    tens, ones = np.int64(data[pos]) - 0x30, np.int64(data[pos + 1]) - 0x30
+    tens = np.int64(data[pos]) - 0x30
+    ones = np.int64(data[pos + 1]) - 0x30
     return 10 * tens + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else -1
 
 
@@ -210,7 +223,10 @@ def days_from_civil(year: Any, month: Any, day: Any) -> tuple[Any, Any]:
 @part
 def _day(data: Bytes, pos: int) -> tuple[Any, Any]:
     """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
-    high, low, month, day = _two(data, pos), _two(data, pos + 2), _two(data, pos + 5), _two(data, pos + 8)
+    high = _two(data, pos)
+    low = _two(data, pos + 2)
+    month = _two(data, pos + 5)
+    day = _two(data, pos + 8)
     if high < 0 or low < 0 or not 1 <= month <= 12 or day < 1 or data[pos + 4] != 0x2D or data[pos + 7] != 0x2D:
         return np.int64(0), False
     days, exists = days_from_civil(100 * high + low, month, day)
@@ -221,13 +237,15 @@ def _day(data: Bytes, pos: int) -> tuple[Any, Any]:
 def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int32], bad: Mask) -> None:
     """Read days YYYY-MM-DD, with blanks around them."""
     for i in range(values.size):
-        values[i], bad[i] = 0, False
+        values[i] = 0
+        bad[i] = False
         if present[i]:
             pos, stop = trim_blanks(data, starts[i], stops[i])
             bad[i] = stop - pos != 10
             if not bad[i]:
                 day, good = _day(data, pos)
-                values[i], bad[i] = day, not good
+                values[i] = day
+                bad[i] = not good
 
 
 @part
@@ -297,7 +315,8 @@ def parse_timestamps(
 ) -> None:
     """Read times; without a zone they are UTC."""
     for i in range(values.size):
-        values[i], bad[i] = 0, False
+        values[i] = 0
+        bad[i] = False
         if present[i]:
             values[i], good = _moment(data, starts[i], stops[i])
             bad[i] = not good
@@ -307,7 +326,8 @@ def parse_timestamps(
 def parse_booleans(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
     """Read words for true and false, with nothing around them."""
     for i in range(values.size):
-        values[i], bad[i] = False, False
+        values[i] = False
+        bad[i] = False
         if present[i]:
             word = np.uint64(1)  # marks where the first letter is
             for pos in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
@@ -315,7 +335,8 @@ def parse_booleans(data: Bytes, starts: Spots, stops: Spots, present: Mask, valu
             index = 0
             while index < _WORDS.size and _WORDS[index] != word:
                 index += 1
-            values[i], bad[i] = index < _TRUE_WORDS, index == _WORDS.size
+            values[i] = index < _TRUE_WORDS
+            bad[i] = index == _WORDS.size
 
 
 @part

@@ -33,7 +33,8 @@ def expand_utf16(data: NDArray[np.uint8], big_endian: bool, out: NDArray[np.uint
     and takes up to three bytes.
     """
     low = 1 if big_endian else 0
-    pos, written = 0, 0
+    pos = 0
+    written = 0
     while pos + 2 <= data.size:
         unit = np.int64(data[pos + low]) | np.int64(data[pos + 1 - low]) << 8
         size = 2
@@ -72,7 +73,9 @@ def expand_utf16(data: NDArray[np.uint8], big_endian: bool, out: NDArray[np.uint
 @njit(cache=True, nogil=True)
 def count_letters(data: NDArray[np.uint8]) -> Any:
     """Return how many letters beyond ASCII are UTF-8, and how many bytes beyond ASCII belong to none."""
-    pos, letters, strays = 0, 0, 0
+    pos = 0
+    letters = 0
+    strays = 0
     while pos < data.size:
         byte = data[pos]
         more = 0 if byte < 0xC2 or byte > 0xF4 else 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3

@@ -122,13 +122,18 @@ def _zeros(blob: NDArray[np.uint8], pos: int, end: int) -> int:
 @njit(cache=True, nogil=True)
 def build_index(index: NeedleIndex) -> None:
     """Enter every pattern into the sieves and the hash table."""
-    blob, starts, slots = index.blob, index.starts, index.slots
-    pairs, sieve, gate = index.pairs, index.sieve, index.gate
+    blob = index.blob
+    starts = index.starts
+    slots = index.slots
+    pairs = index.pairs
+    sieve = index.sieve
+    gate = index.gate
     keep = ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
     first = _first_gate(index.lengths)
     words = blob.view(np.uint64)
     for pattern in range(starts.size - 1):
-        begin, length = starts[pattern], starts[pattern + 1] - starts[pattern]
+        begin = starts[pattern]
+        length = starts[pattern + 1] - starts[pattern]
         for offset in range(index.stride):
             here = _load(words, begin + offset) & keep
             index.zeros[0] = max(index.zeros[0], _zeros(blob, begin + offset, begin + length))
@@ -167,10 +172,13 @@ def _matches_at(
     match_count: int,
 ) -> int:
     """Add the patterns that begin at ``pos`` to the matches; return their new number, or -1 if there is no room."""
-    blob, starts, slots = index.blob, index.starts, index.slots
+    blob = index.blob
+    starts = index.starts
+    slots = index.slots
     running = _START
     folded = _START
-    done, passed = 0, 0
+    done = 0
+    passed = 0
     for length in index.lengths:
         if pos + length > size:
             break
@@ -219,8 +227,12 @@ def search(
     Matches go to ``positions`` and ``patterns``. Returns (where to go on, number of matches): call again until the
     first is ``end``, since the outputs may be full.
     """
-    pairs, sieve, gate, first = index.pairs, index.sieve, index.gate, _first_gate(index.lengths)
-    stride, keep = index.stride, ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
+    pairs = index.pairs
+    sieve = index.sieve
+    gate = index.gate
+    first = _first_gate(index.lengths)
+    stride = index.stride
+    keep = ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
     longest = index.zeros[0]
     words = buffer.view(np.uint64)
     match_count = measured = 0

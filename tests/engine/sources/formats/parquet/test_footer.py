@@ -38,7 +38,8 @@ def described(part: Any) -> dict[int, int]:
 @pytest.mark.parametrize("groups", [1, 7])
 @pytest.mark.parametrize("statistics", [False, True])
 def test_it_is_read_as_pyarrow_reads_it(tmp_path: Path, codec: str, groups: int, statistics: bool) -> None:
-    path, columns = tmp_path / "rows.parquet", {f"c{i}": list(range(70)) for i in range(20)}  # lists of 15 and more
+    path = tmp_path / "rows.parquet"  # lists of 15 and more
+    columns = {f"c{i}": list(range(70)) for i in range(20)}
     table = pa.table({"user": ["ann", None] * 35, "n": range(70), **columns})
     encoding = {"n": "DELTA_BINARY_PACKED"}
     parquet.write_table(
@@ -80,7 +81,8 @@ def test_a_nested_schema_is_counted_by_its_leaves(tmp_path: Path) -> None:
 
 def test_a_footer_that_ends_anywhere_is_refused(tmp_path: Path) -> None:
     footer = footer_of(written(tmp_path / "rows.parquet"))
-    rows, columns = np.zeros(1, np.int64), np.zeros((1, 2, kernel.COLUMN_FIELDS), np.int64)
+    rows = np.zeros(1, np.int64)
+    columns = np.zeros((1, 2, kernel.COLUMN_FIELDS), np.int64)
     assert kernel.count_footer(footer) == (1, 2, footer.size)
     assert kernel.read_footer(footer, rows, columns) == footer.size
     for end in range(footer.size):
@@ -106,7 +108,8 @@ def test_a_file_without_a_footer_is_refused(tmp_path: Path, data: bytes) -> None
 def test_altered_footers_never_lead_astray(tmp_path: Path) -> None:
     """Every byte, changed in four ways: refused, or read to an end that is in the footer."""
     whole = footer_of(written(tmp_path / "rows.parquet"))
-    rows, columns = np.zeros(1, np.int64), np.zeros((1, 2, kernel.COLUMN_FIELDS), np.int64)
+    rows = np.zeros(1, np.int64)
+    columns = np.zeros((1, 2, kernel.COLUMN_FIELDS), np.int64)
     for at in range(whole.size):
         for change in (1, 15, 128, 255):
             footer = whole.copy()
