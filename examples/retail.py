@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from panstream import HeavyHitterCount
 from panstream.algorithms.turnstile import BlockCounter, LegendreCounter
 
-FIRST = 12_000  # customer numbers go from 12000 to 18999: public
+# Customer numbers go from 12000 to 18999: public
+FIRST = 12_000
 NUMBERS = 7_000
 EPSILON = 2.0
 CROP = 500

@@ -43,7 +43,8 @@ def build(strength: float, decimals: int | None = None) -> BayesianNetwork:
 
 
 def solve() -> float:
-    low = 0.0  # the entropy falls as the strength grows
+    # The entropy falls as the strength grows
+    low = 0.0
     high = 1.0
     for _ in range(60):
         middle = (low + high) / 2

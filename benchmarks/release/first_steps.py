@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIME_LIMIT = 300.0  # seconds, megabytes
+# Seconds, megabytes
+TIME_LIMIT = 300.0
 SIZE_LIMIT = 700.0
 SHOWN = 14  # lines of an answer that are written down
 PAGES = ("/", "/news", "/help", "/cart")

@@ -15,9 +15,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WHEEL_LIMIT = 1.0  # megabytes
+# megabytes
+WHEEL_LIMIT = 1.0
 CORE_LIMIT = 350.0
-IMPORT_LIMIT = 0.4  # seconds
+# seconds
+IMPORT_LIMIT = 0.4
 HELP_LIMIT = 0.3
 FIRST_LIMIT = 2.0
 FIRST = (

@@ -45,7 +45,8 @@ HALVES = 20
 IDLE = 520
 HALF_OPEN = 1_100
 MOST = 5.0  # times the quiet p99
-LANES = 8  # connections of the other token, and seconds between two posts of one
+# Connections of the other token, and seconds between two posts of one
+LANES = 8
 PAUSE = 0.25
 NEW = 10  # every tenth post comes on a connection of its own
 ELSEWHERE = "127.0.0.2"  # where the flood comes from

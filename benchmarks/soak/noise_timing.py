@@ -31,7 +31,8 @@ RUNS = 10
 DRAWS = 10_000
 MANY = 1 << 14
 LIMIT = 1e-3
-KAPPAS = (1.0, 0.1, 0.01, 1e-4)  # sigma from 128 on is drawn in blocks
+# Sigma from 128 on is drawn in blocks
+KAPPAS = (1.0, 0.1, 0.01, 1e-4)
 SIGMAS = (2.0, 100.0, 1e3, 1e5)
 COINS = 1_000
 Draw = Callable[[NDArray[np.int64]], None]

@@ -99,7 +99,7 @@ class History:
     def options(self) -> dict[str, Any]:
         """Return what every kind of engine is opened with."""
         world = {"clock": self.clock, "elapsed": lambda: self.passed, "publish": self.publish}
-        return {"zero_noise": self.exact, "source": self.rng, **world}
+        return {"zero_noise": self.exact, "rng": self.rng, **world}
 
     def let_go(self) -> None:
         """Forget a process that ended: nothing of it runs any more, and its log is closed."""

@@ -154,7 +154,8 @@ class Forks:
                 elif noticed == 0 and learned.exists():
                     self.known.seconds[names[at]], self.known.calls[names[at]] = json.loads(learned.read_text())
                 else:
-                    self.known.seconds[names[at]] = math.inf  # takes too long
+                    # Takes too long
+                    self.known.seconds[names[at]] = math.inf
                     self.known.calls[names[at]] = []
         if kept is not None:
             kept.write_text(json.dumps(vars(self.known)))

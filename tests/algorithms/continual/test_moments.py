@@ -286,7 +286,8 @@ def test_a_mean_told_beside_a_moment_moves_with_its_parts(kind: type[Any]) -> No
     total = tree.engine.totals(state)
     law = tree.engine.law()
     assert told.value == pytest.approx(np.mean(values), rel=1e-12)
-    step = 1e-4  # a draw from the start and one from the end
+    # a draw from the start and one from the end
+    step = 1e-4
     deviation = math.sqrt(2 * law.variance)
     moved = [total + step * np.eye(total.size)[part] for part in range(tree.width)]
     slopes = [(tree.from_totals(each, "mean", law).unclipped - told.unclipped) / step for each in moved]

@@ -92,7 +92,8 @@ def test_epochs_lose_no_more() -> None:
     algorithm = ContinualDensity(
         universe=1, epsilon=epsilon, method="event", levels=1, epsilon_state=LN3, start_rate=0.0
     )
-    ticks = 8  # the first epoch has six
+    # The first epoch has six
+    ticks = 8
     worst = 0.0
     for view in views(algorithm, ticks)[6:]:
         losses = Losses(view, ticks, algorithm.table.law.p1, outputs=(-9, 0, 9))

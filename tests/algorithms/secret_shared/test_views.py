@@ -18,7 +18,8 @@ from panstream.primitives.noise import DiscreteLaplace
 from panstream.testing.secret_shared_views import SharedViews, covered_looks
 
 HALF = DiscreteLaplace.at_most(math.log(2))  # e**-kappa = 1/2
-ONE = math.log(3 / 2)  # the loss of one draw modulo 3, and of two together
+# The loss of one draw modulo 3, and of two together
+ONE = math.log(3 / 2)
 TWO = 0.060624621816
 NOBODY, COMES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1)))
 NONE = (np.zeros(1, np.int64),)

@@ -169,7 +169,8 @@ def test_a_bucket_is_full_at_most_once() -> None:
     chance.
     """
     counter = BlockCounter(buckets=64, levels=3, epsilon=2.0, crop=4, largest=40)
-    law = counter.law  # as much as the last level can tell; twice as much as the first
+    # As much as the last level can tell; twice as much as the first
+    law = counter.law
     total = 64.0 * 4 * 4
     weights = np.array([0.25, 0.0625, 0.0625]) / 0.375
     bits = 64 * law.elsewhere * (1 - law.elsewhere) + law.noise.variance

@@ -10,7 +10,8 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.release_log import Release
 from tests.engine.runtime.streams import config, question, rows
 
-USERS = 2000  # an answer misses by more than three half widths once in a million
+# An answer misses by more than three half widths once in a million
+USERS = 2000
 HOURS = 12
 WIDTHS = 3
 

@@ -93,7 +93,8 @@ def test_the_fit_is_the_optimum_a_general_optimiser_finds(laplace: bool) -> None
     small = Domain({"a": ["x", "y"], "b": ["u", "v", "w"]})
     two = np.array([[300.0, 40.0, -25.0], [10.0, 200.0, 120.0]]) + rng.normal(0, 20, (2, 3))
     one = np.array([330.0, 310.0])
-    n = 640  # strong enough to count as such
+    # Strong enough to count as such
+    n = 640
     s1 = 70.0
     s2 = 40.0
     shrinkage = 1.0

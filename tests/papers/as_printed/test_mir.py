@@ -60,7 +60,8 @@ def test_real_loss_as_the_limit_of_grids(users: int) -> None:
 
     One user for add-remove; two, of whom one takes the other's load, for replace: 4·epsilon.
     """
-    crop = 1  # e**epsilon = 3
+    # e**epsilon = 3
+    crop = 1
     e = Fraction(3)
     losses = []
     for g in (2, 4, 8):

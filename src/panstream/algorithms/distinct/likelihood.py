@@ -19,7 +19,8 @@ from panstream.core.estimate import bisect_decreasing
 from panstream.privacy.bitmap_loss import Floats, LevelMoments
 
 _STEPS_PER_DOUBLING = 4
-_ROUNDS = 3  # each round narrows the search sixteenfold
+# Each round narrows the search sixteenfold
+_ROUNDS = 3
 _POINTS = 33
 _LARGE = 16.0  # counts of so many standard errors have a log-normal interval from the Fisher information
 _PARTS = np.linspace(0.0, 1.0, _POINTS)

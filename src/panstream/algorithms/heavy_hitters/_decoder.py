@@ -23,7 +23,8 @@ from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables, l
 
 _WRONG = 0.01  # names expected in the list that never came; .05 is promised
 _DECOYS = 8  # looked up beside every tested name
-_LARGEST = 50  # decoys from which the tail of all is continued: at most, at least
+# Decoys from which the tail of all is continued: at most, at least
+_LARGEST = 50
 _FEWEST = 10
 _ROUNDS = 2  # how often counts are fitted to rows that share cells
 _NAMES_TO_LEARN = 5

@@ -72,7 +72,8 @@ def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float 
     noise of scale (log W + 1)/epsilon: log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else,
     the two cases of ``concentration``.
     """
-    scale = 2.0 * bound / _positive(epsilon)  # of the window too: log W + 1
+    # Of the window too: log W + 1
+    scale = 2.0 * bound / _positive(epsilon)
     levels = max(1, time.bit_length())
     draws = draws_per_sum * levels
     rest = beta / 2.0

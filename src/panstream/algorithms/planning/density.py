@@ -196,7 +196,8 @@ class _Deviation:
         centre = law.mean
         worst = self._outside(math.ceil(centre - reach), math.floor(centre + reach))
         for lowest in range(math.ceil(centre - 0.5 - reach), math.ceil(centre + 0.5 - reach) + 1):
-            nearest = lowest - 1 + reach  # centres that leave only these integers
+            # Centres that leave only these integers
+            nearest = lowest - 1 + reach
             farthest = lowest + count - reach
             if max(nearest, centre - 0.5) < min(farthest, centre + 0.5):
                 worst = max(worst, self._outside(lowest, lowest + count - 1))

@@ -39,7 +39,8 @@ from panstream.privacy.secret_shared_loss import noisy_claim, shared_claim, shar
 
 _EXACT = Decoder.redrawn(1.0)
 _MEMORY = 1 << 16  # bytes of a bitmap, unless more is allowed
-_REACH = 8.0  # a layout is judged at the expected number, and at so many times that
+# a layout is judged at the expected number, and at so many times that
+_REACH = 8.0
 _WORSE = 1.5
 
 

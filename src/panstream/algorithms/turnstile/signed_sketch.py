@@ -29,7 +29,8 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 
-_FEWEST = 64  # counters of a stream, where none are asked for; a normal law needs the fewest
+# Counters of a stream, where none are asked for; a normal law needs the fewest
+_FEWEST = 64
 _MOST = 1 << 20
 _MOST_BUCKETS = 1 << 30
 _DROWNED = 0.5  # of the planned answer

@@ -45,13 +45,15 @@ from panstream.testing.memory import ScanReport, make_needles, scan
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
 _SETTLE = 1.0  # seconds that the server is left alone before a scan
-_LONGEST = 40  # bytes of a name, and bits of a symbol
+# Bytes of a name, and bits of a symbol
+_LONGEST = 40
 _STEP = 4
 _BEGINNING = 20
 _WAYS_TO_HASH = 3
 _GIVEN_UP = "in flight, then given up"
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
-IN_FLIGHT = "in flight"  # rows of the report
+# Rows of the report
+IN_FLIGHT = "in flight"
 HASHES = "8-byte keyed hashes"
 CELLS = f"cell indices, runs of {_RUN}"
 _CONFIG = """

@@ -32,7 +32,8 @@ from panstream.errors import BadRowError
 from panstream.primitives.memory.scratch import wipe
 
 _TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
-LEAST_ROWS = 1 << 20  # rows of a task
+# Rows of a task
+LEAST_ROWS = 1 << 20
 _MOST = 1 << 23
 _SHARES = 3  # of the rows that are left, for each worker
 

@@ -31,7 +31,8 @@ from panstream.engine.sql.parser import Aggregate, Output
 _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 _SHARES = (0.01, 0.1, 0.5, 1.0)
 _USERS = 100_000
-_SOME = 1_000  # answers, where there is no last one
+# Answers, where there is no last one
+_SOME = 1_000
 _MANY = 1_000_000
 _BETA = 0.05
 _FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is

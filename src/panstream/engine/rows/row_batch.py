@@ -23,7 +23,8 @@ from panstream.primitives.memory.scratch import clear_registers
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.uint16]
 
-RAGGED = 1  # codes of rows that are not made as they should be
+# Codes of rows that are not made as they should be
+RAGGED = 1
 NOT_JSON = 2
 ENDLESS = 3
 NOT_LOG = 4

@@ -42,7 +42,8 @@ class _DatabaseDestination:
         self._series = series
         self._log = log
         self._done: dict[str, int] = {}
-        self._mark = "?"  # of a parameter; the type of times
+        # Of a parameter; the type of times
+        self._mark = "?"
         self._time = "TIMESTAMP"
         self._connect: Callable[[], Any]
         self.error: type[Exception]

@@ -98,7 +98,8 @@ class KafkaSource(EventSource):
         self._client: Any = None
         self._messages = MessageBuffer(schema, "key")
         self._places = list[tuple[int, int]]()
-        self._marks = OffsetMarks([])  # as the broker has them; as read
+        # As the broker has them; as read
+        self._marks = OffsetMarks([])
         self._offsets = dict[int, int]()
         self._tick = 0
         self._away: float | None = None  # since when the broker has not answered

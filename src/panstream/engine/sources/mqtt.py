@@ -98,7 +98,8 @@ class MqttSource(EventSource):
         self._messages = MessageBuffer(schema, "topic")
         self._heard: set[int] = set()  # requests that the broker has handled
         self._refused: str | None = None
-        self._failures = 0  # to connect, or to stay connected; when it began
+        # To connect, or to stay connected; when it began
+        self._failures = 0
         self._since = 0.0
 
     def batches(self) -> Iterator[RowBatch | None]:

@@ -23,7 +23,8 @@ CREATE TABLE IF NOT EXISTS releases (
 """
 _BLOBS = "CREATE TABLE IF NOT EXISTS {} (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
 _T = TypeVar("_T")
-TABLES = "tables"  # what is published with a release
+# What is published with a release
+TABLES = "tables"
 ALL_CELLS = "prefixes"
 
 

@@ -62,7 +62,8 @@ def open_sealed(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8],
     payload = size - _NONCE - _TAG
     if payload < 0:
         raise StoreDamaged("the sealed file is cut short")
-    out = memoryview(bytearray(payload + _TAG))  # the cipher wants a block to spare
+    # The cipher wants a block to spare
+    out = memoryview(bytearray(payload + _TAG))
     done = 0
     tag = b""
     decryptor: Any = None

@@ -22,7 +22,8 @@ from panstream.primitives.noise import NoiseSource
 HALVES = 4
 """Thinned halves that say how long to fit and which kind of model: the more of them, the less chance decides."""
 _RUNS = 4  # fits that are averaged
-_PRODUCTS = 100  # components of a fit: where edges hold what is strongest, fewer do
+# Components of a fit: where edges hold what is strongest, fewer do
+_PRODUCTS = 100
 _FORESTS = 25
 _MOST_STEPS = 1500
 _STEP = 0.05

@@ -176,6 +176,7 @@ def _product(tables: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64]
         largest = float(result.max())
         if 0.0 < largest < _SMALL:
             shift = math.frexp(largest)[1]
-            result = np.ldexp(result, -shift)  # a power of two changes no digit
+            # a power of two changes no digit
+            result = np.ldexp(result, -shift)
             scale = scale + shift
     return result, scale

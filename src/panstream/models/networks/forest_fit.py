@@ -171,7 +171,8 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
     nodes, pairs = forest.marginals(singles, doubles)
     best, slopes, steeps = evaluate(nodes, pairs)
     steepest = max(float(np.abs(slope).max()) for slope in (*slopes, *steeps))
-    step = 1.0 / max(steepest, 1e-12)  # the first step moves no log potential by more than 1
+    # The first step moves no log potential by more than 1
+    step = 1.0 / max(steepest, 1e-12)
     calm = 0
     for _ in range(iterations):
         while step > 1e-12:

@@ -168,7 +168,8 @@ def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np
     return groups
 
 
-_FEWEST = 4  # bins
+# bins
+_FEWEST = 4
 _MOST = 512
 _RATIOS = np.geomspace(1e-4, 1e12, 97)  # variance of second differences over that of the noise
 

@@ -21,7 +21,8 @@ from panstream.papers.figures.plan import (
 )
 from panstream.privacy.joint_loss import pair_state_loss
 
-ALPHA = 0.1  # not printed; α as in the experiments
+# Not printed; α as in the experiments
+ALPHA = 0.1
 BETA = 0.05
 MANY = 10**9  # the papers' bounds sample with replacement
 

@@ -48,7 +48,8 @@ LITERAL: dict[str, type[LiteralDensity]] = {
 STREAM_NAMES: dict[StreamKind, str] = {"uniform": "uniform stream", "zipf": "Zipf stream"}
 MSE_RUNS = 300
 FAILURE_RUNS = 1000
-SHARE = 0.05  # of the figures of failures
+# Of the figures of failures
+SHARE = 0.05
 ALPHA = 0.1
 FIXED_EPSILON = 0.2  # of the figure over sample sizes
 

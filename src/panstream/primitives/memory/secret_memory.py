@@ -32,7 +32,8 @@ VARIABLE = "PANSTREAM_SECRET_MEMORY"  # 0 leaves states where a memory scan can 
 _SYSCALL = 447  # memfd_secret, the same on every architecture that has it
 _PAGE = mmap.PAGESIZE
 _SLAB = 1 << 18  # bytes that small arrays share
-_LEAST = 6  # small arrays take 2^6 to 2^15 bytes
+# Small arrays take 2^6 to 2^15 bytes
+_LEAST = 6
 _LARGE = 15
 _FAILED = ctypes.c_void_p(-1).value
 _DONTFORK = 10

@@ -34,7 +34,8 @@ from panstream.primitives.noise._binary_expansion import first_bits
 from panstream.primitives.noise._inversion_table import weights_below
 from panstream.primitives.noise.distributions import RATE_BITS, DiscreteGaussian
 
-WORDS = 4  # as in the kernel
+# As in the kernel
+WORDS = 4
 TAIL_BITS = 32
 TAIL_SHIFT = 31
 _BITS = 256

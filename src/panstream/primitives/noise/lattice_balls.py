@@ -90,7 +90,8 @@ def pick_index(weights: Sequence[int], rate: Fraction, below: Below) -> int:
 def balanced_point(size: int, radius: int, below: Below) -> list[int]:
     """Return a uniform integer vector that sums to 0 with absolute values that sum to at most 2·radius."""
     rank = below(count_ball_points(size, radius))
-    inside = -1  # balls(inside) <= place < balls(outside)
+    # Invariant of the search: rank lies in [balls(inside), balls(outside)).
+    inside = -1
     outside = radius
     while outside - inside > 1:
         middle = (inside + outside) // 2

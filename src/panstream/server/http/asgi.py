@@ -64,7 +64,8 @@ class AsgiExchange:
             code = "unavailable"  # it was not done when the server had to stop
             raise
         finally:
-            on_response = self._on_response  # it refers to the connection, and that to this
+            # It refers to the connection, and that to this
+            on_response = self._on_response
             self._on_response = None
             if on_response is not None and not (self.response_complete or self._disconnected):
                 if not self.response_started:

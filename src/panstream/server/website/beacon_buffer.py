@@ -23,9 +23,11 @@ PIXEL = "/v1/beacon.gif"
 SCRIPT = "/panstream.js"
 LONGEST = 4_096  # bytes of a beacon's body
 _RATE = 4 << 20  # bytes a second that the basket has room for
-_LEAST = 1 << 20  # bytes of it
+# Bytes of it
+_LEAST = 1 << 20
 _MOST = 16 << 20
-_AGENT = 512  # bytes of a header that count
+# Bytes of a header that count
+_AGENT = 512
 _LANGUAGE = 35
 _FORWARDED = 1_000
 _MAPPED = "::ffff:"

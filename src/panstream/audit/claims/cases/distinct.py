@@ -175,7 +175,8 @@ def _merged() -> Iterator[Case]:
     look = Step("look_first")
     join = Step("join")
     coming = [update(site=site) for site in (-1, 0, 1, 2)]
-    state = math.log(3)  # R = 3 and K = 5/4, the figures of docs/proofs/bitmap.md
+    # R = 3 and K = 5/4, the figures of docs/proofs/bitmap.md
+    state = math.log(3)
     kappa = math.log(1.25)
     for releases in (1, 2):
         published = [release()] * releases

@@ -36,7 +36,8 @@ from panstream.primitives.noise import DiscreteLaplace
 from panstream.testing.secret_shared_views import Look, Row, SharedViews, covered_looks
 
 _NOISE = DiscreteLaplace.at_most(math.log(2))
-_ONE = math.log(3 / 2)  # the loss of one draw, modulo 3 and modulo 2
+# The loss of one draw, modulo 3 and modulo 2
+_ONE = math.log(3 / 2)
 _CAPPED = math.log(5 / 4)
 _BOTH = math.log(3) + math.log(1 - 3 / 4 + 3 / 4 * 3 / 2)  # one look at such cells, and one answer
 _NOBODY, _COMES, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))

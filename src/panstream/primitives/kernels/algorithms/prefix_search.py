@@ -12,10 +12,12 @@ from panstream.primitives.kernels.algorithms.prefix_tables import extend_hash
 
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _ONE = np.uint64(1)
-_TABLE = 9.0  # scales: tabulated for cells, and for noise; beyond, a density counts as 0
+# scales: tabulated for cells, and for noise; beyond, a density counts as 0
+_TABLE = 9.0
 _FAR = 20.0
 _FINE = 64.0  # entries a scale
-_ALL = 0.6  # of its parent's events a child has all, some, or those before the last fall
+# Of its parent's events a child has all, some, or those before the last fall
+_ALL = 0.6
 _PART = 0.4
 _BACK = 0.05
 

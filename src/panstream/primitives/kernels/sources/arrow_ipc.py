@@ -14,9 +14,11 @@ COMPRESSED = 2
 DELTA = 3
 _NOWHERE = -1  # a field that is absent
 _OUTSIDE = -2  # one that lies outside the message
-_DICTIONARY = 2  # kinds of messages
+# Kinds of messages
+_DICTIONARY = 2
 _RECORDS = 3
-_BUFFERS = 2  # fields of a record batch
+# Fields of a record batch
+_BUFFERS = 2
 _COMPRESSION = 3
 _BLOCK = 24  # bytes
 

@@ -38,7 +38,8 @@ def described(part: Any) -> dict[int, int]:
 @pytest.mark.parametrize("groups", [1, 7])
 @pytest.mark.parametrize("statistics", [False, True])
 def test_it_is_read_as_pyarrow_reads_it(tmp_path: Path, codec: str, groups: int, statistics: bool) -> None:
-    path = tmp_path / "rows.parquet"  # lists of 15 and more
+    # Lists of 15 and more
+    path = tmp_path / "rows.parquet"
     columns = {f"c{i}": list(range(70)) for i in range(20)}
     table = pa.table({"user": ["ann", None] * 35, "n": range(70), **columns})
     encoding = {"n": "DELTA_BINARY_PACKED"}
