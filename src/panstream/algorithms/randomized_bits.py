@@ -1,15 +1,15 @@
 """Bits that are noise from the start: state, coins, claim and refresh, the same for densities and for distinct counts.
 
-After an announced intrusion bits are *frozen*: what the intruder saw becomes a public constant and a new array starts
-at its noise. Re-flipping the seen bits in place could not be decoded, leaving them would have no finite loss. That the
-intruder saw these very bits takes a stream that stood still since the copy: otherwise the frozen array would be a
-second look at the phase (docs/proofs/joint-loss.md, Theorem 3).
+After an announced intrusion bits are *frozen*: the array that was copied becomes a public constant and a new array is
+drawn. Flipping the copied bits again in place could not be decoded, and leaving them would have no finite loss. No row
+may arrive between the copy and the refresh: otherwise the frozen array differs from the copy and is a second look at
+the phase (docs/proofs/joint-loss.md, Theorem 3).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.core.estimate import bisect_decreasing
 from panstream.core.shardable import Shardable
 from panstream.errors import NotSupported
 from panstream.primitives.codec import FieldLayout, noised, public, published
@@ -26,7 +27,7 @@ from panstream.privacy.bitmap_loss import Decoder
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 
-MAX_PHASES = 7
+MAX_PHASES = 7  # announced intrusions; a release publishes 2**phases numbers, one for each pattern of frozen bits
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class BitState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     bits: NDArray[np.uint8] = noised()  # packed
-    frozen: NDArray[np.uint8] = published()  # seen in announced intrusions, one packed row each
+    frozen: NDArray[np.uint8] = published()  # copied in announced intrusions, one packed row each
     released: int = public()
 
 
@@ -42,7 +43,7 @@ class BitState:
 class CoinPair:
     """The two coins of a stored bit and the release noise.
 
-    ``turns`` is 1 where an arrival draws its bit afresh and 2 where it toggles it.
+    ``turns`` is 1 where an arrival redraws its bit and 2 where it toggles it.
     """
 
     absent: Coin
@@ -61,22 +62,22 @@ class CoinPair:
 
     @property
     def p0(self) -> float:
-        """Return the chance of a 1 where nobody appeared."""
+        """Return the probability of a 1 in a cell that no row touched."""
         return float(self.absent)
 
     @property
     def p1(self) -> float:
-        """Return the chance of a 1 where somebody appeared."""
+        """Return the probability of a 1 in a cell that a row touched."""
         return float(self.present)
 
     @property
     def decoder(self) -> Decoder:
-        """Return what a bit of a symmetric pair counts as."""
+        """Return the weights that make the bits of a symmetric pair an unbiased count of untouched cells."""
         return Decoder.redrawn(self.p1) if self.turns == 1 else Decoder.toggled(self.p1)
 
 
 def bit_claim(epsilon: float, epsilon_state: float, announced: int, releases: int, public: str) -> Claim:
-    """Return the exact joint loss of the looks that are covered and all releases, in either order."""
+    """Return the claim of the exact joint loss of all covered copies and all releases, in either order."""
     return Claim(
         epsilon=epsilon,
         unit="user",
@@ -89,24 +90,40 @@ def bit_claim(epsilon: float, epsilon_state: float, announced: int, releases: in
     )
 
 
+def score_interval(
+    density: float, reach_above: Callable[[float], float], reach_below: Callable[[float], float]
+) -> tuple[float, float]:
+    """Return the true densities that the estimate ``density`` does not reject.
+
+    Args:
+        density: The estimate, which may lie outside [0, 1].
+        reach_above: How far above a true density an estimate may lie.
+        reach_below: How far below it.
+    """
+    inside = min(max(density, 0.0), 1.0)
+    upper = bisect_decreasing(lambda truth: reach_below(truth) - (truth - density), inside, 1.0, 1e-7)
+    gap = bisect_decreasing(lambda gap: reach_above(inside - gap) - (density - inside + gap), 0.0, inside, 1e-7)
+    return inside - gap, upper
+
+
 class RandomizedBits(Shardable[BitState], Protocol):
-    """Cells of one bit, packed: a toss of ``law.absent`` at the start, and of ``law.present`` after every touch."""
+    """Packed cells of one bit: a toss of ``law.absent`` at the start, and of ``law.present`` after every touch."""
 
     state_type: ClassVar[type[Any]] = BitState
     freezes: ClassVar[bool] = True
 
     @property
     def law(self) -> CoinPair:
-        """Return the two coins and what they cost."""
+        """Return the two coins, their loss, and the release noise."""
         ...
 
     @property
     def releases(self) -> int:
-        """Return how many estimates are paid for."""
+        """Return how many estimates the claim covers."""
         ...
 
     def phases(self) -> int:
-        """Return how many announced intrusions are paid for."""
+        """Return how many announced intrusions the claim covers."""
         return int(getattr(self, "announced", 0))
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -118,19 +135,20 @@ class RandomizedBits(Shardable[BitState], Protocol):
         }
 
     def initial_cells(self, count: int, rng: NoiseSource) -> BitState:
-        """Return cells that nobody has touched."""
+        """Return cells drawn as if no row had touched them."""
         bits = draw_packed_bits(self.law.absent, count, rng)
         fresh: BitState = self.state_type(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
         return fresh
 
     def apply_marked(self, state: BitState, marks: NDArray[np.uint8], rng: NoiseSource) -> None:
-        """Draw every marked cell afresh, once: of several draws in a step only the last would survive."""
+        """Redraw every marked cell, once: of several draws in one step only the last would remain."""
+        # One coin per cell, marked or not, so that the draws do not depend on the rows.
         from panstream.primitives.kernels.algorithms.packed_bits import draw_marked
 
         draw_marked(state.bits, marks, rng.bernoulli(self.law.present, marks.size))
 
     def refresh(self, state: BitState, rng: NoiseSource) -> None:
-        """Freeze the cells that were seen and start afresh; at most as often as the claim has paid for."""
+        """Freeze the cells that were copied and draw new ones; at most as often as the claim covers."""
         if len(state.frozen) >= self.phases():
             raise NotSupported(
                 f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
@@ -139,7 +157,7 @@ class RandomizedBits(Shardable[BitState], Protocol):
         self.refresh_shard(state, self.cells, rng)
 
     def refresh_shard(self, state: BitState, count: int, rng: NoiseSource) -> None:
-        """Freeze what was seen of ``count`` cells, and start them afresh."""
+        """Freeze what was copied of ``count`` cells, and draw them again."""
         if len(state.frozen) >= MAX_PHASES:
             raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
         state.frozen = np.concatenate([state.frozen, state.bits[np.newaxis]])

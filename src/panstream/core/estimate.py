@@ -206,6 +206,16 @@ class Estimates:
         return np.clip(centre - half, *self.support), np.clip(centre + half, *self.support)
 
 
+def symmetric_interval(centre: float, half_width: Callable[[float], float]) -> IntervalRule:
+    """Return the rule of intervals that reach ``half_width(level)`` to either side of ``centre``."""
+
+    def rule(level: float) -> tuple[float, float]:
+        half = half_width(level)
+        return centre - half, centre + half
+
+    return rule
+
+
 def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:
     """Return x with P(Normal(0, sigma) + Laplace(1/kappa) > x) = ``tail``, for ``tail`` below 1/2."""
     if math.isinf(kappa) or kappa * sigma > 1e4:

@@ -1,7 +1,7 @@
-"""What a known population does, from one noisy bit per sampled user.
+"""Statistics of a known population, from one noisy bit per sampled user.
 
-Fractions that appeared, how often, and how many came at least k times. ``presence`` is the state and the steps that
-they share, ``universe`` finds an id's cell.
+Which fraction appeared, how often on average, and which fraction at least k times. ``presence`` has the state and the
+steps that all of them share; ``universe`` maps an id to its cell.
 """
 
 from panstream.algorithms.density.cropped_mean import CroppedMean

@@ -15,7 +15,7 @@ from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members
 from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.algorithm import consume_release
-from panstream.core.estimate import Estimate, normal_laplace_quantile
+from panstream.core.estimate import Estimate, normal_laplace_quantile, symmetric_interval
 from panstream.core.shardable import Shardable, Touches
 from panstream.errors import NotSupported
 from panstream.primitives import validation as checks
@@ -29,7 +29,7 @@ from panstream.privacy.claim import Claim
 
 @dataclass(slots=True)
 class CroppedState:
-    """A counter modulo t that started uniformly, and a noisy bit that says whether it wrapped, per user."""
+    """Per user, a counter modulo t with a uniform start, and a noisy bit that tells whether the counter wrapped."""
 
     counters: NDArray[np.int32] = noised()
     bits: NDArray[np.uint8] = noised()
@@ -41,8 +41,8 @@ class CroppedMean(Shardable[Any]):
     """The mean over a known population of min(appearances, crop), for streams of arrivals.
 
     Every sampled user has a counter that starts uniformly in 0..crop-1 and a bit drawn as for an absent user. An
-    arrival moves the counter on; when it wraps, the bit is re-drawn as for a present user. The chance that it has
-    wrapped is min(a, crop)/crop after a arrivals, whatever the counter shows.
+    arrival increments the counter; when it wraps, the bit is redrawn as for a present user. After a arrivals it has
+    wrapped with probability min(a, crop)/crop, whatever its value is now.
 
     Privacy:
         Unit: user; any of one user's arrivals may be added or removed. Given what a counter shows, the number of
@@ -95,7 +95,7 @@ class CroppedMean(Shardable[Any]):
         return self.presence.law
 
     def claim(self) -> Claim:
-        """Return OptBern's claim: the counters add nothing to the loss."""
+        """Return OptBern's claim: the counters are uniform whatever the rows were and add nothing to the loss."""
         return self.presence.claim()
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -109,7 +109,7 @@ class CroppedMean(Shardable[Any]):
 
     @property
     def cells(self) -> int:
-        """Return how many users are sampled."""
+        """Return m, the number of sampled users."""
         return self.presence.cells
 
     def initial_cells(self, count: int, rng: NoiseSource) -> Any:
@@ -123,11 +123,12 @@ class CroppedMean(Shardable[Any]):
         return self.presence.batch(ids)
 
     def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the users' numbers in the sample."""
+        """Yield the cells of the rows."""
         return self.presence.cell_updates(batch, scratch)
 
     def apply_updates(self, state: Any, touches: Touches, rng: NoiseSource) -> None:
-        """Move every arrival's counter on and re-draw the bits of those that wrap."""
+        """Increment the counter of every row and redraw the bits of those that wrap."""
+        # One coin per row, used or not: the number of draws must not depend on which counters wrap.
         coins = rng.bernoulli(self.law.present, touches[0].size)
         count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
 
@@ -141,18 +142,14 @@ class CroppedMean(Shardable[Any]):
         cells = self.cells
         gap = law.p1 - law.p0
         ones = np.zeros((1, 1), np.int64)
-        count_set_bits(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
+        no_frozen = np.empty((0, state.bits.size), np.uint8)
+        count_set_bits(state.bits, no_frozen, cells, ones)  # without an unpacked copy of the state
         rng.add_discrete_laplace(ones.reshape(-1), law.noise)
         released = int(ones[0, 0])
         mean = self.crop * (released / cells - law.p0) / gap
         variance = self._variance(min(max(mean, 0.0), self.crop))
         sigma = math.sqrt(variance)
         kappa = law.noise.kappa * gap * cells / self.crop
-
-        def rule(level: float) -> tuple[float, float]:
-            reach = normal_laplace_quantile((1 - level) / 2, sigma, kappa)
-            return mean - reach, mean + reach
-
         return Estimate.clipped(
             float(mean),
             (0.0, float(self.crop)),
@@ -160,7 +157,9 @@ class CroppedMean(Shardable[Any]):
             claim=self.claim(),
             name=f"mean of min(appearances, {self.crop})",
             released=(released,),
-            interval_rule=rule,
+            interval_rule=symmetric_interval(
+                mean, lambda level: normal_laplace_quantile((1 - level) / 2, sigma, kappa)
+            ),
         )
 
     @property
@@ -171,19 +170,20 @@ class CroppedMean(Shardable[Any]):
 
     def _variance(self, mean: float) -> float:
         """Return an upper bound of the variance at ``mean``, without the release noise."""
+        # Users' chances of a 1 differ, but p(1-p) is concave: with equal chances of the same mean the sum varies most.
         law = self.law
         gap = law.p1 - law.p0
         chance = law.p0 + gap * mean / self.crop
         return self.crop**2 * chance * (1 - chance) / gap**2 / self.cells + self._sampling_variance(mean)
 
     def _sampling_variance(self, mean: float) -> float:
-        """Return an upper bound of what the users add who are not in the sample."""
+        """Return an upper bound of the variance that sampling adds: values in 0..crop vary most at both ends."""
         population = self.presence.population
         left_out = (population.size - population.sampled) / max(population.size - 1, 1)
         return mean * (self.crop - mean) / population.sampled * left_out
 
     def refresh(self, state: Any, rng: NoiseSource) -> None:
-        """Refuse: only one user in ``crop`` would say anything about both phases together."""
+        """Raise NotSupported: after a second start only one user in ``crop`` would carry information on both phases."""
         raise NotSupported(
             f"CroppedMean cannot be refreshed: arrivals before an announced intrusion and after it can be added up for "
             f"one user in {self.crop} only, which makes the variance {self._refresh_factor():,.0f} times as large. "

@@ -1,4 +1,4 @@
-"""Dwork's pair of coins: half and a little more than half, with output noise that keeps the promise."""
+"""Dwork's pair of coins: half and a little more than half, with output noise for which the claim holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DworkPair(Presence):
     """The fraction of a known population that has appeared, with the coins of the first pan-private estimator.
 
     An absent user's bit is a fair coin, a present user's shows 1 with probability 1/2 + epsilon/8 (the paper's coins at
-    half of the budget). What the bits leave of the budget goes to the release, exactly. Kept for comparison:
+    half of the budget). What the bits leave of the budget goes to the release, exactly. It exists for comparison:
     `OptBern` has a smaller error at every epsilon.
 
     Privacy:
@@ -31,15 +31,7 @@ class DworkPair(Presence):
         MSE = [(d·p1(1-p1) + (1-d)/4)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.
 
     Args:
-        universe: Number of users (ids 0..U-1), or the public list of their ids.
         epsilon: Total privacy loss, below 4; ``math.inf`` switches all noise off, for tests.
-        sample: How many users have a bit; all of them by default, which has no sampling error.
-        releases: How many estimates will be published.
-        deletions: Whether rows may remove users (presence toggles; excludes announced
-            intrusions).
-        announced: How many announced intrusions to pay for in advance; each is covered only if
-            no row was applied between the copy and the refresh.
-        key: Public number that picks the sample.
 
     Examples:
         >>> monitor = DworkPair(universe=100_000, epsilon=1.0).start()
@@ -52,7 +44,7 @@ class DworkPair(Presence):
 
     def __post_init__(self) -> None:
         Presence.__post_init__(self)
-        _law(self.epsilon, self.releases, self.announced)  # refuses an epsilon that no coins of this form have
+        _law(self.epsilon, self.releases, self.announced)  # raises if 1/2 + epsilon/8 is no probability
 
     @property
     def law(self) -> CoinPair:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence, PresenceBatch
 from panstream.algorithms.density.universe import Members
-from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch
 from panstream.primitives import validation as checks
@@ -32,14 +31,8 @@ class GraphDensity(Presence):
         As `OptBern` with the edges as users.
 
     Args:
-        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
         sample: How many edges have a bit; all of them by default, which has no sampling error.
-        releases: How many estimates will be published.
-        deletions: Whether rows may remove users (presence toggles; excludes announced
-            intrusions).
-        announced: How many announced intrusions to pay for in advance; each is covered only if
-            no row was applied between the copy and the refresh.
-        key: Public number that picks the sample.
+        deletions: Whether rows may remove edges (excludes announced intrusions).
         vertices: Number of vertices, which are numbered from 0.
 
     Examples:
@@ -59,26 +52,21 @@ class GraphDensity(Presence):
         object.__setattr__(self, "universe", self.vertices * (self.vertices - 1) // 2)
         Presence.__post_init__(self)
 
-    @property
-    def law(self) -> CoinPair:
-        """Return the symmetric pair at the optimal split."""
-        return self._optimal()
-
     def claim(self) -> Claim:
         """Return OptBern's claim about one edge."""
         return replace(Presence.claim(self), unit="edge", public=("the vertices, the sample of edges and its key",))
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check edges given as pairs, as a two-column array, or as (sources, targets) of two arrays."""
-        numbered = [None if pairs is None else self._edge_indices(pairs) for pairs in (edges, insert, delete)]
+        indices = [None if pairs is None else self._edge_indices(pairs) for pairs in (edges, insert, delete)]
+        copies = [array for array in indices if array is not None]
         try:
-            batch = Presence.batch(self, numbered[0], weight, insert=numbered[1], delete=numbered[2])
+            batch = Presence.batch(self, indices[0], weight, insert=indices[1], delete=indices[2])
         except InvalidBatch:
-            for numbers in numbered:
-                if numbers is not None:
-                    numbers.fill(0)
+            for array in copies:
+                array.fill(0)
             raise
-        return replace(batch, owned=(*batch.owned, *(numbers for numbers in numbered if numbers is not None)))
+        return replace(batch, owned=(*batch.owned, *copies))
 
     def _edge_indices(self, pairs: Any) -> NDArray[np.int64]:
         first, second = _columns(pairs)
@@ -90,8 +78,8 @@ class GraphDensity(Presence):
         low = np.minimum(u, v)
         high = np.maximum(u, v)
         numbers: NDArray[np.int64] = low * (2 * self.vertices - low - 1) // 2 + high - low - 1
-        for array, mine in ((u, u_copied), (v, v_copied), (low, True), (high, True)):
-            if mine:
+        for array, is_copy in ((u, u_copied), (v, v_copied), (low, True), (high, True)):
+            if is_copy:
                 array.fill(0)
         if loops.size:
             raise InvalidBatch("an edge must join two different vertices", row=int(loops[0]))

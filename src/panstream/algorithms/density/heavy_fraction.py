@@ -1,4 +1,4 @@
-"""Fraction of heavy hitters: how many of a known population appeared at least k times."""
+"""Fraction of heavy hitters: the share of a known population that appeared at least k times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from panstream.algorithms.density.cropped_mean import CroppedMean, CroppedState
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members
 from panstream.core.algorithm import consume_release
-from panstream.core.estimate import Estimate, normal_laplace_quantile
+from panstream.core.estimate import Estimate, normal_laplace_quantile, symmetric_interval
 from panstream.core.shardable import Shardable, Touches
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
@@ -25,12 +25,12 @@ from panstream.privacy.claim import Claim
 from panstream.privacy.composition import compose_sequential
 from panstream.privacy.rounding import equal_share, round_down
 
-_EXACT_UP_TO = 16
+_EXACT_UP_TO = 16  # threshold; above it l = k - 1 would multiply a density's error by more than 22, so brackets begin
 
 
 @dataclass(slots=True)
 class _HeavyState:
-    """The cropped means' counters and bits; of a bracket ``high`` has two rows, at the threshold and beyond it."""
+    """The cropped means' counters and bits; for a bracket ``high`` has two rows: crop k, and crop h beyond it."""
 
     high_counters: NDArray[np.int32] = noised()
     high_bits: NDArray[np.uint8] = noised()
@@ -116,7 +116,7 @@ class HeavyFraction(Shardable[_HeavyState]):
         object.__setattr__(self, "beyond", beyond)
 
     def _lower(self) -> int:
-        """Return the crop of the lower mean."""
+        """Return l, the crop of the lower mean."""
         if self.slack is None:
             return self.threshold - 1 if self.threshold <= _EXACT_UP_TO else self.threshold // 2
         if not 0 < self.slack < math.inf:
@@ -134,7 +134,7 @@ class HeavyFraction(Shardable[_HeavyState]):
         return (self.low, self.high) if self.beyond is None else (self.low, self.high, self.beyond)
 
     def claim(self) -> Claim:
-        """Return the equal parts composed; they are released together."""
+        """Return the sequential composition of the cropped means' claims; one release publishes all of them."""
         return replace(compose_sequential([mean.claim() for mean in self._means]), releases=self.releases)
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -152,17 +152,17 @@ class HeavyFraction(Shardable[_HeavyState]):
 
     @property
     def cells(self) -> int:
-        """Return how many users are sampled."""
+        """Return m, the number of sampled users."""
         return self.high.cells
 
     def initial_cells(self, count: int, rng: NoiseSource) -> _HeavyState:
-        """Return fresh cropped means."""
+        """Return uniform counters and bits of absent users for every cropped mean."""
         low, *others = (mean.initial_cells(count, rng) for mean in self._means)
         counters = [part.counters for part in others]
         bits = [part.bits for part in others]
         return _HeavyState(
-            high_counters=counters[0] if self.beyond is None else _stacked(counters),
-            high_bits=bits[0] if self.beyond is None else _stacked(bits),
+            high_counters=counters[0] if self.beyond is None else _stack_and_wipe(counters),
+            high_bits=bits[0] if self.beyond is None else _stack_and_wipe(bits),
             low_counters=low.counters,
             low_bits=low.bits,
             released=0,
@@ -173,16 +173,16 @@ class HeavyFraction(Shardable[_HeavyState]):
         return self.high.batch(ids)
 
     def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the users' numbers in the sample."""
+        """Yield the cells of the rows."""
         return self.high.cell_updates(batch, scratch)
 
     def apply_updates(self, state: _HeavyState, touches: Touches, rng: NoiseSource) -> None:
-        """Take every arrival into all means."""
+        """Apply every row to each cropped mean."""
         for mean, part in zip(self._means, _parts(state), strict=True):
             mean.apply_updates(part, touches, rng)
 
     def release(self, state: _HeavyState, rng: NoiseSource) -> Estimate:
-        """Publish the noisy numbers of ones, turned into a fraction or its bracket."""
+        """Publish every mean's noisy number of ones, decoded to the fraction or to a bracket of it."""
         state.released = consume_release(state.released, self.releases)
         low, high, *beyond = (mean.release(part, rng) for mean, part in zip(self._means, _parts(state), strict=True))
         full = _Rise(self.low, low, self.high, high)
@@ -196,8 +196,10 @@ class HeavyFraction(Shardable[_HeavyState]):
                 claim=self.claim(),
                 name=name,
                 released=released,
-                interval_rule=lambda level: (full.value - full.reach(level), full.value + full.reach(level)),
+                interval_rule=symmetric_interval(full.value, full.reach),
             )
+        # The share that is full at k counts users below k too, the one that begins at k misses some above: the
+        # fraction lies between their means, which are the ends of the bracket.
         begun = _Rise(self.high, high, self.beyond, beyond[0])
         return Estimate(
             value=math.nan,
@@ -210,13 +212,14 @@ class HeavyFraction(Shardable[_HeavyState]):
         )
 
     def refresh(self, state: _HeavyState, rng: NoiseSource) -> None:
-        """Refuse, as CroppedMean does."""
+        """Raise NotSupported, as CroppedMean does."""
         self.high.refresh(_parts(state)[1], rng)
 
     def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``.
 
-        Of a bracket: how far either end lies beyond the mean share that it bounds.
+        For a bracket it is the distance of either end from the mean share that it bounds. Each of the two means of a
+        difference gets half of ``beta`` (union bound).
         """
         width = self.high.crop - self.low.crop
         exact = (self.high.error_bound(beta=beta / 2) + self.low.error_bound(beta=beta / 2)) / width
@@ -230,7 +233,7 @@ class HeavyFraction(Shardable[_HeavyState]):
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """The mean share that rises from 0 at one crop to 1 at the next: the difference of two released cropped means."""
+    """The mean of a share that rises from 0 at one crop to 1 at the next: a difference of two cropped means."""
 
     lower: CroppedMean
     low: Estimate
@@ -260,8 +263,8 @@ class _Rise:
         return normal_laplace_quantile((1 - level) / 2, normal, kappa)
 
 
-def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return the arrays as rows of one, and overwrite them: nothing random outlives a step outside the state."""
+def _stack_and_wipe(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    # The inputs hold the same random bits as the state; a copy left in freed memory would be a second intrusion.
     rows = np.stack(arrays)
     for array in arrays:
         array.fill(0)
@@ -269,7 +272,7 @@ def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _parts(state: _HeavyState) -> list[CroppedState]:
-    """Return the means' states, sharing memory with ``state``; the outer count of releases is the one that counts."""
+    """Return the means' states as views of ``state``; releases are counted in ``state`` only."""
     counters = np.atleast_2d(state.high_counters)
     bits = np.atleast_2d(state.high_bits)
     high = [CroppedState(counters=row, bits=row_bits, released=0) for row, row_bits in zip(counters, bits, strict=True)]

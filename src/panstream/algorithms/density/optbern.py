@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence
-from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.estimate import Estimate
 
 
@@ -29,16 +28,7 @@ class OptBern(Presence):
         epsilon_state and kappa that minimises it.
 
     Args:
-        universe: Number of users (ids 0..U-1), or the public list of their ids.
-        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
-        sample: How many users have a bit; all of them by default, which has no sampling error.
-        releases: How many estimates will be published.
-        deletions: Whether rows may remove users (presence toggles; excludes announced
-            intrusions).
-        announced: How many announced intrusions to pay for in advance; each is covered only if
-            no row was applied between the copy and the refresh.
-        key: Public number that picks the sample.
-        count: Whether the answer is the number of users that came instead of their fraction.
+        count: Whether the answer is the number of users instead of their fraction.
 
     Examples:
         >>> monitor = OptBern(universe=100_000, epsilon=1.0).start()
@@ -55,11 +45,6 @@ class OptBern(Presence):
 
     count: bool = False
 
-    @property
-    def law(self) -> CoinPair:
-        """Return the symmetric pair at the optimal split."""
-        return self._optimal()
-
     def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
         density = Presence._decode(self, released, sizes, phases)
         return density.scaled(self.population.size, "distinct users") if self.count else density
@@ -69,7 +54,7 @@ class OptBern(Presence):
         return Presence.error_bound(self, beta=beta) * (self.population.size if self.count else 1)
 
     def standard_error(self, users: float) -> float:
-        """Return the standard error, in users, when ``users`` came.
+        """Return the standard error, in users, when ``users`` have appeared.
 
         U·sqrt([p1(1-p1)/m + Var DLap/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1)), d = users/U, and for k announced
         intrusions the first term is (1+v)**(k+1) - 1 as in docs/proofs/joint-loss.md.

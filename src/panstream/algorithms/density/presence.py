@@ -1,14 +1,13 @@
-"""One noisy bit per sampled user: the state and steps that OptBern and its siblings share.
+"""One noisy bit per sampled user: the state and steps shared by OptBern and the other density estimators.
 
-A user's bit is drawn from ``absent`` at the start and after a delete, and re-drawn from ``present`` at every arrival,
-so at any time it shows which of two coins was tossed last and nothing else. The sample is the first m users of a public
-keyed permutation of the universe; the state is m bits and a count of releases.
+A user's bit is drawn from ``absent`` at the start and after a delete, and redrawn from ``present`` at every arrival, so
+the state depends on a user's rows only through the coin that was tossed last. The sample is the first m users of a
+public keyed permutation of the universe; the state is m bits and a count of releases.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,10 +15,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.density.universe import Members, Universe
-from panstream.algorithms.randomized_bits import MAX_PHASES, BitState, CoinPair, RandomizedBits, bit_claim
+from panstream.algorithms.density.universe import Members, Universe, as_members
+from panstream.algorithms.randomized_bits import (
+    MAX_PHASES,
+    BitState,
+    CoinPair,
+    RandomizedBits,
+    bit_claim,
+    score_interval,
+)
 from panstream.core.algorithm import consume_release
-from panstream.core.estimate import Estimate, bisect_decreasing, normal_laplace_quantile
+from panstream.core.estimate import Estimate, normal_laplace_quantile
 from panstream.core.shardable import Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
@@ -32,7 +38,7 @@ from panstream.privacy.bitmap_loss import Decoder
 from panstream.privacy.budget_split import density_split
 from panstream.privacy.claim import Claim
 
-_CHUNK = 1 << 17
+_CHUNK = 1 << 17  # rows permuted at a time: their cells take 1 MiB of working memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +60,18 @@ class PresenceBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence(RandomizedBits):
-    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
+    """Base of the algorithms with one bit per sampled user. Subclasses may choose other coins (``law``).
+
+    Args:
+        universe: Number of users (ids 0..U-1), or the public list of their ids.
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        sample: How many users have a bit; all of them by default, which has no sampling error.
+        releases: How many estimates will be published.
+        deletions: Whether rows may remove users (presence toggles; excludes announced intrusions).
+        announced: How many announced intrusions to pay for in advance; each is covered only if no row was applied
+            between the copy and the refresh.
+        key: Public number that picks the sample.
+    """
 
     proof: ClassVar[str] = "joint-loss.md"
 
@@ -68,8 +85,7 @@ class Presence(RandomizedBits):
     population: Universe = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.universe, list):
-            object.__setattr__(self, "universe", tuple(self.universe))
+        object.__setattr__(self, "universe", as_members(self.universe))
         object.__setattr__(self, "population", Universe(self.universe, self.sample, self.key))
         checks.require_positive(epsilon=self.epsilon)
         checks.require_at_least(1, releases=self.releases)
@@ -78,12 +94,8 @@ class Presence(RandomizedBits):
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
     @property
-    @abstractmethod
     def law(self) -> CoinPair:
-        """Return the coins and noise; subclasses say which."""
-
-    def _optimal(self) -> CoinPair:
-        """Return the symmetric pair at the optimal split."""
+        """Return the symmetric pair of coins and the release noise at the split of epsilon with the smallest error."""
         return CoinPair.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:
@@ -107,15 +119,13 @@ class Presence(RandomizedBits):
         return not self.deletions
 
     def refresh(self, state: BitState, rng: NoiseSource) -> None:
-        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid
-        for.
-        """
+        """Freeze the array that was copied and draw a new one; at most ``announced`` times, as the claim covers."""
         if self.deletions:
             raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
         RandomizedBits.refresh(self, state, rng)
 
     def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the users' numbers in the sample, and their weights where some are deletes."""
+        """Yield the cells of the rows, and their weights where some rows are deletes."""
         population = self.population
         moved = scratch.array(min(_CHUNK, len(batch)) if population.permuted else 0, np.int64)
         for start in range(0, len(batch), _CHUNK):
@@ -125,7 +135,7 @@ class Presence(RandomizedBits):
             yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
 
     def apply_updates(self, state: BitState, touches: Touches, rng: NoiseSource) -> None:
-        """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
+        """Redraw the bit of every row, in order; a delete draws it as for an absent user."""
         cells = touches[0]
         law = self.law
         coins = rng.bernoulli(law.present, cells.size)
@@ -180,12 +190,14 @@ class Presence(RandomizedBits):
         law = self.law
         phases = len(state.frozen)
         ones = np.zeros((1 << phases, 1), np.int64)
-        count_set_bits(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
+        count_set_bits(state.bits, state.frozen, self.cells, ones)  # without an unpacked copy of the state
         rng.add_discrete_laplace(ones.reshape(-1), law.noise)
         sizes = np.bincount(_pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
         return self._decode(tuple(int(count) for count in ones[:, 0]), np.asarray(sizes), phases)
 
     def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
+        # A user is absent only if every phase drew her bit as absent, so the number of absent users is a weighted sum
+        # over the patterns of frozen bits; the weights invert the coins phase by phase (joint-loss.md, Theorem 3).
         law = self.law
         gap = law.p1 - law.p0
         weights = Decoder.redrawn(law.p1, law.p0).pattern_weights(phases)
@@ -209,9 +221,7 @@ class Presence(RandomizedBits):
         )
 
     def expected_estimate(self, users: float) -> Estimate:
-        """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being
-        announced.
-        """
+        """Return the release that has the expected number of ones after ``users`` users, without announced copies."""
         law = self.law
         density = min(users / self.population.size, 1.0)
         return self._decode((round(self.cells * (law.p0 + (law.p1 - law.p0) * density)),), np.array([self.cells]), 0)
@@ -226,30 +236,29 @@ class Presence(RandomizedBits):
         present = v1 * (1 + v0) ** phases
         bits = (density * present + (1 - density) * absent) / self.cells
         total = self.population.size
+        # Finite-population factor: m of U users are drawn without replacement.
         left_out = (total - self.cells) / (total - 1) if total > 1 else 0.0
         return bits + density * (1 - density) / self.cells * left_out
 
     def _interval(self, density: float, phases: int, kappa: float, level: float) -> tuple[float, float]:
-        """Return the densities whose law does not reject what was released (score interval)."""
+        """Return the densities that the release does not reject at ``level`` (score interval)."""
+        # The estimate is a multiple of 1/(m(p1-p0)); half of that corrects for the normal approximation of an integer.
         step = 0.5 / (self.cells * (self.law.p1 - self.law.p0)) if math.isfinite(kappa) else 0.0
 
         def reach(truth: float, above: bool) -> float:
             """Return how far the estimate may lie above or below ``truth``.
 
-            Each side rejects (1 - level)/2. Within two standard deviations of 0 or 1 the side that points outside hands
-            over to the other one, so that the coverage is ``level`` up to the ends and no interval shrinks to a point.
+            Each side rejects (1 - level)/2. Within two standard deviations of 0 or 1 the side towards the end gives
+            part of that to the other side, so that the coverage is ``level`` up to the ends and no interval shrinks to
+            a point.
             """
             sigma = math.sqrt(self._variance(truth, phases))
             spread = 2 * math.hypot(sigma, math.sqrt(2) / kappa)
-            ahead, behind = (1 - truth, truth) if above else (truth, 1 - truth)  # room on this side and on the other
+            ahead, behind = (1 - truth, truth) if above else (truth, 1 - truth)  # distance to the end on either side
             share = 1.0 if spread == 0.0 else 1 + min(1.0, ahead / spread) - min(1.0, behind / spread)
             return normal_laplace_quantile(max(share, 1e-9) * (1 - level) / 2, sigma, kappa) + step
 
-        # Above the estimate the truth is accepted up to where truth - reach passes it; below likewise.
-        inside = min(max(density, 0.0), 1.0)
-        upper = bisect_decreasing(lambda truth: reach(truth, False) - (truth - density), inside, 1.0, 1e-7)
-        lower = bisect_decreasing(lambda gap: reach(inside - gap, True) - (density - inside + gap), 0.0, inside, 1e-7)
-        return inside - lower, upper
+        return score_interval(density, lambda truth: reach(truth, True), lambda truth: reach(truth, False))
 
     def error_bound(self, *, beta: float) -> float:
         """Return the additive error of the density that is exceeded with probability at most ``beta``.
@@ -266,7 +275,7 @@ class Presence(RandomizedBits):
 
 
 def _pattern_of(frozen: NDArray[np.uint8], cells: int) -> NDArray[np.intp]:
-    """Return for every cell the public number whose bit j is what was seen in phase j."""
+    """Return for every cell the public number whose bit j is the cell's frozen bit of phase j."""
     pattern = np.zeros(cells, np.intp)
     for phase, row in enumerate(frozen):
         pattern |= unpack_bits(row, cells).astype(np.intp) << phase

@@ -1,4 +1,4 @@
-"""Quantised Laplace: the sign of a Laplace-noised bit, with output noise that keeps the promise."""
+"""Quantised Laplace: the sign of a Laplace-noised bit, with output noise for which the claim holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class QuantisedLaplace(Presence):
 
     A present user's bit shows 1 with probability 1 - e**(-epsilon/4)/2, an absent user's with e**(-epsilon/4)/2: the
     paper's coins at half of the budget. They lose only ln(2·e**(epsilon/4) - 1), and the rest goes to the release,
-    exactly. Kept for comparison: `OptBern` has a smaller error.
+    exactly. It exists for comparison: `OptBern` has a smaller error.
 
     Privacy:
         As `OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
@@ -26,17 +26,6 @@ class QuantisedLaplace(Presence):
 
     Error:
         MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.
-
-    Args:
-        universe: Number of users (ids 0..U-1), or the public list of their ids.
-        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
-        sample: How many users have a bit; all of them by default, which has no sampling error.
-        releases: How many estimates will be published.
-        deletions: Whether rows may remove users (presence toggles; excludes announced
-            intrusions).
-        announced: How many announced intrusions to pay for in advance; each is covered only if
-            no row was applied between the copy and the refresh.
-        key: Public number that picks the sample.
 
     Examples:
         >>> monitor = QuantisedLaplace(universe=100_000, epsilon=1.0).start()

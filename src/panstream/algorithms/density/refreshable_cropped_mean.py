@@ -1,10 +1,10 @@
-"""A cropped mean that goes on after one announced intrusion."""
+"""A cropped mean that covers one announced intrusion."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.density.cropped_mean import CroppedMean
 from panstream.algorithms.randomized_bits import CoinPair, bit_claim
 from panstream.core.algorithm import consume_release
-from panstream.core.estimate import Estimate, normal_laplace_quantile
+from panstream.core.estimate import Estimate, normal_laplace_quantile, symmetric_interval
 from panstream.errors import NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public, published
@@ -26,7 +26,7 @@ from panstream.privacy.two_phase_loss import decode_reading, noise_weights, pair
 
 @dataclass(slots=True)
 class TwoPhaseState:
-    """Counters and bits of this phase, and those that an announced intrusion has shown."""
+    """Counters and bits of this phase, and those that an announced intrusion has made public."""
 
     counters: NDArray[np.int32] = noised()
     bits: NDArray[np.uint8] = noised()
@@ -39,9 +39,9 @@ class TwoPhaseState:
 class RefreshableCroppedMean(CroppedMean):
     """The mean over a known population of min(appearances, crop), with one announced intrusion paid for.
 
-    What the intruder saw stays as a public constant, and counters and bits start afresh. Afterwards the ones are
-    published by what was seen of their users and, apart, the ones of those users whose two counters add up to
-    crop - 1: only they say something about both phases together, and they are one in ``crop``.
+    What the attacker copied stays in the state as a public constant, and counters and bits are drawn again. Later
+    releases publish the number of ones by the frozen bit of their users and, separately, the ones of those users whose
+    two counters add up to crop - 1: only those, one user in ``crop``, carry information on both phases together.
 
     Privacy:
         Unit: user; any of one user's arrivals may be added or removed. One announced copy of the state, one unannounced
@@ -52,7 +52,7 @@ class RefreshableCroppedMean(CroppedMean):
     Error:
         Before the intrusion that of `CroppedMean` at less than half the budget. After it the variance per user
         is about crop³·(1+v)², v = p0·p1/(p1-p0)²: 4·crop·(1+v)²·(p1-p0)² times as large. So declare it only for small
-        crops, and where starting anew would not do.
+        crops, and only where a new monitor after the intrusion would not serve.
 
     Args:
         universe: Number of users (ids 0..U-1), or the public list of their ids.
@@ -93,27 +93,29 @@ class RefreshableCroppedMean(CroppedMean):
         return bit_claim(self.epsilon, state, 1, self.releases, "the universe, the sample and its key")
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return one counter and one bit per sampled user, and those that were seen."""
-        base_layout = dict(CroppedMean.layout(self))
-        released = base_layout.pop("released")
-        seen = FieldLayout("i4", (None, self.cells), at_least=0, below=self.crop)
+        """Return one counter and one bit per sampled user, and those that an announced intrusion has copied."""
+        layout = CroppedMean.layout(self)
         return {
-            **base_layout,
-            "seen_counters": seen,
-            "seen_bits": FieldLayout("packed", (None, self.cells)),
-            "released": released,
+            "counters": layout["counters"],
+            "bits": layout["bits"],
+            "seen_counters": replace(layout["counters"], shape=(None, self.cells)),
+            "seen_bits": replace(layout["bits"], shape=(None, self.cells)),
+            "released": layout["released"],
         }
 
     def initial_cells(self, count: int, rng: NoiseSource) -> TwoPhaseState:
         """Return uniform counters and bits of absent users."""
         base_state = CroppedMean.initial_cells(self, count, rng)
-        seen = np.empty((0, count), np.int32), np.empty((0, base_state.bits.size), np.uint8)
         return TwoPhaseState(
-            counters=base_state.counters, bits=base_state.bits, seen_counters=seen[0], seen_bits=seen[1], released=0
+            counters=base_state.counters,
+            bits=base_state.bits,
+            seen_counters=np.empty((0, count), np.int32),
+            seen_bits=np.empty((0, base_state.bits.size), np.uint8),
+            released=0,
         )
 
     def refresh(self, state: Any, rng: NoiseSource) -> None:
-        """Keep what was seen and start afresh, once."""
+        """Freeze what was copied and draw new counters and bits, once."""
         if len(state.seen_bits):
             raise NotSupported(
                 "RefreshableCroppedMean covers one announced intrusion: a second would multiply the variance by about "
@@ -122,13 +124,14 @@ class RefreshableCroppedMean(CroppedMean):
         self.refresh_shard(state, self.cells, rng)
 
     def refresh_shard(self, state: Any, count: int, rng: NoiseSource) -> None:
-        """Keep what was seen of ``count`` users, and start them afresh."""
-        state.seen_counters, state.seen_bits = state.counters[np.newaxis].copy(), state.bits[np.newaxis].copy()
+        """Freeze what was copied of ``count`` users, and draw their counters and bits again."""
+        state.seen_counters = state.counters[np.newaxis].copy()
+        state.seen_bits = state.bits[np.newaxis].copy()
         state.counters[:] = rng.uniform_below(self.crop, count)
         draw_packed_bits(self.law.absent, count, rng, state.bits)
 
     def release(self, state: Any, rng: NoiseSource) -> Estimate:
-        """Publish the noisy number of ones; after a refresh by what was seen, and those of fitting pairs apart."""
+        """Publish the noisy number of ones; after a refresh, by frozen bit and with the fitting pairs separately."""
         state.released = consume_release(state.released, self.releases)
         if not len(state.seen_bits):
             return self._count(state, rng)
@@ -143,16 +146,18 @@ class RefreshableCroppedMean(CroppedMean):
         return self._decode((self.cells - seen, seen), ones.tolist(), pairs.tolist())
 
     def _decode(self, sizes: tuple[int, int], ones: list[int], pairs: list[int]) -> Estimate:
-        """Return the mean of all readings, and its error as those that were read vary."""
+        """Return the mean of all users' decoded readings, with the error that their empirical variance gives."""
+        # A user shows a frozen bit, a bit, and whether the counters fit; users whose bit is 0 are decoded alike
+        # whether they fit or not, so their number follows from the published ones.
         p1 = self.law.p1
         crop = self.crop
         cells = self.cells
         total = square = 0.0
         for seen in (0, 1):
-            many = (sizes[seen] - ones[seen], ones[seen] - pairs[seen], pairs[seen])
-            shown = [decode_reading(p1, crop, seen, bit, fits) for bit, fits in ((0, 0), (1, 0), (1, 1))]
-            total += sum(count * value for count, value in zip(many, shown, strict=True))
-            square += sum(max(count, 0) * value**2 for count, value in zip(many, shown, strict=True))
+            counts = (sizes[seen] - ones[seen], ones[seen] - pairs[seen], pairs[seen])
+            values = [decode_reading(p1, crop, seen, bit, fits) for bit, fits in ((0, 0), (1, 0), (1, 1))]
+            total += sum(count * value for count, value in zip(counts, values, strict=True))
+            square += sum(max(count, 0) * value**2 for count, value in zip(counts, values, strict=True))
         mean = total / cells
         inside = min(max(mean, 0.0), float(crop))
         sampling = self._sampling_variance(inside)
@@ -162,11 +167,7 @@ class RefreshableCroppedMean(CroppedMean):
         )
         spread = max(square / cells - mean**2, 0.0) / cells + sampling
         sigma = math.sqrt(spread + of_ones + of_pairs * self._smaller_pair)
-
-        def rule(level: float) -> tuple[float, float]:
-            reach = normal_laplace_quantile((1 - level) / 2, sigma, self._larger_pair)
-            return mean - reach, mean + reach
-
+        kappa = self._larger_pair
         return Estimate.clipped(
             float(mean),
             (0.0, float(crop)),
@@ -174,17 +175,19 @@ class RefreshableCroppedMean(CroppedMean):
             claim=self.claim(),
             name=f"mean of min(appearances, {crop})",
             released=(*ones, *pairs),
-            interval_rule=rule,
+            interval_rule=symmetric_interval(
+                mean, lambda level: normal_laplace_quantile((1 - level) / 2, sigma, kappa)
+            ),
         )
 
     @property
     def _smaller_pair(self) -> float:
-        """Return the part of the pairs' noise that comes from users whose bit was seen as 0."""
+        """Return the share of the pairs' noise that belongs to users whose frozen bit is 0; it is taken as normal."""
         return self.law.p0**2 / (self.law.p1**2 + self.law.p0**2)
 
     @property
     def _larger_pair(self) -> float:
-        """Return the decay rate, in the mean, of the noise of pairs of users whose bit was seen as 1."""
+        """Return the decay rate, in the mean, of the noise of pairs of users whose frozen bit is 1: the widest tail."""
         law = self.law
         return self.pair_noise.kappa * self.cells * ((law.p1 - law.p0) / self.crop) ** 2 / law.p1
 

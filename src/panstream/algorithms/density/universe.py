@@ -1,4 +1,4 @@
-"""A known population: a size (ids 0..U-1) or a public list of ids, and the sample that is watched."""
+"""A known population: a size (ids 0..U-1) or a public list of ids, and the sample whose users have a cell."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from panstream.primitives.memory.scratch import Scratch
 Members = int | tuple[Any, ...]
 
 
+def as_members(universe: Any) -> Any:
+    """Return a list of ids as a tuple, so that the algorithm that stores it is hashable; anything else unchanged."""
+    return tuple(universe) if isinstance(universe, list) else universe
+
+
 class Universe:
     """The users that may appear. ``sampled`` of them, chosen by a public keyed permutation, have a cell.
 
-    A listed universe finds an id by its 64-bit keyed hash. An id that is not on the list is refused, except
-    with probability (number of users)/2**64.
+    Only the 64-bit keyed hashes of listed ids are stored, so an id that is not on the list is refused except with
+    probability (number of users)/2**64, that of a hash collision.
     """
 
     __slots__ = ("_key", "_kind", "_lookup", "_numbers", "_slots", "permuted", "sampled", "size")
@@ -67,7 +72,11 @@ class Universe:
             raise InvalidParameter(f"universe must not name an id twice, see position {twice}")
 
     def indices_of(self, ids: Any) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
-        """Return each id's number in [0, U) and the copies that must be wiped, or raise InvalidBatch by row."""
+        """Return each id's index in [0, U) and the copies that must be wiped.
+
+        Raises:
+            InvalidBatch: An id is not in the universe; the error names its row, never the id.
+        """
         if self._kind is None:
             numbers, copied = integers(ids, name="ids", lower=0, upper=self.size - 1)
             return numbers, (numbers,) if copied else ()
@@ -84,15 +93,15 @@ class Universe:
             with Scratch() as scratch:
                 hashes = scratch.array(len(batch), np.uint64)
                 hash_items(batch, self._lookup, hashes)
-                stranger = look_up(hashes, self._slots, self._numbers, positions)
+                unknown_row = look_up(hashes, self._slots, self._numbers, positions)
         finally:
             batch.wipe()
-        if stranger >= 0:
+        if unknown_row >= 0:
             positions.fill(0)
-            raise InvalidBatch("id is not in the universe", row=stranger)
+            raise InvalidBatch("id is not in the universe", row=unknown_row)
         return positions, (positions,)
 
     def permute(self, numbers: NDArray[np.int64], out: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the permuted numbers; a user is in the sample if hers is below ``sampled``."""
+        """Write the permuted indices to ``out`` and return it; users with an index below ``sampled`` have a cell."""
         permute(numbers, self.size, self._key, out)
         return out
