@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.peers.anchors import described, in_turns
 from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.distinct import Bitmap
-from panstream.algorithms.distinct.bitmap_base import _CELLS_A_ROW, _MOST_MARKS
+from panstream.algorithms.distinct.bitmap_base import _MAX_CELLS_PER_ROW, _MAX_BYTE_MARKS
 from panstream.primitives.hashing import (
     cells_of_integers,
     cells_of_strings,
@@ -60,8 +60,8 @@ def columns() -> dict[str, Any]:
 def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callable[[], Any]], float, float]:
     """Return every stage as a call over all rows, and how many cells and coins an event costs."""
     batch = bitmap.batch(column).parts[0]
-    small = bitmap.cells <= min(ROWS, _MOST_MARKS)
-    packed = not small and bitmap.cells <= _CELLS_A_ROW * ROWS
+    small = bitmap.cells <= min(ROWS, _MAX_BYTE_MARKS)
+    packed = not small and bitmap.cells <= _MAX_CELLS_PER_ROW * ROWS
     shape = (bitmap.buckets, bitmap.levels)
     coin = bitmap.law.present
     cells = np.empty(ROWS, np.int32)

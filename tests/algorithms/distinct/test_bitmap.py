@@ -159,8 +159,8 @@ def feed(algorithm: Bitmap, batches: list[Any], seed: int = 1) -> Monitor[Any]:
 @pytest.fixture
 def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take every table for one that no cache holds, and every batch for one that is worth a mark for each cell."""
-    monkeypatch.setattr(cells_module, "_MOST_MARKS", 0)
-    monkeypatch.setattr(cells_module, "_CELLS_A_ROW", 1 << 20)
+    monkeypatch.setattr(cells_module, "_MAX_BYTE_MARKS", 0)
+    monkeypatch.setattr(cells_module, "_MAX_CELLS_PER_ROW", 1 << 20)
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -231,7 +231,7 @@ def test_packed_marks_leave_cells_of_other_shards_alone() -> None:
     whole = Bitmap(epsilon=1.0, buckets=64, levels=8, shards=4)
     part = replace(whole, owned=2)
     bits = feed(part, [np.arange(1000)]).state.bits
-    assert not (bits & ~part.table.own_bits()).any() and (bits & part.table.own_bits()).any()
+    assert not (bits & ~part.table.owned_bits()).any() and (bits & part.table.owned_bits()).any()
 
 
 def test_tables_without_whole_words_are_drawn_row_by_row(large_tables: None) -> None:

@@ -50,8 +50,8 @@ def columns(texts: list[str]) -> dict[str, Any]:
 def test_every_column_touches_the_cells_of_its_strings(
     lengths: list[int], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_MOST_MARKS", 1 << 21 if way == "a mark a cell" else 0)
-    monkeypatch.setattr(counting, "_CELLS_A_ROW", 1 << 20 if way == "packed marks" else 0)
+    monkeypatch.setattr(counting, "_MAX_BYTE_MARKS", 1 << 21 if way == "a mark a cell" else 0)
+    monkeypatch.setattr(counting, "_MAX_CELLS_PER_ROW", 1 << 20 if way == "packed marks" else 0)
     algorithm = Bitmap(epsilon=math.inf, buckets=64, levels=8)
     texts = strings(lengths)
     touched = np.zeros(algorithm.cells, np.uint8)

@@ -25,7 +25,7 @@ def column(each):
     return pa.StringArray.from_buffers(offsets.size - 1, pa.py_buffer(offsets), pa.py_buffer(held))
 # A coin for each row, one for each cell, a large table, and the same with packed marks.
 for shape, cells_a_row in (((4096, 24), 8), ((64, 8), 8), ((1 << 18, 12), 8), ((1 << 18, 12), 1 << 20)):
-    bitmap_base._CELLS_A_ROW = cells_a_row
+    bitmap_base._MAX_CELLS_PER_ROW = cells_a_row
     for hash in ("fold", "siphash"):
         monitor = Bitmap(epsilon=1.0, buckets=shape[0], levels=shape[1], hash=hash).start()
         for each in (16, 32):

@@ -1,16 +1,16 @@
-"""How many different users came, for ids of any kind from a universe that nobody knows.
+"""How many distinct users appeared, for ids of any kind from an open universe.
 
 ::
 
-    privacy/bitmap.py   moments, splits, losses of merges
+    privacy/bitmap_loss.py   moments, splits, losses of merges
           |
-    likelihood.py       noisy counts -> number of users and interval
+    likelihood.py            noisy counts -> number of users and interval
           |
-    counting.py         cells, state, start, release: what all bitmaps share
+    bitmap_base.py           cells, state, start, release: shared by all bitmaps
           |
-    bitmap.py           Bitmap: arrivals draw a cell afresh
-    merged.py           MergedBitmap: the noisy OR of sites that share users
-    toggling.py         TogglingBitmap: users come and go
+    bitmap.py                Bitmap: arrivals redraw a cell
+    merged_bitmap.py         MergedBitmap: the noisy OR of sites that share users
+    toggling_bitmap.py       TogglingBitmap: users come and go
 """
 
 from panstream.algorithms.distinct.bitmap import Bitmap

@@ -1,4 +1,4 @@
-"""Bitmap: how many different users came, whatever their ids, from a mergeable table of noisy bits."""
+"""Bitmap: how many distinct users appeared, for ids of any kind, from a mergeable table of noisy bits."""
 
 from __future__ import annotations
 
@@ -21,39 +21,24 @@ from panstream.privacy.joint_loss import kappa_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitmap(SiteBitmap):
-    """The number of different users that came, for ids of any kind from a universe that nobody knows.
+    """The number of distinct users that appeared, for ids of any kind from an open universe.
 
     An id is hashed to one cell of ``levels`` rows of ``buckets`` bits, to level j with probability 2**-(j+1). A cell
-    starts as a coin of probability 1/(1+R), R = e**epsilon_state, and every arrival draws it afresh with probability
-    R/(1+R). The noisy numbers of ones per level are released and the likeliest number of users is computed from them.
+    starts as a coin of probability 1/(1+R), R = e**epsilon_state, and every arrival redraws it with probability
+    R/(1+R). The noisy numbers of ones per level are released, and the most likely number of users is computed from
+    them.
 
     Privacy:
         Unit: user; any of one user's occurrences may be added or removed. The joint view of one copy of the state at
         any time and of all releases, in either order, loses exactly ``epsilon``. Noise enters with every cell and with
         every release (discrete Laplace on each level's number of ones; one user changes one of them by one). Two
         unannounced copies have no finite loss. Replacing one user by another costs 2·epsilon. The hash key is public:
-        whoever may choose ids can choose cells and so spoil the count, never the privacy.
+        an attacker who chooses ids can choose cells and so falsify the count, but never gains privacy loss.
 
     Error:
         Standard error sqrt(1/I(n) - n), I the Fisher information of the levels' counts. Relative to n it levels off at
         c/sqrt(buckets), c = 3.4, 1.76, 1.005, .72 for epsilon_state .5, 1, 2, 4, from n of a few times ``buckets``
         up to buckets·2**levels/8; below, the absolute error stays as it is at n = buckets.
-
-    Args:
-        buckets: Columns of the bitmap; cells are bits, in memory and when stored.
-        levels: Rows of the bitmap, each for half as many ids as the one before.
-        expected: About how many will come, for ``error_bound``; the best split of epsilon depends on
-            it only if intrusions are announced.
-        releases: How many estimates will be published.
-        key: Public number that picks the hash function.
-        hash: Of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids
-            if you keep ``key`` to yourself; integers have a hash function of their own.
-        shards: Number of shards that divide the cells among them; see *Merging*.
-        owned: Numbers of the shards that this bitmap holds; see *Merging*.
-        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
-        epsilon_state: Share of epsilon that is spent on the cells; the best by default.
-        announced: How many announced intrusions to pay for in advance; each is covered only if
-            no row was applied between the copy and the refresh.
 
     Merging:
         ``a.merge(b)`` consumes both. *Routed shards* (``shards=n, owned=i``, users sent where ``route`` says; others
@@ -73,7 +58,7 @@ class Bitmap(SiteBitmap):
 
     @property
     def law(self) -> CoinPair:
-        """Return the symmetric pair and the release noise at the best split."""
+        """Return the symmetric pair of coins and the release noise at the best split."""
         return CoinPair.symmetric(*self._split())
 
     def _split(self) -> tuple[float, float]:
@@ -83,7 +68,7 @@ class Bitmap(SiteBitmap):
 
     @property
     def sites(self) -> tuple[float, ...]:
-        """Return the epsilon_state of every site that this bitmap was made of: one."""
+        """Return the epsilon_state of every site merged into this bitmap: its own."""
         return (self.law.epsilon_state,)
 
     def batch(self, ids: Any) -> ItemBatch:
@@ -123,7 +108,7 @@ class Bitmap(SiteBitmap):
         state = BitState(
             bits=mine.bits | theirs.bits,
             frozen=mine.frozen | theirs.frozen,
-            released=max(mine.released, theirs.released),  # a user is in one shard: the releases she was in
+            released=max(mine.released, theirs.released),  # a user is in one shard and pays for its releases only
         )
         wipe(mine.bits)
         wipe(theirs.bits)

@@ -1,11 +1,11 @@
-"""A table of noisy bits from which users are counted: the state and steps that all bitmaps share."""
+"""A table of noisy bits from which distinct users are counted: the state and steps that all bitmaps share."""
 
 from __future__ import annotations
 
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -39,10 +39,12 @@ from panstream.primitives.packed_bits import pack_bits
 from panstream.privacy.bitmap_loss import LevelMoments, reference_users
 from panstream.privacy.claim import Claim
 
-_CHUNK = 1 << 17  # rows whose cells are marked at a time, in a cache
-_ROWS = 1 << 19  # rows whose cells are drawn at a time: of a large table they wait for memory in any case
-_MOST_MARKS = 1 << 21
-_CELLS_A_ROW = 16  # of a large table: with more, so few cells of a word are touched that a coin for each row is cheaper
+_CHUNK = 1 << 17  # rows hashed at a time where cells are marked: their cells stay in the cache
+_ROWS = 1 << 19  # rows hashed at a time where cells are drawn: a large table misses the cache in any case
+_MAX_BYTE_MARKS = 1 << 21  # cells marked with a byte each, which then fit into the cache; more are marked with bits
+_MAX_CELLS_PER_ROW = (
+    16  # of a table with bit marks; with more a word has so few touched cells that row coins are cheaper
+)
 _MAX_CELLS = (1 << 31) - 1
 
 
@@ -55,7 +57,20 @@ def _moments(law: CoinPair, buckets: int, levels: int, phases: int) -> LevelMome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BitmapCounter(RandomizedBits):
-    """Base of the bitmaps. Subclasses give ``law``, ``claim`` and ``batch``."""
+    """Base of the bitmaps. Subclasses give ``law``, ``claim`` and ``batch``.
+
+    Args:
+        buckets: Columns of the bitmap; cells are bits, in memory and when stored.
+        levels: Rows of the bitmap, each for half as many ids as the one before.
+        expected: About how many will come, for ``error_bound``; the best split of epsilon depends on it only if
+            intrusions are announced.
+        releases: How many estimates will be published.
+        key: Public number that picks the hash function.
+        hash: Of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids if ``key`` is secret;
+            integers have a hash function of their own.
+        shards: Number of shards that divide the cells among them; see *Merging* of `Bitmap`.
+        owned: Numbers of the shards that this bitmap holds; see *Merging* of `Bitmap`.
+    """
 
     proof: ClassVar[str] = "bitmap.md"
 
@@ -69,7 +84,7 @@ class BitmapCounter(RandomizedBits):
     owned: int | tuple[int, ...] | None = None
 
     def check(self) -> None:
-        """Raise InvalidParameter unless the shared parameters keep their rules."""
+        """Raise InvalidParameter if a parameter that all bitmaps share is out of range."""
         check_hash(self.hash)
         owned = _check_table(self.buckets, self.levels, self.key, self.shards, self.owned)
         object.__setattr__(self, "owned", owned)
@@ -80,17 +95,17 @@ class BitmapCounter(RandomizedBits):
     @property
     @abstractmethod
     def law(self) -> CoinPair:
-        """Return coins and noise; subclasses say which."""
+        """Return the coins of a cell and the release noise."""
 
     @property
     def table(self) -> _CellTable:
-        """Return the cells and which of them are looked at."""
+        """Return the map from ids to cells, and which cells this bitmap owns."""
         assert isinstance(self.owned, tuple)  # since check()
-        return _table_of(self.buckets, self.levels, self.key, self.hash, self.shards, self.owned)
+        return _cell_table(self.buckets, self.levels, self.key, self.hash, self.shards, self.owned)
 
     def moments(self, phases: int = 0) -> LevelMoments:
-        """Return the law of what is decoded after ``phases`` announced intrusions."""
-        return _moments(self.law, self.table.own_buckets, self.levels, phases)
+        """Return the moments of the decoded empty cells after ``phases`` announced intrusions."""
+        return _moments(self.law, self.table.owned_buckets, self.levels, phases)
 
     def relative_error(self, users: float) -> float:
         """Return the standard error of the count at ``users``, divided by ``users``."""
@@ -98,59 +113,63 @@ class BitmapCounter(RandomizedBits):
 
     @property
     def cells(self) -> int:
-        """Return how many cells the table has."""
+        """Return the number of cells, owned or not."""
         return self.table.cells
 
     @property
     def is_idempotent(self) -> bool:
-        """Return True unless an arrival toggles."""
+        """Return True unless an arrival toggles its cell."""
         return self.law.turns == 1
 
     def initial_state(self, rng: NoiseSource) -> BitState:
-        """Return cells drawn as if nobody had come."""
+        """Return cells drawn as if no user had appeared."""
         state = RandomizedBits.initial_cells(self, self.cells, rng)
         self.table.clear_others(state.bits)
         return state
 
     def initial_cells(self, count: int, rng: NoiseSource) -> BitState:
-        """Return cells to which nobody came, of a table that is not dealt out to ``shards`` already."""
-        if not self.table.is_whole:
+        """Return untouched cells for one shard.
+
+        Raises:
+            NotSupported: The bitmap owns only some shards already.
+        """
+        if not self.table.owns_all:
             raise NotSupported("a bitmap that owns some buckets only cannot be divided further")
         return RandomizedBits.initial_cells(self, count, rng)
 
     def cell_updates(self, batch: ItemBatch, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the cell of every row."""
+        """Yield the cells of the rows."""
         for cells in self.table.rows(batch, scratch):
             yield (cells,)
 
     def apply_updates(self, state: BitState, touches: Touches, rng: NoiseSource) -> None:
-        """Draw the cell of every row as for a user who came."""
+        """Redraw the cell of every row as for a present user."""
         from panstream.primitives.kernels.algorithms.packed_bits import scatter
 
         scatter(state.bits, touches[0], rng.bernoulli(self.law.present, touches[0].size))
 
     def mark_cells(self, batch: ItemBatch, marks: NDArray[np.uint8], scratch: Scratch) -> None:
-        """Set ``marks`` to 1 at the cells of the batch; the values of a dictionary are hashed once."""
+        """Set ``marks`` to 1 at the cells of the batch; dictionary values are hashed once."""
         self.table.mark(batch, scratch, marks)
 
     def update(self, state: BitState, batch: ItemBatch, rng: NoiseSource) -> None:
-        """Touch the cell of every row.
+        """Redraw or toggle the cell of every row.
 
-        Where only touched cells matter, a large batch needs one coin for each cell, not one for each row: cells are
-        marked, of a table too large for the cache by single bits, and then drawn.
+        If redrawing is idempotent, a large batch needs one coin per cell instead of one per row: cells are marked
+        first, with a byte each or, in a table larger than the cache, with a bit each, and the marked ones are redrawn.
         """
         table = self.table
         rows = len(batch)
-        if table.cells <= min(rows, _MOST_MARKS) and self.is_idempotent:
+        if table.cells <= min(rows, _MAX_BYTE_MARKS) and self.is_idempotent:
             self.apply_marked(state, table.mark(batch, rng.scratch), rng)
-        elif _MOST_MARKS < table.cells <= _CELLS_A_ROW * rows and table.is_words and self.is_idempotent:
+        elif _MAX_BYTE_MARKS < table.cells <= _MAX_CELLS_PER_ROW * rows and table.fills_words and self.is_idempotent:
             rng.redraw(self.law.present, state.bits.view(np.uint64), table.mark_packed(batch, rng.scratch))
         else:
             Shardable.update(self, state, batch, rng)
         table.clear_others(state.bits)
 
     def refresh_shard(self, state: BitState, count: int, rng: NoiseSource) -> None:
-        """Freeze what was seen and start afresh."""
+        """Freeze what was copied of ``count`` cells, and draw them again."""
         RandomizedBits.refresh_shard(self, state, count, rng)
         self.table.clear_others(state.bits)
 
@@ -160,50 +179,33 @@ class BitmapCounter(RandomizedBits):
 
         state.released = consume_release(state.released, self.releases)
         ones, sizes = np.zeros((2, 1 << len(state.frozen), self.levels), np.int64)
-        count_set_bits(state.bits, state.frozen, self.buckets, ones)  # no temporary copy of the state is left behind
-        count_set_bits(self.table.own_bits(), state.frozen, self.buckets, sizes)
+        count_set_bits(state.bits, state.frozen, self.buckets, ones)  # without an unpacked copy of the state
+        count_set_bits(self.table.owned_bits(), state.frozen, self.buckets, sizes)
         rng.add_discrete_laplace(ones.reshape(-1), self.law.noise)
         return self._decode(ones, sizes)
 
     def _decode(self, ones: NDArray[np.int64], sizes: NDArray[np.int64]) -> Estimate:
         decoder = self.law.decoder
         phases = len(ones).bit_length() - 1
+        # Unbiased number of cells that stayed empty in all phases, level by level (bitmap.md, Lemma 2).
         empty = decoder.pattern_weights(phases) @ (sizes * decoder.zero + ones * (decoder.one - decoder.zero))
-        return self._read(Likelihood(self.moments(phases), empty), tuple(int(count) for count in ones.ravel()))
+        released = tuple(int(count) for count in ones.ravel())
+        return Likelihood(self.moments(phases), empty).estimate(self.claim(), released)
 
     def expected_estimate(self, users: float) -> Estimate:
-        """Return what a release gives where every level is as full as expected when ``users`` came."""
+        """Return the release in which every level is as full as expected after ``users`` users."""
         moments = self.moments()
-        return self._read(Likelihood(moments, moments.at(users)[0]), ())
-
-    def _read(self, likelihood: Likelihood, released: tuple[int, ...]) -> Estimate:
-        fit = likelihood.fit()
-        return Estimate.clipped(
-            fit.unbiased,
-            (0.0, math.inf),
-            standard_error=fit.standard_error,
-            claim=self.claim(),
-            name="distinct users",
-            released=released,
-            interval_rule=lambda level: likelihood.interval(fit, level),
-        )
+        return Likelihood(moments, moments.at(users)[0]).estimate(self.claim(), ())
 
     def error_bound(self, *, beta: float, users: float | None = None) -> float:
         """Return the error of the count that is exceeded with probability at most ``beta``.
 
         It holds for any number of users up to ``users``, which is ``expected`` unless given.
         """
-        checks.require_probability(beta=beta)
-        expected_users = self.expected if users is None else users
-        if expected_users is None or not expected_users > 0:
-            raise InvalidParameter(
-                f"the error depends on the count: give expected= or a positive users=, got {expected_users}"
-            )
-        reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(expected_users)
-        return expected_users * math.expm1(reach) if reach < 700 else math.inf
+        return count_error_bound(self.relative_error, self.expected if users is None else users, beta)
 
     def require_compatible(self, mine: BitState, other: Any, theirs: BitState) -> None:
-        """Raise MergeError unless the two bitmaps put users into the same cells and are different states."""
+        """Raise MergeError unless both bitmaps map users to the same cells and are different states."""
         if mine is theirs or mine.bits is theirs.bits:
             raise MergeError("a bitmap cannot be merged with itself")
         if not isinstance(other, BitmapCounter) or not hasattr(other, "sites"):
@@ -215,7 +217,14 @@ class BitmapCounter(RandomizedBits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteBitmap(BitmapCounter):
-    """Base of the bitmaps that share ``epsilon`` between cells and releases. Subclasses give ``_split`` too."""
+    """Base of the bitmaps that divide ``epsilon`` between cells and releases. Subclasses give ``_split`` too.
+
+    Args:
+        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        epsilon_state: Share of epsilon that is spent on the cells; the best by default.
+        announced: How many announced intrusions to pay for in advance; each is covered only if no row was applied
+            between the copy and the refresh.
+    """
 
     epsilon: float
     epsilon_state: float | None = None
@@ -243,6 +252,23 @@ class SiteBitmap(BitmapCounter):
         return bit_claim(self.epsilon, state, self.announced, self.releases, "the hash function and its key")
 
 
+def count_error_bound(relative_error: Callable[[float], float], users: float | None, beta: float) -> float:
+    """Return the error that a count of up to ``users`` users exceeds with probability at most ``beta``.
+
+    The logarithm of the count is taken as normal, as in the interval of a large count.
+
+    Args:
+        relative_error: Standard error at a number of users, divided by that number.
+        users: Largest number of users that the bound is for.
+        beta: Probability that the bound is exceeded.
+    """
+    checks.require_probability(beta=beta)
+    if users is None or not users > 0:
+        raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {users}")
+    reach = NormalDist().inv_cdf(1 - beta / 2) * relative_error(users)
+    return users * math.expm1(reach) if reach < 700 else math.inf  # exp(709) is the largest double
+
+
 def _check_table(buckets: Any, levels: Any, key: Any, shards: Any, owned: Any) -> tuple[int, ...]:
     """Return the owned shards in order, or raise InvalidParameter."""
     checks.require_int(1, _MAX_CELLS, buckets=buckets)
@@ -259,10 +285,10 @@ def _check_table(buckets: Any, levels: Any, key: Any, shards: Any, owned: Any) -
 
 @dataclass(frozen=True, slots=True)
 class _CellTable:
-    """The cells of a bitmap, and which of them are looked at: a public hash puts each id into one of them.
+    """The cells of a bitmap, and which of them it owns: a public hash maps each id to one cell.
 
-    Level j takes 2**-(j+1) of the users, the last one twice that; the bucket is uniform. Buckets may be dealt out to
-    shards: bucket b belongs to shard b mod ``shards``, and a bitmap looks only at the buckets of the shards it owns.
+    Level j takes 2**-(j+1) of the users, the last one twice that; the bucket is uniform. Buckets may be divided among
+    shards: bucket b belongs to shard b mod ``shards``, and a bitmap counts only the buckets of the shards it owns.
     """
 
     buckets: int
@@ -274,35 +300,35 @@ class _CellTable:
 
     @property
     def cells(self) -> int:
-        """Return how many cells there are."""
+        """Return the number of cells, owned or not."""
         return self.buckets * self.levels
 
     @property
-    def own_buckets(self) -> int:
-        """Return how many buckets of each level are looked at."""
+    def owned_buckets(self) -> int:
+        """Return how many buckets of each level are owned."""
         return sum((self.buckets - shard - 1) // self.shards + 1 for shard in self.owned)
 
     @property
-    def is_whole(self) -> bool:
-        """Return whether every cell is looked at."""
+    def owns_all(self) -> bool:
+        """Return whether every cell is owned."""
         return len(self.owned) == self.shards
 
     @property
-    def is_words(self) -> bool:
-        """Return whether cells make up whole words, whose lowest byte comes first."""
+    def fills_words(self) -> bool:
+        """Return whether the packed cells can be read as little-endian 64-bit words without a remainder."""
         return self.cells % 64 == 0 and sys.byteorder == "little"
 
-    def own_bits(self) -> NDArray[np.uint8]:
-        """Return for every cell, packed, whether it is looked at."""
-        return _own_bits(self)
+    def owned_bits(self) -> NDArray[np.uint8]:
+        """Return for every cell, packed, whether it is owned."""
+        return _owned_bits(self)
 
     def clear_others(self, bits: NDArray[np.uint8]) -> None:
-        """Set the cells that other shards look at to 0."""
-        if not self.is_whole:
-            np.bitwise_and(bits, self.own_bits(), out=bits)
+        """Set the cells of other shards to 0, so that the shards' states can be merged by OR."""
+        if not self.owns_all:
+            np.bitwise_and(bits, self.owned_bits(), out=bits)
 
     def cells_of(self, values: Integers | Strings, scratch: Scratch, chunk_size: int) -> Iterator[NDArray[np.int32]]:
-        """Yield the cell of every value, ``chunk_size`` at a time, in an array that the next ones overwrite."""
+        """Yield the cells of all values, ``chunk_size`` at a time, in one array that is overwritten every time."""
         out = scratch.array(min(chunk_size, len(values)), np.int32)
         for start in range(0, len(values), chunk_size):
             stop = min(start + chunk_size, len(values))
@@ -315,7 +341,7 @@ class _CellTable:
             yield chunk
 
     def rows(self, items: ItemBatch, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
-        """Yield the cell of every row, chunk by chunk; the values of a dictionary are hashed once."""
+        """Yield the cells of the rows, chunk by chunk; dictionary values are hashed once."""
         for part in items.parts:
             yield from self._rows_of(part, scratch)
 
@@ -334,7 +360,7 @@ class _CellTable:
             yield cells.take(codes, out=out[: codes.size], mode="clip")  # codes are in range; "raise" would copy
 
     def mark(self, items: ItemBatch, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return for every cell whether some row falls into it, or had fallen by the ``marks`` that are given."""
+        """Return a byte per cell that is 1 if a row falls into it; given ``marks`` are added to in place."""
         from panstream.primitives.kernels.hashing.cell_marks import mark, mark_seen
 
         if marks is None:
@@ -358,7 +384,7 @@ class _CellTable:
         return marks
 
     def mark_packed(self, items: ItemBatch, scratch: Scratch) -> NDArray[np.uint64]:
-        """Return for every cell, packed, whether some row falls into it."""
+        """Return a bit per cell, packed, that is 1 if a row falls into it."""
         from panstream.primitives.kernels.hashing.packed_cell_marks import mark
 
         marks: NDArray[np.uint64] = scratch.array(self.cells // 64, np.uint64)
@@ -374,14 +400,11 @@ class _CellTable:
         return marks
 
 
-@lru_cache(maxsize=64)
-def _table_of(buckets: int, levels: int, key: int, hash: StringHash, shards: int, owned: tuple[int, ...]) -> _CellTable:
-    """Return the table, built once for each choice of parameters."""
-    return _CellTable(buckets, levels, key, hash, shards, owned)
+_cell_table = lru_cache(maxsize=64)(_CellTable)
 
 
 @lru_cache(maxsize=8)
-def _own_bits(table: _CellTable) -> NDArray[np.uint8]:
+def _owned_bits(table: _CellTable) -> NDArray[np.uint8]:
     owned_buckets = np.isin(np.arange(table.buckets) % table.shards, table.owned).astype(np.uint8)
     bits = pack_bits(np.tile(owned_buckets, table.levels))
     bits.flags.writeable = False

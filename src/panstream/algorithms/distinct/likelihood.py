@@ -1,8 +1,8 @@
-"""How many users fit the noisy counts: maximum likelihood, Fisher information, and intervals that keep their level.
+"""The number of users behind noisy counts: maximum likelihood, Fisher information, and intervals with their coverage.
 
-Each level's noisy count is decoded to a number of empty cells, whose law is taken as normal with the exact mean and
-covariance for n users (`LevelMoments`). With one parameter everything is a search
-on a line: a coarse grid that spans the bitmap's range, cached per bitmap, then finer and finer ones.
+Each level's noisy count is decoded to a number of empty cells, whose distribution is taken as normal with the exact
+mean and covariance for n users (`LevelMoments`). The only parameter is n, so the maximum is found by search on a line:
+on a coarse grid over the bitmap's range, which is cached per bitmap, then on ever finer ones.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from statistics import NormalDist
 
 import numpy as np
 
-from panstream.core.estimate import bisect_decreasing
+from panstream.core.estimate import Estimate, bisect_decreasing
 from panstream.privacy.bitmap_loss import Floats, LevelMoments
+from panstream.privacy.claim import Claim
 
 _STEPS_PER_DOUBLING = 4
 # Each round narrows the search sixteenfold
 _ROUNDS = 3
 _POINTS = 33
-_LARGE = 16.0  # counts of so many standard errors have a log-normal interval from the Fisher information
+_LARGE = 16.0  # counts of at least this many standard errors get a log-normal interval from the Fisher information
 _PARTS = np.linspace(0.0, 1.0, _POINTS)
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodFit:
-    """The likeliest number of users, the same before it was moved to at least 0, and the standard error."""
+    """The most likely number of users, the same without the bound at 0, and the standard error."""
 
     users: float
     unbiased: float
@@ -42,16 +43,18 @@ class Likelihood:
 
     moments: LevelMoments
     empty: Floats
-    coarse: LevelMoments | None = None  # much the same moments, for many likelihoods, with which the search begins
+    coarse: LevelMoments | None = (
+        None  # similar moments shared by many likelihoods; their cached grid starts the search
+    )
 
     def deviance(self, users: float) -> float:
         """Return -2·log-likelihood at ``users``, up to a constant."""
         return float(_deviance(self.empty, users, *self.moments.at(users)))
 
     def fit(self) -> LikelihoodFit:
-        """Return the maximum of the likelihood over n >= 0.
+        """Return the n >= 0 with the largest likelihood.
 
-        Where it is at 0, ``unbiased`` is the negative number at which one Fisher step from 0 arrives.
+        If that is 0, ``unbiased`` is the result of one Fisher scoring step from 0, which may be negative.
         """
         grid, mean, slope, variance = _grid(self.coarse or self.moments)
         best = int(np.argmin(_deviance(self.empty, grid, mean, slope, variance)))
@@ -67,7 +70,7 @@ class Likelihood:
         return LikelihoodFit(users=users, unbiased=unbiased, standard_error=math.sqrt(self.moments.variance(users)))
 
     def _narrow(self, low: float, high: float) -> float:
-        """Return the minimum of the deviance between ``low`` and ``high``: ever finer grids, then a parabola."""
+        """Return the minimum of the deviance between ``low`` and ``high``, by finer grids and a final parabola."""
         for _ in range(_ROUNDS):
             points = low + (high - low) * _PARTS
             values = _deviance(self.empty, points, *self.moments.at(points))
@@ -78,22 +81,33 @@ class Likelihood:
         shift = 0.5 * (at_low - at_high) / bend if bend > 0.0 else 0.0
         return float(middle + min(max(shift, -1.0), 1.0) * (high - middle))
 
+    def estimate(self, claim: Claim, released: tuple[int, ...]) -> Estimate:
+        """Return the most likely number of users as an estimate under ``claim``."""
+        fit = self.fit()
+        return Estimate.clipped(
+            fit.unbiased,
+            (0.0, math.inf),
+            standard_error=fit.standard_error,
+            claim=claim,
+            name="distinct users",
+            released=released,
+            interval_rule=lambda level: self.interval(fit, level),
+        )
+
     def interval(self, fit: LikelihoodFit, level: float) -> tuple[float, float]:
-        """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood
-        ratio.
-        """
+        """Return the interval at ``level``: from the Fisher information for a large count, else by likelihood ratio."""
         # On a logarithmic scale: the error grows with the count, so the upper end is farther away than the lower one.
         if math.isfinite(fit.standard_error) and fit.users >= _LARGE * fit.standard_error > 0.0:
             reach = math.exp(_NORMAL.inv_cdf((1 + level) / 2) * fit.standard_error / fit.users)
             return fit.users / reach, fit.users * reach
         min_deviance = self.deviance(fit.users)
 
-        def room(users: float) -> float:
+        def allowed_rise(users: float) -> float:
             error = math.sqrt(self.moments.variance(users))
             distance = users / error if error > 0.0 else math.inf
             return _critical_value(level, distance) - (self.deviance(users) - min_deviance)
 
-        return self._lower(room, fit), self._upper(room, fit)
+        return self._lower(allowed_rise, fit), self._upper(allowed_rise, fit)
 
     def _lower(self, allowed_rise: Callable[[float], float], fit: LikelihoodFit) -> float:
         if allowed_rise(0.0) >= 0.0:
@@ -106,7 +120,7 @@ class Likelihood:
         step = max(error, 1e-9)
         while allowed_rise(fit.users + step) > 0.0:
             if fit.users + step > limit:
-                return math.inf  # every cell is full: nothing rules out more
+                return math.inf  # every cell is full: the counts cannot rule out any larger number
             step *= 2.0
         return bisect_decreasing(allowed_rise, fit.users, fit.users + step, 1e-6)
 
@@ -114,9 +128,9 @@ class Likelihood:
 def _critical_value(level: float, distance: float) -> float:
     """Return how far the deviance may rise at a truth ``distance`` standard errors above 0 before it is rejected.
 
-    Far from 0 this is the chi-square quantile. Near 0, where the likeliest number cannot be negative, the value is
-    smaller, such that the truth is covered with probability ``level`` and no interval is empty (Feldman and Cousins
-    1998, with the normal law's tails).
+    Far from 0 this is the chi-square quantile. Near 0, where the estimate cannot be negative, the value is smaller, so
+    that the truth is covered with probability ``level`` and no interval is empty (Feldman and Cousins 1998, with normal
+    tails).
 
     >>> round(_critical_value(0.95, 10.0), 3), round(_critical_value(0.95, 0.0), 3)
     (3.841, 2.706)
@@ -140,7 +154,8 @@ def _deviance(empty: Floats, users: float | Floats, mean: Floats, slope: Floats,
     """Return d'V⁻¹d + ln det V for V = diag(variance) - users·slope·slope', by Sherman and Morrison."""
     difference = empty - mean
     weighted = slope / variance
-    # Levels share the users, so their empty cells vary against each other: a matrix of rank one besides the diagonal.
+    # A user falls into one level only, so the levels' empty cells are negatively correlated: the covariance matrix is
+    # diagonal minus rank one (bitmap.md, Lemma 3), which is inverted in linear time.
     determinant = np.maximum(1.0 - users * (weighted * slope).sum(-1), 1e-12)
     across = (weighted * difference).sum(-1)
     deviance: Floats = (
@@ -151,7 +166,8 @@ def _deviance(empty: Floats, users: float | Floats, mean: Floats, slope: Floats,
 
 @lru_cache(maxsize=64)
 def _grid(moments: LevelMoments) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return numbers of users over the bitmap's whole range, with the moments there."""
+    """Return a geometric grid of numbers of users over the bitmap's range, and the moments at its points."""
+    # From an eighth of the standard error of an empty bitmap to 64 users per cell of the last level, where it is full.
     first = max(math.sqrt(moments.variance(0.0)) / 8.0, 0.125)
     last = max(64.0 / float(moments.rates.min()), 2.0 * first)
     count = math.ceil(_STEPS_PER_DOUBLING * math.log2(last / first)) + 1

@@ -1,4 +1,4 @@
-"""MergedBitmap: what several sites that may have seen the same users become when they are merged by a noisy OR."""
+"""MergedBitmap: the noisy OR of the bitmaps of several sites that may have seen the same users."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SHARED = ("buckets", "levels", "releases", "key", "hash", "shards", "owned")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedBitmap(BitmapCounter):
-    """The number of different users that came to any of several sites, each of which kept its own noisy bitmap.
+    """The number of distinct users that appeared at any of several sites, each of which had its own noisy bitmap.
 
-    Made by ``merge``, not by hand. The noisy OR turns each pair of bits into one whose flip probability p* follows from
+    It is the result of ``merge``. The noisy OR turns each pair of bits into one whose flip probability p* follows from
     the sites' own: 1 - e**-eps* = product of (1 - e**-eps_site). It can be updated, merged again and released.
 
     Privacy:
         Unit: user; any of one user's occurrences, at any of the sites, may be added or removed. A user may be at every
         site, so the sites' losses **add up**. The claim covers as many copies as there were sites: one at each
-        site before the merge (sending a state to the place of the merge is a look), or at all sites but one and at
+        site before the merge (sending a state to where it is merged counts as a copy), or at all sites but one and at
         the merged state. All sites and the merged state together have no finite loss. ``loss`` gives the
         figure for any other choice. Noisy merges of private sketches are the subject of a patent application,
         US20240256530.
@@ -83,13 +83,16 @@ class MergedBitmap(BitmapCounter):
         return _merged_law(self.sites, self.kappa)
 
     def loss(self, *, seen: Collection[int], merged: bool = False) -> float:
-        """Return the exact loss if the state of each site in ``seen`` (numbered as in ``sites``) was looked at once
-        before it was merged, and the merged state once if ``merged``, together with all releases.
+        """Return the exact loss of some copies and all releases together.
+
+        Args:
+            seen: Sites, numbered as in ``sites``, whose state was copied once before the merge.
+            merged: Whether the merged state was copied once.
         """
         return merged_loss(self.sites, self.kappa, self.releases, seen=seen, merged=merged)
 
     def claim(self) -> Claim:
-        """Return the exact loss of as many copies as there were sites, the merged state being one more."""
+        """Return the exact loss of as many copies as there were sites, chosen among the sites and the merged state."""
         epsilon = merged_claim(self.sites, self.kappa, self.releases)
         private = math.isfinite(epsilon)
         return Claim(
@@ -109,7 +112,7 @@ class MergedBitmap(BitmapCounter):
     def of(
         cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, rng: NoiseSource
     ) -> tuple[MergedBitmap, BitState]:
-        """Return the noisy OR of two bitmaps over the same cells and wipe both."""
+        """Return the noisy OR of two bitmaps over the same cells, and wipe both."""
         from panstream.primitives.kernels.algorithms.packed_bits import noisy_or as combine
 
         if mine.table.owned != other.table.owned:
@@ -118,6 +121,8 @@ class MergedBitmap(BitmapCounter):
             raise MergeError("a site that has released cannot be merged: its users would be paid for twice")
         if len(my_state.frozen) or len(their_state.frozen):
             raise MergeError("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
+        # The bits (1, 0), (0, 1) and (1, 1) of the two sites each have a coin of their own; (0, 0) stays 0. That makes
+        # the result a bit flipped with probability p* (bitmap.md, Theorem 2). Coins and both inputs are wiped.
         chances = noisy_or(mine.law.absent.probability, other.law.absent.probability)
         first, second, both = (draw_packed_bits(Coin.at_most(chance), mine.table.cells, rng) for chance in chances)
         bits = np.empty_like(my_state.bits)
@@ -137,7 +142,7 @@ class MergedBitmap(BitmapCounter):
         return items(ids)
 
     def refresh(self, state: BitState, rng: NoiseSource) -> None:
-        """Refuse: a merged state cannot be frozen, since its sites' noise is already spent."""
+        """Raise NotSupported: the claim of a merged state has no budget for an announced intrusion."""
         raise NotSupported("a merged bitmap cannot be refreshed; refresh the sites before they are merged")
 
     def merge(self, mine: BitState, other: Any, theirs: BitState, rng: NoiseSource) -> tuple[MergedBitmap, BitState]:

@@ -1,4 +1,4 @@
-"""TogglingBitmap: how many users are present when they come and go, whatever their ids."""
+"""TogglingBitmap: how many users are present when they come and go, for ids of any kind."""
 
 from __future__ import annotations
 
@@ -18,33 +18,18 @@ from panstream.privacy.bitmap_loss import bitmap_split, toggling_kappa
 class TogglingBitmap(SiteBitmap):
     """The number of users who are present now, when each of them comes and goes in turn.
 
-    As `Bitmap`, but an insert and a delete both toggle the user's cell, so that what remains is the parity of
-    the users present in it. **An insert of someone already present takes her away**: use it where presence is 0 or 1
-    (sessions that open and close, members who join and leave), and `Bitmap` for a log of events.
+    As `Bitmap`, but an insert and a delete both toggle the user's cell, which so holds the parity of the users present
+    in it. **An insert of a user who is already present removes her**: use it where presence is 0 or 1 (sessions that
+    open and close, members who join and leave), and `Bitmap` for a log of events.
 
     Privacy:
         Unit: user; any of one user's inserts and deletes may be added or removed. Only the start is noisy and updates
-        are certain, so the joint view of one copy of the state and of n releases loses exactly epsilon_state + n·kappa.
-        Two unannounced copies have no finite loss. Replacing one user by another costs 2·epsilon.
+        are deterministic, so the joint view of one copy of the state and of n releases loses exactly
+        epsilon_state + n·kappa. Two unannounced copies have no finite loss. Replacing one user by another costs
+        2·epsilon.
 
     Error:
         About twice the relative error of `Bitmap` with the same parameters.
-
-    Args:
-        buckets: Columns of the bitmap; cells are bits, in memory and when stored.
-        levels: Rows of the bitmap, each for half as many ids as the one before.
-        expected: About how many will come, for ``error_bound``; the best split of epsilon depends on
-            it only if intrusions are announced.
-        releases: How many estimates will be published.
-        key: Public number that picks the hash function.
-        hash: Of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids
-            if you keep ``key`` to yourself; integers have a hash function of their own.
-        shards: Number of shards that divide the cells among them; see *Merging*.
-        owned: Numbers of the shards that this bitmap holds; see *Merging*.
-        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
-        epsilon_state: Share of epsilon that is spent on the cells; the best by default.
-        announced: How many announced intrusions to pay for in advance; each is covered only if
-            no row was applied between the copy and the refresh.
 
     Examples:
         >>> monitor = TogglingBitmap(epsilon=2.0).start()
