@@ -26,8 +26,8 @@ def formulas() -> None:
     """Print the 95% error, on average over the ticks, where half of the users come."""
     for (unit, horizon), bar in BARS.items():
         algorithm = ContinualDensity(universe=USERS, epsilon=1.0, horizon=horizon, unit=unit, count=True)
-        error = LEVEL * math.sqrt(algorithm.way.variance)
-        print(f"{unit:6} n = {horizon:>7,}: 95% error {error:,.0f} (at most {bar:,}), {algorithm.way.method}")
+        error = LEVEL * math.sqrt(algorithm.strategy.variance)
+        print(f"{unit:6} n = {horizon:>7,}: 95% error {error:,.0f} (at most {bar:,}), {algorithm.strategy.method}")
 
 
 def covered(algorithm: ContinualDensity | ContinualBitmap, users: int, runs: int) -> tuple[float, float, float]:

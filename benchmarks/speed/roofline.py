@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.peers.anchors import described, in_turns
 from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.distinct import Bitmap
-from panstream.algorithms.distinct.bitmap_base import _MAX_CELLS_PER_ROW, _MAX_BYTE_MARKS
+from panstream.algorithms.distinct.bitmap_base import _MAX_BYTE_MARKS, _MAX_CELLS_PER_ROW
 from panstream.primitives.hashing import (
     cells_of_integers,
     cells_of_strings,

@@ -205,7 +205,9 @@ def _described(algorithm: Bitmap | OptBern | ContinualDensity) -> str:
     memory_text = f"({_bytes(algorithm):,} bytes)"
     if isinstance(algorithm, Bitmap):
         return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {memory_text}"
-    also = ", and the start released once" if isinstance(algorithm, ContinualDensity) and algorithm.way.start else ""
+    also = (
+        ", and the start released once" if isinstance(algorithm, ContinualDensity) and algorithm.strategy.start else ""
+    )
     if algorithm.sample is None:
         return f"one bit for each of {algorithm.population.size:,} users {memory_text}{also}"
     sampled = f"{algorithm.sample:,} sampled users out of {algorithm.population.size:,}"

@@ -68,7 +68,7 @@ def views(algorithm: Any, ticks: int) -> list[BitView]:
     def run(bits: Iterable[int], script: Mapping[int, int]) -> tuple[list[float], list[list[float]], list[float]]:
         rng = _Coins(bits, script)
         state = algorithm.initial_state(rng)
-        shown = [float(state.start[0])] if algorithm.way.start else []
+        shown = [float(state.start[0])] if algorithm.strategy.start else []
         states = [state.open[:, 0].astype(float).tolist()]
         for _ in range(ticks):
             algorithm.update(state, algorithm.batch([0]), rng)

@@ -82,7 +82,7 @@ def test_every_pair_of_patterns_stays_below_the_bound(
 ) -> None:
     algorithm = density(kappa, closings, ticks)
     claimed = algorithm.claim().epsilon
-    assert algorithm.way.rate / len(closings) == pytest.approx(kappa, rel=1e-6)
+    assert algorithm.strategy.rate / len(closings) == pytest.approx(kappa, rel=1e-6)
     found = max(Losses(view, ticks, algorithm.table.law.p1).of_user() for view in views(algorithm, ticks))
     assert found <= claimed
     if exact is not None:
@@ -128,7 +128,7 @@ def test_no_pattern_of_eight_ticks_is_found_above_the_bound(levels: int) -> None
 
 def _closings(ticks: int, levels: int) -> tuple[int, ...]:
     probe = ContinualDensity(universe=1, epsilon=1.0, horizon=ticks, unit="user")
-    return probe.question.closings(levels)
+    return probe.strategy_inputs.closings(levels)
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_rows_within_a_window_and_few_rows_stay_below_their_bounds() -> None:
     kappa = 0.1
     for options in ({"unit": "user-window", "window": 2}, {"contributions": 1}, {"contributions": 2}):
         probe = ContinualDensity(universe=1, epsilon=1.0, horizon=ticks, **{"unit": "user", **options})
-        algorithm = density(kappa, probe.question.closings(1), ticks, **options)
+        algorithm = density(kappa, probe.strategy_inputs.closings(1), ticks, **options)
         claimed = algorithm.claim().epsilon
         whole = density(kappa, (ticks,), ticks).claim().epsilon
         worst = 0.0
@@ -234,9 +234,9 @@ def test_a_claim_with_less_noise_is_refused_by_the_numbers() -> None:
     """Stored parameters fix the split, never the noise: that follows from epsilon."""
     algorithm = density(0.05, (4,), 4)
     again = ContinualDensity(**algorithm.parameters())
-    assert again.way == replace(algorithm.way)
+    assert again.strategy == replace(algorithm.strategy)
     halved = ContinualDensity(**{**algorithm.parameters(), "epsilon": algorithm.epsilon - 0.05})
-    assert halved.way.rate < algorithm.way.rate
+    assert halved.strategy.rate < algorithm.strategy.rate
 
 
 @pytest.mark.parametrize(("start", "left"), [(0.5, True), (1.0, False), (9.0, False)])

@@ -1,50 +1,43 @@
-"""ContinualBitmap: how many different users have come, whatever their ids, at every tick."""
+"""ContinualBitmap: how many distinct users have appeared, for ids of any kind, at every tick."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from panstream.algorithms.continual_users.ones_counter import PublicView, SetBitCounter
-from panstream.algorithms.continual_users.release_strategies import StrategyInputs
+from panstream.algorithms.continual_users.release_strategies import TUNED_TICKS, StrategyInputs
 from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.bitmap_base import count_error_bound
 from panstream.algorithms.distinct.likelihood import Likelihood
 from panstream.core.estimate import Estimate
-from panstream.errors import InvalidParameter
-from panstream.primitives import validation as checks
 from panstream.primitives.hashing import StringHash
 from panstream.privacy.bitmap_loss import Floats, LevelMoments, level_rates, reference_users
 from panstream.privacy.budget_split import laplace_variance
 
-_HALF_FULL = 0.5  # the levels that say most about a count have about half of their cells come to
-_FAR = 1024
-_ROUNDS = 2  # of putting the estimated count into the weight of the start
+_HALF_FULL = 0.5  # the levels that carry most information on a count have about half of their cells occupied
+_ROUNDS = 2  # iterations: the best weight of the start depends on the count that is being estimated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualBitmap(SetBitCounter):
-    """The number of different users that have come so far, for ids of any kind, at every tick.
+    """The number of distinct users that have appeared so far, for ids of any kind, at every tick.
 
-    The cells are those of `Bitmap`; each level's number of ones is published as in
-    `ContinualDensity`, and the likeliest number of users is computed from
-    them.
+    The cells are those of `Bitmap`; each level's number of ones is published as in `ContinualDensity`, and the most
+    likely number of users is computed from them.
 
     Privacy:
-        As for `ContinualDensity`: a user has one cell, on one level.
-        Others who share
-        the cell draw it afresh as she does. With ``contributions=K`` their rows may lie between hers, so 2K stretches
-        are paid for. Deletions are refused: a cell may be somebody else's as well.
+        As for `ContinualDensity`: a user has one cell, on one level. Other users of the cell redraw it as she does.
+        With ``contributions=K`` their rows may lie between hers, so 2K changes are paid for. Deletions are refused: the
+        cell may belong to another present user as well.
 
     Error:
-        Standard error sqrt(1/I(n) - n), I the Fisher information of what the levels show.
+        Standard error sqrt(1/I(n) - n), I the Fisher information of the published numbers.
 
     Args:
-        horizon: How many ticks there will be; at event level there need not be one.
-        window: Ticks in a row in which a user's rows are protected together.
         key: Public number that picks the hash function.
         buckets: Columns of the bitmap.
         rows_of_cells: Levels of the bitmap.
@@ -66,12 +59,12 @@ class ContinualBitmap(SetBitCounter):
     rows_of_cells: int = 24
     hash: StringHash = "fold"
     table: Bitmap = field(init=False, repr=False, compare=False)
-    coarse: LevelMoments = field(init=False, repr=False, compare=False)  # of an answer halfway
+    coarse: LevelMoments = field(init=False, repr=False, compare=False)  # at half of the horizon: starts every search
 
     def __post_init__(self) -> None:
         SetBitCounter.__post_init__(self)
-        object.__setattr__(self, "table", self._bitmap(self.way.epsilon_state))
-        noise, _ = self.noise_at(max(1, (self.horizon or _FAR) // 2))
+        object.__setattr__(self, "table", self._bitmap(self.strategy.epsilon_state))
+        noise, _ = self.noise_at(max(1, (self.horizon or TUNED_TICKS) // 2))
         object.__setattr__(self, "coarse", self._moments(self._shares(np.full(self.width, _HALF_FULL)), noise))
 
     def check(self) -> None:
@@ -91,10 +84,10 @@ class ContinualBitmap(SetBitCounter):
         )
 
     @property
-    def question(self) -> StrategyInputs:
-        """Return what is to be published, and what is protected."""
+    def strategy_inputs(self) -> StrategyInputs:
+        """Return what is published and what is protected."""
         rows = None if self.contributions is None else 2 * self.contributions
-        return self._about(self.buckets, _HALF_FULL, rows=rows)
+        return self._inputs_for(self.buckets, _HALF_FULL, rows=rows)
 
     @property
     def width(self) -> int:
@@ -117,53 +110,45 @@ class ContinualBitmap(SetBitCounter):
         return self.expected or reference_users(self.buckets, self.rows_of_cells)
 
     def decode(self, seen: PublicView) -> Estimate:
-        """Return the likeliest number of users, the start subtracted as far as that helps."""
+        """Return the most likely number of users; the start is subtracted with the weight of smallest variance."""
         law = self.table.law
-        base = seen.start - self.buckets * law.p0 if self.way.start else np.zeros(self.width)
-        top = seen.sums + (-self.buckets * law.p0 if self.total_loss else base)
+        base = seen.start - self.buckets * law.p0 if self.strategy.start else np.zeros(self.width)
+        top = seen.sums + (-self.buckets * law.p0 if self.pays_per_release else base)
         touched = np.full(self.width, _HALF_FULL)
-        rounds = _ROUNDS if self.way.start else 1
-        for _ in range(rounds):
+        for _ in range(_ROUNDS if self.strategy.start else 1):
             share, moments = self._law(touched, seen.noise)
             empty: Floats = self.buckets - (top - share * base) / (law.p1 - law.p0)
-            likelihood = Likelihood(moments, empty, self.coarse)
-            fit = likelihood.fit()
-            touched = self._touched(fit.users)
-        return Estimate.clipped(
-            fit.unbiased,
-            (0.0, math.inf),
-            standard_error=fit.standard_error,
-            claim=self.claim(),
-            name=self.label,
-            released=seen.released,
-            interval_rule=lambda level: likelihood.interval(fit, level),
-        )
+            estimate = Likelihood(moments, empty, self.coarse).estimate(self.claim(), seen.released)
+            touched = self._touched(estimate.value)
+        return estimate
 
     def _law(self, touched: Floats, noise: float) -> tuple[Any, LevelMoments]:
-        """Return how much of the start is subtracted, and the law of the decoded empty cells then."""
-        if self.way.start:
+        """Return the weight of the start, and the moments of the decoded empty cells with it."""
+        if self.strategy.start:
             shares = self._shares(touched)
             return shares, self._moments(shares, noise)
-        law = self.table.law  # where the start is not published, only the noise differs from tick to tick
-        return self.way.best_share(self.buckets, _HALF_FULL), replace(self.coarse, noise=noise / (law.p1 - law.p0) ** 2)
+        law = self.table.law  # if the start is not published, only the noise differs from tick to tick
+        return self.strategy.best_share(self.buckets, _HALF_FULL), replace(
+            self.coarse, noise=noise / (law.p1 - law.p0) ** 2
+        )
 
     def _touched(self, users: float) -> Floats:
-        """Return the part of each level's cells that somebody comes to."""
+        """Return the expected share of each level's cells that ``users`` users occupy."""
         touched: Floats = -np.expm1(-users * level_rates(self.buckets, self.rows_of_cells))
         return touched
 
     def _shares(self, touched: Floats) -> Floats:
-        return np.array([self.way.best_share(self.buckets, float(part)) for part in touched])
+        return np.array([self.strategy.best_share(self.buckets, float(part)) for part in touched])
 
     def _moments(self, share: Floats, noise: float) -> LevelMoments:
-        """Return the law of the decoded empty cells.
+        """Return the moments of the decoded empty cells.
 
-        A bit adds p0·p1·(1-share)² where nobody came and p0·p1·(1 + share²) where somebody did.
+        A bit has the variance p0·p1·(1-share)² in an untouched cell and p0·p1·(1 + share²) in a redrawn one.
         """
         law = self.table.law
         gap = (law.p1 - law.p0) ** 2
-        start_weight = share if self.total_loss else 1.0 - share
-        first = laplace_variance(self.way.start) if self.way.start else 0.0
+        start_weight = share if self.pays_per_release else 1.0 - share
+        first = laplace_variance(self.strategy.start) if self.strategy.start else 0.0
         return LevelMoments(
             cells=self.buckets,
             rates=level_rates(self.buckets, self.rows_of_cells),
@@ -173,27 +158,23 @@ class ContinualBitmap(SetBitCounter):
         )
 
     def expected_estimate(self, ticks: int, users: float) -> Estimate:
-        """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
+        """Return the answer after ``ticks`` ticks if ``users`` have appeared and every draw were 0."""
         law = self.table.law
-        ones = self.buckets * ((law.p1 - law.p0) * self._touched(users) + (law.p0 if self.total_loss else 0.0))
+        ones = self.buckets * ((law.p1 - law.p0) * self._touched(users) + (law.p0 if self.pays_per_release else 0.0))
         start = np.full(self.width, round(self.buckets * law.p0), np.int64)
         noise, draw = self.noise_at(ticks)
         return self.decode(PublicView(ones, noise, draw, start))
 
     def error_bound(self, *, beta: float, ticks: int | None = None, users: float | None = None) -> float:
-        """Return the error after ``ticks`` ticks that is exceeded with probability at most ``beta``, for any number of
-        users up to ``users``, which is ``expected`` unless given.
+        """Return the error after ``ticks`` ticks that is exceeded with probability at most ``beta``.
+
+        It holds for any number of users up to ``users``, which is ``expected`` unless given.
         """
-        checks.require_probability(beta=beta)
-        expected_users = self.expected if users is None else users
-        if expected_users is None or not expected_users > 0:
-            raise InvalidParameter(
-                f"the error depends on the count: give expected= or a positive users=, got {expected_users}"
-            )
-        noiseless_error = self.error_without_noise(ticks)
-        if noiseless_error is not None and math.isinf(noiseless_error):
-            return noiseless_error
-        noise, _ = self.noise_at(ticks or self.last_slot)
-        moments = self._moments(self._shares(self._touched(expected_users)), noise)
-        reach = NormalDist().inv_cdf(1 - beta / 2) * moments.relative_error(expected_users)
-        return expected_users * math.expm1(reach) if reach < 700 else math.inf
+
+        def relative_error(count: float) -> float:
+            if self.error_without_noise(ticks) == math.inf:
+                return math.inf
+            noise, _ = self.noise_at(ticks or self.last_slot)
+            return self._moments(self._shares(self._touched(count)), noise).relative_error(count)
+
+        return count_error_bound(relative_error, self.expected if users is None else users, beta)

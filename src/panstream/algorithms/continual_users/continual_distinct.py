@@ -1,4 +1,4 @@
-"""ContinualDistinct: how many different users have come, at every tick; picks the cells and how they are published."""
+"""ContinualDistinct: how many distinct users have appeared, at every tick; picks the cells and the release strategy."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.continual_users.release_strategies import Protected
+from panstream.algorithms.density.universe import as_members
 from panstream.core.auto_algorithm import AutoAlgorithm
 from panstream.errors import InvalidParameter
 from panstream.primitives.hashing import StringHash
 
 _COMMON = ("epsilon", "horizon", "unit", "window", "contributions", "expected", "key")
-_AMPLE = 1 << 23  # bytes, where no limit is given
+_DEFAULT_MEMORY = 1 << 23  # bytes
 _LEVELS = 24
 _BUCKETS = [1 << power for power in range(6, 18)]
-_ALMOST = 1.05  # times the least error: half the cells for a twentieth at most
+_TOLERATED_ERROR = 1.05  # times the smallest: a twentieth more error often halves the cells
 
 
 @dataclass(frozen=True, slots=True)
 class ContinualDistinct(AutoAlgorithm):
-    """How many different users have come so far, at every tick? Picks bits or a bitmap, and paid releases or a tree.
+    """How many distinct users have appeared so far, at every tick? Picks bits or a bitmap, and how they are released.
 
     Privacy:
         Unit: as ``unit`` says; at most ``epsilon`` for one copy of the state at any time and all answers together.
@@ -41,7 +42,8 @@ class ContinualDistinct(AutoAlgorithm):
         memory: Bytes that the cells may take, 8 MiB by default.
         deletions: Whether rows may remove users, which needs the universe.
         key: Public number that picks sample or hash function.
-        hash: Of strings,.
+        hash: Hash of strings: "fold" or, at half the speed, "siphash", which withstands chosen ids if ``key`` is
+            secret.
 
     Examples:
         >>> question = ContinualDistinct(1.0, horizon=100, universe=20_000, expected=10_000)
@@ -66,13 +68,12 @@ class ContinualDistinct(AutoAlgorithm):
     algorithm: ContinualDensity | ContinualBitmap = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.universe, list):
-            object.__setattr__(self, "universe", tuple(self.universe))
+        object.__setattr__(self, "universe", as_members(self.universe))
         object.__setattr__(self, "algorithm", self._choose())
 
     def _choose(self) -> ContinualDensity | ContinualBitmap:
         common: dict[str, Any] = {name: getattr(self, name) for name in _COMMON}
-        cells = 8 * (self.memory or _AMPLE)
+        cells = 8 * (self.memory or _DEFAULT_MEMORY)
         if self.universe is None:
             if self.deletions:
                 raise InvalidParameter("deletions needs universe: a hashed cell may be somebody else's as well")
@@ -91,7 +92,7 @@ class ContinualDistinct(AutoAlgorithm):
         return bits if self._error(bits) <= self._error(bitmap) else bitmap
 
     def _bitmap(self, common: dict[str, Any], cells: int) -> ContinualBitmap:
-        """Return the smallest bitmap within memory that is almost the best."""
+        """Return the smallest bitmap within memory whose error is close to that of the best."""
         sizes = [buckets for buckets in _BUCKETS if buckets * _LEVELS <= cells]
         if not sizes:
             raise InvalidParameter(f"memory must be at least {_BUCKETS[0] * _LEVELS // 8} bytes, got {self.memory}")
@@ -100,7 +101,9 @@ class ContinualDistinct(AutoAlgorithm):
         common = {**common, "hash": self.hash}
         bitmaps = [ContinualBitmap(buckets=buckets, rows_of_cells=_LEVELS, **common) for buckets in sizes]
         errors = [self._error(bitmap) for bitmap in bitmaps]
-        return next(bitmap for bitmap, error in zip(bitmaps, errors, strict=True) if error <= _ALMOST * min(errors))
+        return next(
+            bitmap for bitmap, error in zip(bitmaps, errors, strict=True) if error <= _TOLERATED_ERROR * min(errors)
+        )
 
     def _error(self, algorithm: ContinualDensity | ContinualBitmap) -> float:
         """Return the root of the mean squared error at the first, middle and last tick."""
@@ -108,7 +111,7 @@ class ContinualDistinct(AutoAlgorithm):
         return math.sqrt(math.fsum(error**2 for error in errors.values()) / len(errors))
 
     def explain(self) -> str:
-        """Return which cells were chosen, how their ones are published, and with which error."""
+        """Return which cells and which release strategy were chosen, and their error."""
         cells = (
             f"a bitmap of {self.algorithm.buckets:,} buckets x {self.algorithm.rows_of_cells} levels"
             if isinstance(self.algorithm, ContinualBitmap)

@@ -1,7 +1,7 @@
-"""Noisy bits whose number of ones is published at every tick: the state and steps that bits and bitmaps share.
+"""Noisy bits whose number of ones is published at every tick: the state and steps shared by densities and bitmaps.
 
-Arrivals draw bits afresh, as everywhere. A tree of noisy sums stands over the ticks; an open node holds -S plus a draw,
-S the number of ones when it opened, and is released as the change since then with a second draw. Rows do not touch it.
+Arrivals redraw bits. A tree of noisy sums covers the ticks: an open node holds -S plus a draw, S being the number of
+ones when it opened, and is released as the change since then with a second draw. Rows do not change the nodes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import EPOCHS
 from panstream.algorithms.continual_users.release_strategies import (
     METHODS,
+    TUNED_TICKS,
     Method,
     Protected,
     ReleaseStrategy,
@@ -39,13 +40,12 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 
-_FAR = 1024
 _NAMES: dict[Method, str] = {
     "paid": "releases that are paid for one by one",
     "event": "priced at event level",
     "user": "priced at user level",
 }
-_TREE = ("open", "draws", "digits", "closed", "ticks", "epoch")
+_TREE_FIELDS = ("open", "draws", "digits", "closed", "ticks", "epoch")
 
 
 @dataclass(slots=True)
@@ -53,28 +53,28 @@ class SetBitState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     bits: NDArray[np.uint8] = noised()  # packed
-    open: NDArray[np.int64] = noised()  # of every open node, minus the ones when it opened, and a draw
-    start: NDArray[np.int64] = published()  # the noisy ones before the first row, where they are released
+    open: NDArray[np.int64] = noised()  # per open node: a draw minus the number of ones when it opened
+    start: NDArray[np.int64] = published()  # the noisy number of ones before the first row, if it is released
     draws: NDArray[np.int64] = public()
     digits: NDArray[np.int64] = public()
-    closed: NDArray[np.int64] = published()  # float64 bit by bit, as in a tree; of a paid release its noisy ones
+    closed: NDArray[np.int64] = published()  # bits of float64 numbers, as in a tree; for paid releases the last one
     ticks: int = public()
     epoch: int = public()
 
     @property
     def cells(self) -> BitState:
-        """Return the bits as the algorithms take them that draw them."""
+        """Return a view of the bits in the form that the algorithm which redraws them takes."""
         return BitState(bits=self.bits, frozen=np.empty((0, self.bits.size), np.uint8), released=0)
 
     @property
     def tree(self) -> TreeState:
-        """Return the tree over the same arrays; its clock is a copy."""
-        return TreeState(**{name: getattr(self, name) for name in _TREE}, events=0)
+        """Return a tree state over the same arrays; its ``ticks`` and ``epoch`` are copies."""
+        return TreeState(**{name: getattr(self, name) for name in _TREE_FIELDS}, events=0)
 
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """What the public knows after a tick, part by part: the answer's sums, its noise, and the start."""
+    """What is public after a tick: the noisy sums of the answer, their noise, and the noisy start."""
 
     sums: NDArray[np.float64]
     noise: float  # variance of each sum, in ones
@@ -85,15 +85,15 @@ class PublicView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBitCounter(Ticker[SetBitState]):
-    """Base of the algorithms that publish a number of ones at every tick. Subclasses give the cells and decode.
+    """Base of the algorithms that publish a number of ones at every tick. Subclasses give the cells and the decoding.
 
     Args:
+        horizon: How many ticks there will be; at event level there need not be one.
         unit: "event" protects one row; "user-window" the rows of one user within ``window``
             ticks in a row; "user" all rows of one user, or of a user who has at most
             ``contributions``.
         window: Ticks in a row in which a user's rows are protected together.
-        expected: About how many users will come: what the split of epsilon is tuned for, and
-            nothing else.
+        expected: About how many users will come; only the split of epsilon is tuned for it.
         key: Public number that chooses the sample or the hash function.
         method: How ticks are released; the method with the smallest error by default, stored
             with the state.
@@ -116,9 +116,9 @@ class SetBitCounter(Ticker[SetBitState]):
     levels: int | None = None
     epsilon_state: float | None = None
     start_rate: float | None = None
-    way: ReleaseStrategy = field(init=False, repr=False, compare=False)
+    strategy: ReleaseStrategy = field(init=False, repr=False, compare=False)
     engine: NoisyTree = field(init=False, repr=False, compare=False)  # not used where releases are paid for
-    promise: Claim = field(init=False, repr=False, compare=False)
+    _claim: Claim = field(init=False, repr=False, compare=False)  # built once: every answer carries it
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -135,68 +135,68 @@ class SetBitCounter(Ticker[SetBitState]):
         if self.method is not None and self.method not in METHODS:
             raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={self.method!r}")
         self.check()
-        self._settle()
+        self._choose_strategy()
 
-    def _settle(self) -> None:
-        question = self.question
+    def _choose_strategy(self) -> None:
+        inputs = self.strategy_inputs
         if self.method is None or self.levels is None or self.epsilon_state is None or self.start_rate is None:
             if (self.levels, self.epsilon_state, self.start_rate) != (None, None, None):
                 raise InvalidParameter("method, levels, epsilon_state and start_rate must be given together")
-            way = best_strategy(question, self.method)
-        elif reason := question.unavailable_reason(self.method):
+            strategy = best_strategy(inputs, self.method)
+        elif reason := inputs.unavailable_reason(self.method):
             raise NotSupported(reason)
         else:
-            way = strategy_from_parameters(question, self.method, self.epsilon_state, self.levels, self.start_rate)
+            strategy = strategy_from_parameters(inputs, self.method, self.epsilon_state, self.levels, self.start_rate)
+        # The chosen values become parameters, so that a stored state is read by the strategy that wrote it.
         for name, value in (
-            ("method", way.method),
-            ("levels", way.levels),
-            ("epsilon_state", way.epsilon_state),
-            ("start_rate", way.start),
-            ("way", way),
-            ("engine", NoisyTree(way.rate, 1, 1, self.width, False, way.shape(self.horizon))),
+            ("method", strategy.method),
+            ("levels", strategy.levels),
+            ("epsilon_state", strategy.epsilon_state),
+            ("start_rate", strategy.start),
+            ("strategy", strategy),
+            ("engine", NoisyTree(strategy.rate, 1, 1, self.width, False, strategy.shape(self.horizon))),
         ):
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "promise", self._promised())
+        object.__setattr__(self, "_claim", self._build_claim())
 
     @property
     @abstractmethod
-    def question(self) -> StrategyInputs:
-        """Return what is to be published, and what is protected."""
+    def strategy_inputs(self) -> StrategyInputs:
+        """Return what is published and what is protected."""
 
-    def _about(self, cells: int, density: float, **more: Any) -> StrategyInputs:
-        """Return the question about so many cells that a subclass asks."""
+    def _inputs_for(self, cells: int, density: float, **more: Any) -> StrategyInputs:
         protected = {"unit": self.unit, "window": self.window, "rows": self.contributions, **more}
         return StrategyInputs(epsilon=self.epsilon, cells=cells, density=density, horizon=self.horizon, **protected)
 
     @property
     @abstractmethod
     def table(self) -> RandomizedBits:
-        """Return the algorithm that keeps the bits."""
+        """Return the algorithm whose cells are counted."""
 
     @property
     def width(self) -> int:
-        """Return how many numbers of ones are published."""
+        """Return how many numbers of ones an answer publishes."""
         return 1
 
     @abstractmethod
     def decode(self, seen: PublicView) -> Estimate:
-        """Return the answer from public numbers."""
+        """Return the estimate from public numbers."""
 
     @property
-    def total_loss(self) -> bool:
-        """Return whether every answer is a release of its own."""
-        return self.way.method == "paid"
+    def pays_per_release(self) -> bool:
+        """Return whether every answer is charged as a release of its own, without a tree."""
+        return self.strategy.method == "paid"
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the noise of a paid release."""
-        return laplace_at_rate(self.way.rate)
+        """Return the noise distribution of a paid release."""
+        return laplace_at_rate(self.strategy.rate)
 
     def claim(self) -> Claim:
         """Return the joint loss of one copy at any time and all answers: exact, or bounded from above by Theorem B."""
-        return self.promise
+        return self._claim
 
-    def _promised(self) -> Claim:
+    def _build_claim(self) -> Claim:
         notes = {"user-window": f"rows of one user within {self.window} ticks in a row"}
         note = notes.get(self.unit, "")
         if self.contributions is not None:
@@ -204,7 +204,7 @@ class SetBitCounter(Ticker[SetBitState]):
         return Claim(
             epsilon=self.epsilon,
             unit=self.unit,
-            parts={} if math.isinf(self.epsilon) else state_and_output(self.epsilon, self.way.epsilon_state),
+            parts={} if math.isinf(self.epsilon) else state_and_output(self.epsilon, self.strategy.epsilon_state),
             intrusions=Intrusions(unannounced=1, announced=0),
             inputs="adaptive",
             releases=-1 if self.horizon is None else self.horizon,
@@ -219,12 +219,12 @@ class SetBitCounter(Ticker[SetBitState]):
         """Return what is public besides the answers."""
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the bits, the start, and the tree; a paid release has no open nodes."""
+        """Return the layout of the bits, the start and the tree; paid releases have no open nodes."""
         cells: dict[str, FieldLayout] = {
             "bits": FieldLayout("packed", (self.table.cells,)),
             "start": FieldLayout("i8", (self.width,)),
         }
-        if self.total_loss:
+        if self.pays_per_release:
             tree = {
                 "open": FieldLayout("i8", (0, self.width)),
                 "draws": FieldLayout("i8", (0,), at_least=0),
@@ -234,41 +234,39 @@ class SetBitCounter(Ticker[SetBitState]):
                 "epoch": FieldLayout("int", at_least=0, below=EPOCHS),
             }
         else:
-            tree = {
-                name: field_layout for name, field_layout in self.engine.layout(self.last_slot).items() if name in _TREE
-            }
+            tree = self.engine.layout(self.last_slot)
         layout = {**cells, **tree}
         return {name: layout[name] for name in SetBitState.__dataclass_fields__}
 
     def initial_state(self, rng: NoiseSource) -> SetBitState:
-        """Return fresh bits and a tree over them, and release the start where that pays."""
+        """Return untouched bits and open nodes over them; release the start if the strategy does."""
         state = self.empty_state()
         state.bits = self.table.initial_state(rng).bits
         with Scratch() as scratch:
             ones = self._ones(state, scratch)
-            if self.way.start:
+            if self.strategy.start:
                 state.start[:] = ones
-                rng.add_discrete_laplace(state.start, laplace_at_rate(self.way.start))
-            if not self.total_loss:
+                rng.add_discrete_laplace(state.start, laplace_at_rate(self.strategy.start))
+            if not self.pays_per_release:
                 self.engine.open_all(state.tree, rng)
                 self.engine.add(state.tree, np.negative(ones, out=ones))
         return state
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Check rows as the algorithm does that keeps the bits."""
+        """Check rows as the algorithm of the cells does."""
         return self.table.batch(*args, **kwargs)
 
     def update(self, state: SetBitState, batch: Any, rng: NoiseSource) -> None:
-        """Draw the bits of the batch; none after the last tick."""
+        """Redraw the bits of the batch; raise BudgetExhausted after the last tick."""
         self.require_slots(state.ticks, 1)
         self.table.update(state.cells, batch, rng)
 
     def tick(self, state: SetBitState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
         self.require_slots(state.ticks, 1)
-        with Scratch() as scratch:  # of its own: a tree that closes wipes the source's
+        with Scratch() as scratch:  # not that of ``rng``, which closing a slot of the tree wipes
             ones = self._ones(state, scratch)
-            if not self.total_loss:
+            if not self.pays_per_release:
                 return self.decode(self._close(state, ones, rng))
             rng.add_discrete_laplace(ones, self.law)
             state.closed.view(np.float64)[0, :-1] = ones
@@ -276,13 +274,14 @@ class SetBitCounter(Ticker[SetBitState]):
             return self._answer(state, tuple(int(number) for number in ones))
 
     def _close(self, state: SetBitState, ones: NDArray[np.int64], rng: NoiseSource) -> PublicView:
-        """Close the nodes that end here and return what the public knows then."""
+        """Close the nodes that end at this tick and return what is public then."""
+        # All open nodes are at -S + draw; with the present number of ones added they hold the noisy change, which the
+        # tree releases. Subtracting it again leaves open nodes as they were and starts the new ones at -S.
         tree = state.tree
         self.engine.add(tree, ones)
         try:
             sums, variances, released = self.engine.close(tree, 1, None, rng)
         finally:
-            # Nodes that stay open are as they were; those that the tick opened begin at -S.
             self.engine.add(tree, np.negative(ones, out=ones))
         state.ticks = tree.ticks
         state.epoch = tree.epoch
@@ -310,29 +309,27 @@ class SetBitCounter(Ticker[SetBitState]):
         return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
 
     def release(self, state: SetBitState, rng: NoiseSource) -> Estimate:
-        """Return the estimate of the last tick again, which is public; a single answer needs no tick and is given
-        once.
-        """
+        """Return the estimate of the last tick again, which is public; with ``horizon=1`` close the only tick first."""
         if self.horizon == 1:
             return self.tick(state, rng)
         self.require_tick(state.ticks)
         return self._answer(state, ())
 
     def refresh(self, state: SetBitState, rng: NoiseSource) -> None:
-        """Refuse: what a second copy would show has no finite price."""
+        """Raise NotSupported: once a bit is known, its later changes have no finite loss."""
         raise NotSupported(
             f"{type(self).__name__} covers one intrusion: the changes of a bit that is known have no finite price"
         )
 
     def _ones(self, state: SetBitState, scratch: Scratch) -> NDArray[np.int64]:
-        """Return the numbers of ones, in working memory that is wiped."""
+        """Return the numbers of ones, in scratch memory: they are exact and must be wiped."""
         ones = scratch.array(self.width, np.int64)
         ones.fill(0)
         count_set_bits(state.bits, state.cells.frozen, self.table.cells // self.width, ones.reshape(1, -1))
         return ones
 
     def _answer(self, state: SetBitState, released: tuple[int, ...]) -> Estimate:
-        if self.total_loss:
+        if self.pays_per_release:
             sums = state.closed.view(np.float64)[0, :-1]
             return self.decode(PublicView(sums, self.law.variance, self.law, state.start, released))
         total = self.engine.totals(state.tree)
@@ -342,33 +339,31 @@ class SetBitCounter(Ticker[SetBitState]):
 
     @abstractmethod
     def expected_estimate(self, ticks: int, users: float) -> Estimate:
-        """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""
+        """Return the answer after ``ticks`` ticks if ``users`` have appeared and every draw were 0."""
 
     @property
     @abstractmethod
     def planned(self) -> float:
-        """Return the number of users for which errors are told: ``expected``, or what is likely without it."""
+        """Return the number of users for which errors are reported: ``expected``, or a default."""
 
     def errors(self) -> dict[int, float]:
         """Return the standard error at the first, the middle and the last tick; without a horizon up to the 1024th."""
-        last = self.horizon or _FAR
+        last = self.horizon or TUNED_TICKS
         return {
             tick: self.expected_estimate(tick, self.planned).standard_error for tick in (1, max(1, last // 2), last)
         }
 
     def explain(self) -> str:
-        """Return how the answers are made, what error to expect at the first, middle and last tick, and what was
-        rejected.
-        """
+        """Return which strategy was chosen, its error at the first, middle and last tick, and what was rejected."""
         about = f", if {self.planned:,.0f} users come"
-        lines = [f"Chosen: {self._describe_strategy(self.way)}; 95% error {self._figures()}{about}."]
+        lines = [f"Chosen: {self._describe_strategy(self.strategy)}; 95% error {self._figures()}{about}."]
         for method in METHODS:
-            reason = self.question.unavailable_reason(method)
-            if method == self.way.method or (method == "event" and self.unit != "event"):
+            reason = self.strategy_inputs.unavailable_reason(method)
+            if method == self.strategy.method or (method == "event" and self.unit != "event"):
                 continue
             if reason is None and math.isfinite(self.epsilon):
                 other = replace(self, method=method, levels=None, epsilon_state=None, start_rate=None)
-                lines.append(f"Rejected: {other._describe_strategy(other.way)}; {other._figures()}.")
+                lines.append(f"Rejected: {other._describe_strategy(other.strategy)}; {other._figures()}.")
             elif reason is not None:
                 lines.append(f"Not possible: {_NAMES[method]}; {reason}.")
         return "\n".join(lines)
@@ -376,13 +371,17 @@ class SetBitCounter(Ticker[SetBitState]):
     def _figures(self) -> str:
         return ", ".join(f"{format_number(1.96 * error)} at tick {tick:,}" for tick, error in self.errors().items())
 
-    def _describe_strategy(self, way: ReleaseStrategy) -> str:
-        if way.method == "paid":
-            start = "the start released once, then " if way.start else ""
+    def _describe_strategy(self, strategy: ReleaseStrategy) -> str:
+        if strategy.method == "paid":
+            start = "the start released once, then " if strategy.start else ""
             return f"{start}{self.horizon:,} release{'s' if self.horizon != 1 else ''}, each paid for"
-        many = "one tree per epoch" if self.horizon is None else f"a tree of {way.levels} level(s)"
-        return f"{many} over the changes, {_NAMES[way.method]}"
+        many = "one tree per epoch" if self.horizon is None else f"a tree of {strategy.levels} level(s)"
+        return f"{many} over the changes, {_NAMES[strategy.method]}"
 
     def noise_at(self, ticks: int) -> tuple[float, DiscreteLaplace]:
-        """Return the variance of the noise in the answer after ``ticks`` ticks, and the law of its draws."""
-        return (self.law.variance, self.law) if self.total_loss else (self.engine.variance_at(ticks), self.engine.law())
+        """Return the variance of the noise in the answer after ``ticks`` ticks, and the distribution of its draws."""
+        return (
+            (self.law.variance, self.law)
+            if self.pays_per_release
+            else (self.engine.variance_at(ticks), self.engine.law())
+        )

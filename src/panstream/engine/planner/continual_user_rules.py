@@ -49,7 +49,7 @@ def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, release
         question = ContinualDistinct(query.epsilon, memory=query.memory, hash=query.hash, **common)
         algorithm = question.algorithm  # type: ignore[assignment]
         why = question.explain()
-    return None if algorithm.total_loss and query.unit is None and not single else (algorithm, why)
+    return None if algorithm.pays_per_release and query.unit is None and not single else (algorithm, why)
 
 
 def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
