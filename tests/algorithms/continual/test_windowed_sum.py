@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual.laplace_sum_tails import noise_variance
-from panstream.algorithms.continual.windowed_sum import WindowedSum, _cover, _most_nodes
+from panstream.algorithms.continual.windowed_sum import WindowedSum, _cover, _max_nodes
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.continual_loss import segment_levels
@@ -24,13 +24,13 @@ def test_nodes_cover_the_window_exactly_once(window):
             covered += [(block if current else block - 1) * window + at for at in range(start, stop)]
             assert place < WindowedSum(epsilon=1.0, window=window).shape[1]
         assert sorted(covered) == list(range(max(0, time - window), time))
-        assert len(nodes) <= _most_nodes(window) <= max(1, 2 * segment_levels(window))
+        assert len(nodes) <= _max_nodes(window) <= max(1, 2 * segment_levels(window))
         assert len({place for place, _, _ in nodes}) == len(nodes)
 
 
 @pytest.mark.parametrize("window", [4, 16, 64, 256])
 def test_powers_of_two_need_at_most_one_node_more_than_levels(window):
-    assert _most_nodes(window) == segment_levels(window) + 1
+    assert _max_nodes(window) == segment_levels(window) + 1
 
 
 @pytest.mark.parametrize("one_step_ticks", [False, True])

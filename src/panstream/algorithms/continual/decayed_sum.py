@@ -1,4 +1,4 @@
-"""Sums in which old slots count less: exponential and polynomial decay."""
+"""Sums in which the weight of a slot decays with its age, exponentially or polynomially."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from panstream.primitives.codec import FieldLayout, public, published
 from panstream.primitives.kernels.algorithms.partial_sums import decayed_slots
 from panstream.primitives.noise import NoiseSource
 
-_PRECISION = 1e-10
+_PRECISION = 1e-10  # relative error aimed at where polynomial weights are replaced by exponentials
 _EXACT_WEIGHTS = 4096  # polynomial weights added up one by one; an integral bounds those of older slots
 
 
 @dataclass(slots=True)
 class _DecayedState(TickState):
-    """The open slot, the slot published last, and what is computed from outputs alone (bits of float64 numbers)."""
+    """The open slot, the slot published last, and numbers computed from outputs only (bits of float64)."""
 
-    carried: NDArray[np.int64] = published()  # the last answer, and one decayed sum per term
-    spread: NDArray[np.int64] = public()  # the same for the number of draws, by squared weights
+    carried: NDArray[np.int64] = published()  # the last answer, and one decayed sum per exponential
+    spread: NDArray[np.int64] = public()  # the same for the numbers of draws, with squared weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +56,9 @@ class DecayedSum(PartialSumCounter):
 
     Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot starts as noise
-        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One look at
-        any time and all outputs lose exactly ``epsilon``. All else in the state is computed from outputs, so one copy
-        in every slot loses no more, nor do announced copies with a refresh.
+        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One copy at
+        any time and all outputs lose exactly ``epsilon``. Everything else in the state is computed from outputs, so one
+        copy in every slot loses no more, nor do announced copies with a refresh.
 
     Error:
         With s = sensitivity/epsilon and d draws a slot (2, or 1 if ticks are one step): variance 2d·s²/(1 - rate²) for
@@ -88,7 +88,7 @@ class DecayedSum(PartialSumCounter):
     rate: float
 
     def check(self) -> None:
-        """Raise InvalidParameter unless decay and rate fit."""
+        """Raise InvalidParameter if ``decay`` is unknown or ``rate`` is out of its range."""
         if self.decay not in ("exponential", "polynomial"):
             raise InvalidParameter(f"decay must be 'exponential' or 'polynomial', got decay={self.decay!r}")
         if self.decay == "exponential" and not 0 < self.rate < 1:
@@ -98,16 +98,16 @@ class DecayedSum(PartialSumCounter):
 
     @property
     def terms(self) -> _ExponentialTerms:
-        """Return the weights as exponentials."""
+        """Return the weights as a sum of exponentials."""
         return _exponential_terms(self.decay, self.rate, self.horizon or 1 << 40)
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return also the last answer and the decayed sums, and their spread."""
+        """Return the layout of a counter, with the decayed sums and their draws."""
         numbers = FieldLayout("i8", (1 + self.terms.decays.size,))
         return {**PartialSumCounter.layout(self), "carried": numbers, "spread": numbers}
 
     def answer_parts(self, time: int) -> NoiseParts:
-        """Return the squared weights of all draws."""
+        """Return the number of draws in the answer, each counted by its squared weight."""
         return ((self.slot_draws * float(self._powered_weights(np.array([time]), 2)[0]), self.law),)
 
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
@@ -119,16 +119,17 @@ class DecayedSum(PartialSumCounter):
         return error_bound(beta, self.answer_parts(self.most_slots)) * self.scale
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return what the decayed sum lies between; the weights are known up to rounding only."""
+        """Return the smallest and largest decayed sum."""
+        # The weights are known up to rounding only: a bound of 0 must not become a tiny number of the wrong sign.
         lower, upper = PartialSumCounter.bounds(self, slots)
         return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
     def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return numbers just above the sums of the weights of so many slots."""
+        """Return upper bounds, tight to 1e-6, of the sum of the weights of ``slots`` slots."""
         return (1.0 + 1e-6) * self._powered_weights(slots, 1)
 
     def _powered_weights(self, slots: NDArray[np.int64], power: int) -> NDArray[np.float64]:
-        """Return the sums of the weights of so many slots, each to a power, or numbers just above them."""
+        """Return the sum of the weights of ``slots`` slots, each to a power; for old slots an integral bounds it."""
         time = slots.astype(np.float64)
         if self.decay == "exponential":
             factor = self.rate**power
@@ -172,7 +173,7 @@ def _exponential_terms(decay: str, rate: float, slots: int) -> _ExponentialTerms
 
     (1 + a)**-c = 1/Gamma(c)·∫ exp(-(1+a)·e**x)·e**(c·x) dx, by the trapezoidal rule on x: its relative error is
     2|Gamma(c + 2·pi·i/h)|/Gamma(c), about exp(-pi²/h) (Beylkin and Monzón 2010). Nodes far to the left do not decay
-    within ``slots``; they are taken together.
+    within ``slots``; they are replaced by one.
     """
     if decay == "exponential":
         one = np.ones(1)
@@ -185,7 +186,7 @@ def _exponential_terms(decay: str, rate: float, slots: int) -> _ExponentialTerms
 
     def weights(exponent: float) -> NDArray[np.float64]:
         node_weights = step * np.exp(exponent * x - math.lgamma(exponent) - np.exp(x))
-        node_weights[0] /= -math.expm1(-exponent * step)  # all nodes further left, a geometric series
+        node_weights[0] /= -math.expm1(-exponent * step)  # plus all nodes further left, a geometric series
         return np.asarray(node_weights)
 
     return _ExponentialTerms(decays, weights(rate), weights(2.0 * rate), decays)

@@ -1,8 +1,8 @@
 """Numbers as whole steps of a public grid: noise is added to integers, never to floats.
 
-A value is moved into its declared range (or refused) and rounded to the nearest grid point, so an item is off by at
-most half a step, the same way each time: a sum of n items by at most n/2 steps, a mean by half a step. Choose
-``resolution`` so that your data lies on the grid (1 for whole numbers, 0.01 for cents) and nothing is lost.
+A value is clipped to its declared range (or refused) and rounded to the nearest grid point, so it is off by at most
+half a step: a sum of n values by at most n/2 steps, a mean by half a step. Choose ``resolution`` so that your data lies
+on the grid (1 for whole numbers, 0.01 for cents) and nothing is lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from panstream.primitives.memory.scratch import wipe
 
 Outside = Literal["clip", "refuse"]
 Protects = Literal["event", "slot"]
-MOST_STEPS = 1 << 40
+MOST_STEPS = 1 << 40  # from 0 to a bound: a 64-bit sum still holds millions of such values
 Bounds = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
 
 
@@ -33,9 +33,13 @@ class GridBatch:
     owned: tuple[NDArray[Any], ...] = ()
 
     @classmethod
-    def integers(cls, data: Any, *, name: str, most: int) -> GridBatch:
-        """Return integers from -most to most; others are refused by row."""
-        rows, copied = integers(data, name=name, lower=-most, upper=most)
+    def integers(cls, data: Any, *, name: str = "values", lower: int | None = None, upper: int | None = None) -> Self:
+        """Check integers from ``lower`` to ``upper``.
+
+        Raises:
+            InvalidBatch: A value is no integer or out of range; the error names its row.
+        """
+        rows, copied = integers(data, name=name, lower=lower, upper=upper)
         return cls(rows, (rows,) if copied else ())
 
     def __len__(self) -> int:
@@ -63,9 +67,7 @@ class Grid:
     @classmethod
     @lru_cache(maxsize=256)
     def spanning(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
-        """Return the grid from ``lower`` to ``upper``: of ``steps`` steps, or of steps no longer than
-        ``resolution``.
-        """
+        """Return the grid from ``lower`` to ``upper``, with ``steps`` steps or steps no longer than ``resolution``."""
         _check(lower, upper, resolution, outside)
         count = steps if resolution is None else _steps((upper - lower) / resolution)
         return cls(
@@ -75,7 +77,7 @@ class Grid:
     @classmethod
     @lru_cache(maxsize=256)
     def around_zero(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
-        """Return multiples of ``resolution`` (by default the larger bound in ``steps`` steps), for sums."""
+        """Return the multiples of ``resolution`` within the range, for sums; by default max(|bound|)/``steps``."""
         _check(lower, upper, resolution, outside)
         reach = max(abs(lower), abs(upper))
         step = reach / steps if resolution is None else resolution
@@ -104,35 +106,35 @@ class Grid:
     @classmethod
     @lru_cache(maxsize=256)
     def cells(cls, lower: float, upper: float, count: int, outside: Outside) -> Grid:
-        """Return the middles of ``count`` equal cells: rounding to the nearest one finds a value's cell."""
+        """Return the midpoints of ``count`` equal cells, so that rounding to the nearest one gives a value's cell."""
         _check(lower, upper, None, outside)
         step = (upper - lower) / count
         return cls(lower=lower, upper=upper, origin=lower + step / 2, step=step, low=0, high=count - 1, outside=outside)
 
     def sensitivity(self, unit: Protects) -> int:
-        """Return how many steps one unit moves a sum: an event is added or removed, a slot's content exchanged."""
+        """Return how many steps one unit changes a sum: an event is added or removed, a slot's content replaced."""
         low = self.low
         high = self.high
         return max(high, 0) - min(low, 0) if unit == "slot" else max(abs(low), abs(high))
 
     def bounds(self, events: NDArray[np.float64] | None) -> Bounds:
-        """Return the least and the largest sum of so many values, or of any number of them."""
+        """Return the smallest and largest sum of ``events`` values, or of any number of values for None."""
         if events is not None:
             return events * self.low * self.step, events * self.high * self.step
         return (0.0 if self.low >= 0 else -math.inf), (0.0 if self.high <= 0 else math.inf)
 
     def read_totals(self, data: Any, max_total: int) -> GridBatch:
-        """Return whole totals of any number of values, up to ``max_total`` of the signs that values have."""
-        rows, copied = integers(
-            data, name="values", lower=0 if self.low >= 0 else -max_total, upper=0 if self.high <= 0 else max_total
-        )
-        return GridBatch(rows, (rows,) if copied else ())
+        """Check totals of any number of values: integers up to ``max_total``, with the signs that values may have."""
+        lower = 0 if self.low >= 0 else -max_total
+        return GridBatch.integers(data, lower=lower, upper=0 if self.high <= 0 else max_total)
 
     def read(self, data: Any, times: int = 1) -> GridBatch:
-        """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are
-        refused.
+        """Return values of at most ``times`` events each as grid steps.
 
-        So is a number that is no list, whatever it is: most callers mean a total, and it would be clipped like a value.
+        A single number is refused: its callers mean a total, which would be clipped like one value.
+
+        Raises:
+            InvalidBatch: A value is null, NaN, infinite or no number, or out of range where such values are refused.
         """
         if isinstance(data, int | float | np.number):
             raise InvalidBatch(
@@ -163,14 +165,14 @@ class Grid:
 
 def _read_integers(data: Any, low: int, high: int, outside: Outside) -> GridBatch:
     if outside == "refuse":
-        values, copied = integers(data, name="values", lower=low, upper=high)
-        return GridBatch(values, (values,) if copied else ())
-    values, copied = integers(data, name="values")
-    if values.size and (int(values.min()) < low or int(values.max()) > high):
-        clipped = values if copied else np.empty_like(values)
-        np.clip(values, low, high, out=clipped)
-        return GridBatch(clipped, (clipped,))
-    return GridBatch(values, (values,) if copied else ())
+        return GridBatch.integers(data, lower=low, upper=high)
+    batch = GridBatch.integers(data)
+    values = batch.rows
+    if not values.size or (int(values.min()) >= low and int(values.max()) <= high):
+        return batch
+    clipped = values if batch.owned else np.empty_like(values)  # never in the caller's own array
+    np.clip(values, low, high, out=clipped)
+    return GridBatch(clipped, (clipped,))
 
 
 def _check(lower: float, upper: float, resolution: float | None, outside: Outside) -> None:
@@ -187,7 +189,7 @@ def _check_outside(outside: Outside) -> None:
 
 
 def _steps(count: float) -> int:
-    """Return the number of steps, rounded up unless it is whole up to rounding errors."""
+    """Return the number of steps, rounded up unless it is an integer up to rounding errors."""
     steps = max(1, math.ceil(count - 1e-9 * count))
     if steps > MOST_STEPS:
         raise InvalidParameter(f"resolution must leave at most 2**40 steps, got {steps}")

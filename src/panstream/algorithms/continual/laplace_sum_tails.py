@@ -1,4 +1,4 @@
-"""Tails of a sum of discrete Laplace draws: honest intervals and error bounds for continual counters."""
+"""Tails of a sum of discrete Laplace draws: intervals and error bounds for continual counters."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from panstream.primitives.noise import DiscreteLaplace
 from panstream.privacy.numeric_search import bisect, minimise
 
 NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
-"""How many draws of which law an answer holds; draws of weight w <= 1 count w**2 each."""
+"""Numbers of draws, each with its distribution, in an answer; a draw of weight w <= 1 counts as w**2 draws."""
 
 
 @lru_cache(maxsize=1024)
 def laplace_at_rate(rate: Fraction | float) -> DiscreteLaplace:
-    """Return the law of a rate."""
+    """Return the discrete Laplace distribution of a rate, rounded down to one that is drawn exactly."""
     return DiscreteLaplace.at_most(rate)
 
 
@@ -56,7 +56,7 @@ def _tail_weights(draws: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def _unit_quantile(tail: float, draws: int) -> float:
-    """Return x with P(sum of ``draws`` Laplace draws of variance 1 in total > x) = ``tail``."""
+    """Return x with P(S > x) = ``tail``, S the sum of ``draws`` equal Laplace draws with total variance 1."""
     high = 1.0
     while _laplace_sum_tail(high, draws) > tail:
         high *= 2.0
@@ -64,18 +64,22 @@ def _unit_quantile(tail: float, draws: int) -> float:
 
 
 def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:
-    """Return the half width of a two-sided interval at ``level`` for an answer with these draws, and a normal error of
-    variance ``normal`` besides.
+    """Return half the width of a two-sided interval at ``level`` for the sum of these draws and a normal error.
 
     Draws of different scales are replaced by fewer equal ones with the same variance and at least the same kurtosis,
     which makes the interval a little wider, never narrower than the normal one.
+
+    Args:
+        level: Coverage of the interval.
+        parts: The draws.
+        normal: Variance of the normal error.
     """
     variance = noise_variance(parts) + normal
     if variance == 0.0:
         return 0.0
     fourth = math.fsum(draws * law.variance**2 for draws, law in parts)
     equal = max(1, min(200, math.floor(variance**2 / fourth + 1e-9))) if fourth else 200
-    # Noise on integers needs half a step more than its continuous twin.
+    # Half a step more, since the draws are integers and the quantile is that of continuous draws.
     return _unit_quantile((1.0 - level) / 2.0, equal) * math.sqrt(variance) + 0.5
 
 

@@ -1,4 +1,4 @@
-"""LeastSquaresTree: continual sums for those who trust their machine. NOT pan-private."""
+"""LeastSquaresTree: continual sums with the least noise, for trusted machines. NOT pan-private."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 
-_CHUNK = 1 << 13
-_MOST_LEVELS = 12
-_MOST_RADIX = 1 << 12
-_STEP = 2.0**-9  # of covariances, in draws, when the largest variance is sought
+_CHUNK = 1 << 13  # slots closed at a time: bounds the noise that is in scratch memory
+_MAX_LEVELS = 12
+_MAX_RADIX = 1 << 12
+_COVARIANCE_STEP = 2.0**-9  # in draws, to which covariances are rounded in the search for the largest variance
 
 
 @dataclass(slots=True)
 class _LeastSquaresState:
-    """An exact running total and the noise of the nodes around the current slot: an intruder learns everything."""
+    """An exact running total and the noise of the nodes around the current slot: a copy reveals everything."""
 
     total: NDArray[np.int64] = noised()  # exact: the claim covers no intrusion
     siblings: NDArray[np.int64] = noise()  # the children of every open node, and the open node at the top
-    complete: NDArray[np.int64] = noise()  # estimates of the closed ones among them, added up
-    to_come: NDArray[np.int64] = noise()  # the ones not yet open, added up
-    last: NDArray[np.int64] = published()  # the output of the last tick, and its variance in draws bit by bit
+    complete: NDArray[np.int64] = noise()  # sum of the estimates of the closed children
+    to_come: NDArray[np.int64] = noise()  # sum of the noise of the children that are not open yet
+    last: NDArray[np.int64] = published()  # the output of the last tick, and its variance in draws (bits of float64)
     digits: NDArray[np.int64] = public()
     ticks: int = public()
 
@@ -46,11 +46,12 @@ class _LeastSquaresState:
 class LeastSquaresTree(Ticker[_LeastSquaresState]):
     """Running sums with the least noise, for users who need continual release but no protection of the state.
 
-    **Not pan-private**: the state holds the exact sum. Use KaryTree unless nobody can ever see the machine.
+    **Not pan-private**: the state holds the exact sum. Use KaryTree unless no attacker can ever read the machine's
+    memory.
 
     The answer is the exact sum plus noise. The noise of an answer is the least-squares estimate, from the noises of
     the nodes of a tree over time, of the noise of all slots so far; it may use nodes that are not complete yet, since
-    noise is not data. Kept are the noises of the nodes around the current slot: radix numbers per level.
+    noise is not data. The state holds the noises of the nodes around the current slot: radix numbers per level.
 
     Privacy:
         Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
@@ -65,8 +66,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         horizon: Number of ticks.
         lower: Lower end of the range of one event; values outside are moved to the nearer end.
         upper: Upper end of the range of one event.
-        radices: Children per node from the leaves up; chosen for the horizon, and kept in
-            stored bytes.
+        radices: Children per node from the leaves up; by default chosen for the horizon. They are
+            stored with the state.
 
     Examples:
         >>> monitor = LeastSquaresTree(epsilon=1.0, horizon=1000).start()
@@ -88,14 +89,14 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     radices: tuple[int, ...] = ()
 
     def check(self) -> None:
-        """Check the range, and choose the radices."""
+        """Check the range, and choose the radices if none are given."""
         _ = self.grid
         radices = tuple(self.radices) or _choose_radices(self.horizon)
         object.__setattr__(self, "radices", radices)
-        fits = len(radices) <= _MOST_LEVELS and all(1 <= radix <= _MOST_RADIX for radix in radices)
+        fits = len(radices) <= _MAX_LEVELS and all(1 <= radix <= _MAX_RADIX for radix in radices)
         if not fits or math.prod(radices) < self.horizon:
             raise InvalidParameter(
-                f"radices must be in 1..{_MOST_RADIX} and multiply to horizon={self.horizon} or more, got {radices}"
+                f"radices must be in 1..{_MAX_RADIX} and multiply to horizon={self.horizon} or more, got {radices}"
             )
         _ = self.law
 
@@ -106,12 +107,12 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     @property
     def sensitivity(self) -> int:
-        """Return how far one event moves a sum."""
+        """Return by how much one event changes a sum at most."""
         return self.grid.sensitivity("event")
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of every draw."""
+        """Return the distribution of every draw."""
         return DiscreteLaplace.at_most(tree_kappa(self.epsilon, len(self.radices), self.sensitivity))
 
     def claim(self) -> Claim:
@@ -125,7 +126,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the total, the noises around the current slot, and the clock."""
+        """Return the layout of the total, the noises around the current slot, and the clock."""
         levels = len(self.radices)
         max_radix = max(self.radices)
         return {
@@ -189,18 +190,18 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         )
 
     def refresh(self, state: _LeastSquaresState, rng: NoiseSource) -> None:
-        """Refuse: a state that was seen has given everything away."""
+        """Raise NotSupported: a copy of the state has revealed the exact sum."""
         raise NotSupported("LeastSquaresTree is not pan-private: it cannot recover from an intrusion")
 
     def error_bound(self, *, beta: float) -> float:
         """Return the error that any single answer exceeds with probability at most ``beta``."""
         if math.isinf(self.epsilon):
             return 0.0
-        # Rounding adds half a unit at the output, and 2**-11 for every node in it.
+        # Rounding adds half a unit at the output, and 2**-11 for every node in it: less than 1 together.
         return 1.0 + error_bound(beta, ((_max_noise(self.radices, self.horizon), self.law),))
 
     def noise(self, slots: int = 1 << 12) -> tuple[float, float]:
-        """Return the mean and the largest variance of the answers in draws, from ``slots`` evenly spaced ones."""
+        """Return the mean and the largest variance, in draws, among ``slots`` evenly spaced answers."""
         return _noise(self.radices, self.horizon, slots)
 
     def _draw(self, count: int, rng: NoiseSource) -> NDArray[np.int64]:
@@ -212,6 +213,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     def _close(
         self, state: _LeastSquaresState, rows: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        # The kernel works on copies, which replace the state's arrays once all slots are closed: a failing noise source
+        # leaves the state as it was.
         outputs = np.cumsum(rows)
         draws = np.empty(rows.size)
         outputs += state.total
@@ -244,12 +247,12 @@ def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, f
 
 @lru_cache(maxsize=256)
 def _max_noise(radices: tuple[int, ...], horizon: int) -> float:
-    """Return what no answer's variance in draws exceeds, less than a hundredth above the largest.
+    """Return an upper bound of every answer's variance in draws, less than a hundredth above the largest.
 
-    Of an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of
+    For an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of
     the whole node, and t the variance of the latter. With the node's own draw, v becomes v - c²/(t + 1), and c and t
     are divided by t + 1. The answer's variance grows with v and t and falls with c, so c may be rounded down and t up,
-    which leaves few cases.
+    which leaves few distinct cases.
 
     >>> _max_noise((5,), 4)
     4.0
@@ -269,17 +272,15 @@ def _max_noise(radices: tuple[int, ...], horizon: int) -> float:
 
 def _after_climbing(cases: NDArray[np.float64]) -> NDArray[np.float64]:
     v, c, t = cases
-    grid_points = np.stack([np.floor(c / (t + 1.0) / _STEP), np.ceil(t / (t + 1.0) / _STEP)])
+    grid_points = np.stack([np.floor(c / (t + 1.0) / _COVARIANCE_STEP), np.ceil(t / (t + 1.0) / _COVARIANCE_STEP)])
     distinct_points, inverse = np.unique(grid_points, axis=1, return_inverse=True)
     largest = np.zeros(distinct_points.shape[1])
     np.maximum.at(largest, inverse.reshape(-1), v - c**2 / (t + 1.0))
-    return np.vstack([largest, distinct_points * _STEP])
+    return np.vstack([largest, distinct_points * _COVARIANCE_STEP])
 
 
 def _after_closing(cases: NDArray[np.float64], radix: int, draws: float, digits: range) -> NDArray[np.float64]:
-    """Return the cases with so many of a node's children complete, each of ``draws``, one open and the others to
-    come.
-    """
+    """Return the cases with ``digits`` complete children of ``draws`` draws each, one open child, the rest to come."""
     complete = np.array(digits, np.float64)[:, np.newaxis]
     v, c, t = cases
     rest = t + complete * draws + (radix - 1.0 - complete)
@@ -288,19 +289,19 @@ def _after_closing(cases: NDArray[np.float64], radix: int, draws: float, digits:
 
 @lru_cache(maxsize=256)
 def _choose_radices(horizon: int) -> tuple[int, ...]:
-    """Return the radices with the least mean noise over ``horizon`` slots: equal ones but the first and the last.
+    """Return the radices with the least mean noise over ``horizon`` slots; all but the first and last are equal.
 
     >>> len(_choose_radices(1 << 10))
     3
     """
     noise_by_radices: dict[tuple[int, ...], float] = {}
-    for levels in range(1, _MOST_LEVELS + 1):
+    for levels in range(1, _MAX_LEVELS + 1):
         for tenths in range(9, 20):
             middle = max(2, round(horizon ** (1 / levels) * tenths / 10))
             for first in {round(middle * part / 20) for part in range(14, 27, 2)} if levels > 1 else {horizon}:
                 below = (max(first, 2), *[middle] * (levels - 2)) if levels > 1 else ()
                 radices = (*below, -(-horizon // math.prod(below)))
-                if max(radices) <= _MOST_RADIX:
+                if max(radices) <= _MAX_RADIX:
                     noise_by_radices[radices] = levels**2 * _noise.__wrapped__(radices, horizon, 256)[0]
     closest = sorted(noise_by_radices, key=lambda radices: (noise_by_radices[radices], radices))[:12]
     return min(closest, key=lambda radices: (len(radices) ** 2 * _noise(radices, horizon, 1 << 12)[0], radices))

@@ -1,8 +1,9 @@
 """ContinualMean and ContinualVariance on the default tree.
 
-They keep Bernstein parts: with x in [0, 1] the item's place in its range, (1-x, x) or ((1-x)², 2x(1-x), x²). These are
-not negative and add up to 1, so an item moves the whole vector by 1 and all of epsilon serves every part (Theorem 4 of
-docs/proofs/continual-tree.md), where a count, a sum and a sum of squares side by side get a third each.
+An event adds its Bernstein parts: with x in [0, 1] its relative position in the range, (1-x, x) or ((1-x)², 2x(1-x),
+x²). These are not negative and add up to 1, so an event changes the whole vector by 1 in L1 norm and every part gets
+all of epsilon (docs/proofs/continual-tree.md, Theorem 4), where separate counts, sums and sums of squares get a third
+each.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, Outside
 from panstream.algorithms.continual.laplace_sum_tails import half_width
-from panstream.algorithms.continual.tree_base import Arrays, Tree, TreeState
-from panstream.core.estimate import Estimate
+from panstream.algorithms.continual.tree_base import Arrays, GridTree, TreeState
+from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives.noise import DiscreteLaplace
 from panstream.privacy.claim import Adjacency
@@ -27,16 +28,16 @@ from panstream.privacy.continual_loss import moment_sensitivity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moments(Tree):
-    """Base of mean and variance: what one item adds to a leaf, in whole numbers, is its powers up to ``degree``.
+class _Moments(GridTree):
+    """Base of mean and variance: an event adds polynomials of degree ``degree`` of its value to a leaf, as integers.
 
-    Bernstein parts where events are added or removed. Where values are exchanged the number of events is public, and
-    centred powers (i, or steps·y and y² with y = 2i - steps) cost less.
+    These are Bernstein parts if events are added or removed. If values are replaced, the number of events is public,
+    and centred powers (i, or steps·y and y² with y = 2i - steps) have a smaller sensitivity (Theorem 5).
     """
 
     degree: ClassVar[int]
-    finest: ClassVar[int] = MOST_STEPS  # steps that the range may have
-    usual: ClassVar[int]  # steps without a resolution
+    max_steps: ClassVar[int] = MOST_STEPS  # of the range; powers up to ``degree`` of it must fit into 64 bits
+    default_steps: ClassVar[int]  # of the range without a resolution
 
     lower: float
     upper: float
@@ -48,41 +49,41 @@ class _Moments(Tree):
         """Check range, resolution and adjacency."""
         if self.adjacency not in get_args(Adjacency):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
-        if self.steps > self.finest:
+        if self.steps > self.max_steps:
             raise InvalidParameter(f"resolution must leave at most 2**20 steps, got {self.steps}")
 
     @property
     def grid(self) -> Grid:
         """Return the grid over the range."""
-        return Grid.spanning(self.lower, self.upper, self.resolution, self.usual, self.outside)
+        return Grid.spanning(self.lower, self.upper, self.resolution, self.default_steps, self.outside)
 
     @property
     def steps(self) -> int:
-        """Return how many steps the range has."""
+        """Return the number of steps of the range."""
         return self.grid.high
 
     @property
     def replaces(self) -> bool:
-        """Return whether values are exchanged, and counts public."""
+        """Return whether neighbouring streams differ in an event's value, with a public number of events."""
         return self.adjacency == "replace"
 
     @property
     def width(self) -> int:
-        """Return how many parts there are."""
+        """Return the number of parts."""
         return self.degree if self.replaces else self.degree + 1
 
     @property
     def sensitivity(self) -> int:
-        """Return the L1 change that one event makes to all parts together."""
+        """Return by how much one event changes the parts at most, in L1 norm."""
         return moment_sensitivity(self.steps, self.degree, replaces=self.replaces)
 
     @property
     @abstractmethod
     def support(self) -> tuple[float, float]:
-        """Return the least and the largest possible answer."""
+        """Return the smallest and largest possible answer."""
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Write the parts of every row, without temporaries."""
+        """Write the parts of every row, in place: temporary arrays would hold single rows and not be wiped."""
         first = leaves[:, 0]
         last = leaves[:, -1]
         steps = self.steps
@@ -102,7 +103,7 @@ class _Moments(Tree):
             np.power(rows, self.degree, out=last)
 
     def uniform_totals(self) -> NDArray[np.float64]:
-        """Return the parts of an average row, for values that lie evenly over the range."""
+        """Return the mean parts of a row if values are uniform in the range."""
         size = float(self.steps) ** self.degree
         if self.replaces:
             return np.array([size / 2] if self.degree == 1 else [0.0, size / 3])
@@ -111,9 +112,9 @@ class _Moments(Tree):
     def count(
         self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the number of events, NaN where it does not suffice.
+        """Return the number of events, or NaN if it is too small for an answer.
 
-        It suffices if there are at least ``degree`` events and the noisy count is twice its standard error.
+        It is large enough from ``degree`` events on, if the noisy count is at least twice its standard error.
         """
         if self.replaces:
             count = events.astype(np.float64)
@@ -125,21 +126,21 @@ class _Moments(Tree):
         return np.where((count > self.degree - 0.5) & (count >= 2.0 * error), count, np.nan)
 
     def at(self, state: TreeState, what: str) -> Estimate:
-        """Return "count", "sum" or "mean" after the last tick, from numbers that are public already: it costs nothing.
+        """Return "count", "sum" or "mean" after the last tick from public numbers, without further loss.
 
-        Of a variance also "var_pop" and "var_samp".
+        A variance also has "var_pop" and "var_samp".
         """
         self.require_tick(state.ticks)
         return self.from_totals(self.engine.totals(state), what, self.engine.law(state.epoch))
 
     def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
-        """Return the same from the sums of all parts, with their variance last and the law of the newest draws."""
+        """Return the same from the sums of all parts, their variance last; ``law`` is that of the newest draws."""
         if self.replaces:
             raise NotSupported('other moments than its own need adjacency="add-remove"')
         if what == "mean":
             value, error = self.mean_of(total[np.newaxis, :-1], total[-1:])
             return self._estimate_for("mean", (self.lower, self.upper), float(value[0]), float(error[0]), ())
-        weights = {"count": np.ones(self.width), "sum": self.marks}.get(what)
+        weights = {"count": np.ones(self.width), "sum": self.part_values}.get(what)
         if weights is None:
             raise NotSupported(f"{type(self).__name__} has no {what}")
         return self._linear(total, what, weights, law)
@@ -147,47 +148,42 @@ class _Moments(Tree):
     def _linear(
         self, total: NDArray[np.float64], what: str, weights: NDArray[np.float64], law: DiscreteLaplace
     ) -> Estimate:
-        """Return a combination of the parts, whose noise is known exactly."""
+        """Return a linear combination of the parts, whose noise has a known distribution."""
         unit = float(self.sensitivity)
         largest = float(np.abs(weights).max())
         variance = float(total[-1])
         value = float(weights @ total[:-1]) / unit
         draws = variance / law.variance * float(((weights / largest) ** 2).sum()) if law.variance else 0.0
-
-        def rule(level: float) -> tuple[float, float]:
-            half = half_width(level, ((draws, law),)) * largest / unit
-            return value - half, value + half
-
         return Estimate.clipped(
             value,
             (0.0 if weights.min() >= 0.0 else -math.inf, 0.0 if weights.max() <= 0.0 else math.inf),
             standard_error=math.sqrt(variance * float((weights**2).sum())) / unit,
             claim=self.claim(),
             name=what,
-            interval_rule=rule,
+            interval_rule=symmetric_interval(value, lambda level: half_width(level, ((draws, law),)) * largest / unit),
         )
 
     @property
-    def marks(self) -> NDArray[np.float64]:
-        """Return what a unit of every part adds to the sum of values: a straight line through its Bernstein parts."""
+    def part_values(self) -> NDArray[np.float64]:
+        """Return what a unit of every part adds to the sum of values: a linear function's Bernstein coefficients."""
         return np.linspace(self.lower, self.upper, self.width)
 
     def mean_of(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> Arrays:
-        """Return the ratio of sum and count with its error by the delta method, where events come and go."""
+        """Return the ratio of sum and count with its error by the delta method, for added or removed events."""
         size = self.count(sums, variances, np.zeros(len(sums), np.int64))[:, np.newaxis] * float(self.sensitivity)
-        value = (sums / size) @ self.marks
-        spread = np.sqrt(((self.marks - value[:, np.newaxis]) ** 2).sum(axis=1))
+        value = (sums / size) @ self.part_values
+        spread = np.sqrt(((self.part_values - value[:, np.newaxis]) ** 2).sum(axis=1))
         error = spread * np.sqrt(variances) / size[:, 0]
         return value, np.where(np.isnan(size[:, 0]), np.inf, error)
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return the least and the largest possible answer."""
+        """Return the smallest and largest possible answer."""
         return self.support
 
     def describe(
         self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
     ) -> Estimate:
-        """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
+        """Return the estimate; without data its value is NaN, its error infinite, its interval all of ``support``."""
         return self._estimate_for(self.label, self.support, value, error, released)
 
     def _estimate_for(
@@ -221,10 +217,9 @@ class ContinualMean(_Moments):
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error:
-        With V the variance of a `ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place
-        in
-        the range: variance V·(upper-lower)²·(x² + (1-x)²)/n², or V·(upper-lower)²/n² with ``"replace"``. Rounding
-        adds at most half a step.
+        With V the variance of a `ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's relative
+        position in the range: variance V·(upper-lower)²·(x² + (1-x)²)/n², or V·(upper-lower)²/n² with ``"replace"``.
+        Rounding adds at most half a step.
 
     Args:
         lower: Lower end of the range of a value.
@@ -246,7 +241,7 @@ class ContinualMean(_Moments):
 
     label: ClassVar[str] = "mean"
     degree: ClassVar[int] = 1
-    usual: ClassVar[int] = 1 << 20
+    default_steps: ClassVar[int] = 1 << 20
 
     @property
     def support(self) -> tuple[float, float]:
@@ -287,12 +282,11 @@ class ContinualVariance(_Moments):
         As `ContinualMean`.
 
     Error:
-        With V the variance of a `ContinualCount` of the same epsilon, y in [-1, 1] the values' places about the
-        middle
-        of the range and r half its length: count, sum and sum of squares of y have noise 3V, 2V and 3V (three budgets
-        of epsilon/3 would have 9V each), with ``"replace"`` 0, 81V/16 and 81V/16. The answer's variance is, by the
-        delta method with m and q the means of y and y² and n values, r⁴·V/n²·sum_j (q_j - q - 2m(m_j - m))² over
-        (m_j, q_j) = (-1, 1), (0, -1), (1, 1). Rounding moves every value by at most half a step.
+        With V the variance of a `ContinualCount` of the same epsilon, y in [-1, 1] the values' positions relative to
+        the middle of the range and r half its length: count, sum and sum of squares of y have noise 3V, 2V and 3V
+        (three budgets of epsilon/3 would have 9V each), with ``"replace"`` 0, 81V/16 and 81V/16. The answer's variance
+        is, by the delta method with m and q the means of y and y² and n values, r⁴·V/n²·sum_j (q_j - q - 2m(m_j - m))²
+        over (m_j, q_j) = (-1, 1), (0, -1), (1, 1). Rounding moves every value by at most half a step.
 
     Args:
         lower: Lower end of the range of a value.
@@ -314,8 +308,8 @@ class ContinualVariance(_Moments):
 
     label: ClassVar[str] = "variance"
     degree: ClassVar[int] = 2
-    finest: ClassVar[int] = 1 << 20
-    usual: ClassVar[int] = 1 << 12
+    max_steps: ClassVar[int] = 1 << 20
+    default_steps: ClassVar[int] = 1 << 12
 
     population: bool = False
 
@@ -343,9 +337,8 @@ class ContinualVariance(_Moments):
         else:
             mean = (sums[:, 2] - sums[:, 0]) / steps
             square = (sums[:, 0] - sums[:, 1] + sums[:, 2]) / steps
-            stands_for = ((-1.0, 1.0), (0.0, -1.0), (1.0, 1.0))  # y and y² of a unit of each part
             weight = np.zeros(len(sums))
-            for y, squared in stands_for:
+            for y, squared in ((-1.0, 1.0), (0.0, -1.0), (1.0, 1.0)):  # what a unit of each part adds to y and to y²
                 weight += (squared - square - 2.0 * mean * (y - mean)) ** 2
         unit = ((self.upper - self.lower) / 2.0) ** 2 * (1.0 if self.population else count / (count - 1.0))
         error = unit * np.sqrt(weight * variances) / steps
@@ -354,7 +347,7 @@ class ContinualVariance(_Moments):
     def error_bound(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the variance of ``events`` values that is exceeded with probability at most ``beta``.
 
-        Without ``events``, or with too few for the noise, it is the largest variance there is.
+        Without ``events``, or with too few for the noise, it is the largest possible variance.
         """
         max_variance = self.support[1]
         unit = float(self.steps) ** 2

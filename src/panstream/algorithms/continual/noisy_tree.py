@@ -1,9 +1,9 @@
-"""The machinery of the tree counters: open noised accumulators, close nodes, keep running totals of what was released.
+"""The tree of noised accumulators behind the tree counters: open and close nodes, add up released sums.
 
-Every level keeps one open node. Its accumulator starts as noise, receives every item, and when the node is complete it
-is released with fresh noise and starts again as fresh noise. A node is then estimated from its own released sum and
-from its children's, each weighted by the inverse of its variance (Honaker), and an answer adds up the estimates of the
-closed nodes whose parents are still open. Only running totals of those are kept: a few numbers per level.
+Every level has one open node. Its accumulator starts as noise, receives every item, and when the node is complete it is
+released with fresh noise and starts again as fresh noise. A node is then estimated from its own released sum and from
+its children's, each weighted by the inverse of its variance (Honaker 2015), and an answer adds up the estimates of the
+closed nodes whose parents are still open. The state holds only running totals of those: a few numbers per level.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class TreeState:
     open: NDArray[np.int64] = noised()  # the accumulators of the open nodes
     draws: NDArray[np.int64] = public()  # how many draws of noise each row of ``open`` holds
     digits: NDArray[np.int64] = public()  # closed nodes whose parent is open
-    closed: NDArray[np.int64] = published()  # float64 bit by bit: their estimates and variance; last row past epochs
+    closed: NDArray[np.int64] = published()  # bits of float64: their estimates and variance; last row: past epochs
     ticks: int = public()
     epoch: int = public()
-    events: int = public()  # counted only where the adjacency makes it public
+    events: int = public()  # counted only if the adjacency makes it public
 
     @property
     def sums(self) -> NDArray[np.float64]:
-        """Return ``closed`` as the numbers it holds: from released sums only, the last column variances."""
+        """Return ``closed`` as float64: estimates from released sums, and variances in the last column."""
         return self.closed.view(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class NoisyTree:
-    """A tree of vectors of ``width`` numbers: bounded with the given shape, or one tree per epoch."""
+    """A tree of vectors of ``width`` numbers: of the shape ``bounded``, or one tree per epoch without a horizon."""
 
     epsilon: float
     sensitivity: int
@@ -64,11 +64,11 @@ class NoisyTree:
         return TreeShape.of_epoch(epoch, self.one_step_ticks) if self.bounded is None else self.bounded
 
     def law(self, epoch: int = 0) -> DiscreteLaplace:
-        """Return the law of every draw in an epoch."""
+        """Return the distribution of every draw in an epoch."""
         return _law(self.epsilon, self.shape(epoch).rows, self.sensitivity, self.contributions)
 
     def variance_of_draw(self, epoch: int) -> float:
-        """Return the variance of a draw, in the units in which answers tell theirs."""
+        """Return the variance of a draw, in the unit in which ``totals`` and ``close`` report variances."""
         return self.law(epoch).variance
 
     def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
@@ -77,11 +77,11 @@ class NoisyTree:
 
     @property
     def rows(self) -> int:
-        """Return how many levels the state has room for."""
+        """Return the number of levels of the state, that of the last epoch's tree."""
         return self.shape(EPOCHS - 1).rows
 
     def layout(self, slots: int) -> dict[str, FieldLayout]:
-        """Return what the fields of a state look like."""
+        """Return the layout of the state's fields, for at most ``slots`` slots."""
         return {
             "open": FieldLayout("i8", (self.rows, self.width)),
             "draws": FieldLayout("i8", (self.rows,), at_least=0),
@@ -97,7 +97,7 @@ class NoisyTree:
         state.open[: self.shape(state.epoch).rows] += total
 
     def refresh(self, state: TreeState, rng: NoiseSource) -> None:
-        """Add fresh noise to every noised accumulator."""
+        """Add one draw to every noised accumulator."""
         noisy = self._noisy(state.epoch)
         self.add_noise(state.open[noisy], state.epoch, rng)
         state.draws[noisy] += 1
@@ -107,9 +107,13 @@ class NoisyTree:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Fill and close ``slots`` slots, all or none.
 
-        Returns the estimated sums after each slot, their variances, and the noisy sums that the last one released.
-        Working memory of ``rng`` is wiped as the slots are closed.
+        The scratch memory of ``rng`` is wiped as the slots are closed.
+
+        Returns:
+            The estimated sums after each slot, their variances, and the noisy sums that the last slot released.
         """
+        # Slots are closed on a copy that replaces the state at the end: an error in between, such as a failing noise
+        # source, leaves the state as it was. The copy is wiped in any case.
         sums = np.empty((slots, self.width))
         variances = np.empty(slots)
         released = np.zeros((self.rows, self.width), np.int64)
@@ -142,13 +146,14 @@ class NoisyTree:
         level = state.sums[:rows].copy()
         level[:, -1] *= self.variance_of_draw(state.epoch)
         above = np.zeros(self.width + 1)
-        for row in range(rows - 1, 0, -1):
+        for row in range(rows - 1, 0, -1):  # from the top down, as in the kernel: the estimates must round alike
             above += level[row]
         total: NDArray[np.float64] = state.sums[-1] + above + level[0]
         return total
 
     def noise_parts(self, ticks: int) -> list[NoiseParts]:
-        """Return the draws of the noisiest answers up to ``ticks``: those of the last epoch and of the one before."""
+        """Return the draws in the noisiest answers up to ``ticks``, of the last epoch and of the one before it."""
+        # An epoch's root replaces its many nodes, so the noisiest answer may lie before the last epoch began.
         if self.bounded is not None:
             return [((self.bounded.noise(ticks).worst, self.law()),)]
         epoch, slots = epoch_of(ticks, self.one_step_ticks)
@@ -160,7 +165,7 @@ class NoisyTree:
         return parts
 
     def variance_at(self, ticks: int) -> float:
-        """Return the variance of a part's sum in the answer after ``ticks`` slots."""
+        """Return the variance of one part's sum in the answer after ``ticks`` slots."""
         if self.bounded is not None:
             return self.bounded.noise(ticks).last * self.variance_of_draw(0)
         epoch, slots = epoch_of(ticks, self.one_step_ticks)
@@ -190,13 +195,14 @@ class NoisyTree:
         released: NDArray[np.int64],
         rng: NoiseSource,
     ) -> tuple[int, int]:
-        """Close slots up to the end of the epoch; return how many, and how many levels closed in the last."""
+        """Close slots up to the end of the epoch; return how many, and how many levels closed in the last one."""
+        # The number of draws follows from the public clock, so all noise is drawn before the kernel runs.
         shape = self.shape(work.epoch)
         rows = shape.rows
         weights = shape.weights
         digits = work.digits[:rows]
         done, nodes, ended = count_closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
-        # The root's last slot starts nothing again; an open leaf starts noised once, at the end of the call.
+        # After the root's last slot no level starts again; an open leaf gets its start noise at the end of the call.
         draws = done + 2 * nodes - (rows - 1 if ended else -int(leaf_starts))
         noise = rng.scratch.array(self.width * draws, np.int64)
         noise.fill(0)

@@ -1,7 +1,4 @@
-"""Counters of partial sums: open accumulators that start as noise, released sums, and public counts of their draws.
-
-A subclass says what it costs and gives ``shape``, ``enter``, ``close`` and ``answer``.
-"""
+"""Counters of partial sums: open accumulators that start as noise, released sums, and public counts of their draws."""
 
 from __future__ import annotations
 
@@ -25,31 +22,31 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.continual_loss import tree_kappa
 
 IDLE = -1  # number of draws of an accumulator that is not open
-_CHUNK = 1 << 13  # slots closed at a time
+_CHUNK = 1 << 13  # slots closed at a time: bounds the noise that is in scratch memory
 
 Shape = tuple[int, int, int]
-"""How many accumulators, released sums and kept noises there are."""
+"""Numbers of accumulators, of released sums, and of stored noises."""
 
 
 @dataclass(slots=True)
 class TickState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
-    open: NDArray[np.int64] = noised()  # accumulators; one that is not open holds 0
+    open: NDArray[np.int64] = noised()  # accumulators; 0 in those that are not open
     closed: NDArray[np.int64] = noised()  # released sums that later answers need
-    kept: NDArray[np.int64] = noise()  # noise of open segments, where the proof counts it in the view
-    open_draws: NDArray[np.int64] = public()  # how many draws each one holds, or IDLE
+    kept: NDArray[np.int64] = noise()  # noise of open segments, if the proof counts it as part of the view
+    open_draws: NDArray[np.int64] = public()  # numbers of draws in the accumulators, or IDLE
     closed_draws: NDArray[np.int64] = public()
     kept_draws: NDArray[np.int64] = public()
     time: int = public()  # slots closed so far
 
     @property
     def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-        """Return what a loop over slots works on."""
+        """Return the arrays that kernels over slots change, and the time."""
         return self.open, self.closed, self.open_draws, self.closed_draws, self.time
 
     def part(self, first: int, shape: Shape, time: int) -> TickState:
-        """Return the state of a counter within this one, as views of the arrays from ``first`` on."""
+        """Return the state of a counter inside this one, as views of the arrays from ``first`` on."""
         accumulators, closed, retained = shape
         return TickState(
             open=self.open[first : first + accumulators],
@@ -66,7 +63,7 @@ class TickState:
         np.add(self.open, total, out=self.open, where=self.open_draws != IDLE)
 
     def refresh(self, law: DiscreteLaplace, rng: NoiseSource) -> None:
-        """Add fresh noise to every open accumulator and every kept noise."""
+        """Add one draw to every open accumulator and every stored noise."""
         for values, draws in ((self.open, self.open_draws), (self.kept, self.kept_draws)):
             is_open = draws != IDLE
             seen = rng.scratch.array(int(is_open.sum()), np.int64)
@@ -78,20 +75,20 @@ class TickState:
 
 @dataclass(frozen=True, slots=True)
 class SlotBatch:
-    """Slots to be closed: what is added to each, and where its answer in steps and the draws that this holds go."""
+    """Slots to be closed: their totals (input), and their answers in steps with the draws in them (output)."""
 
     totals: NDArray[np.int64]
     answers: NDArray[np.float64]
     draws: NDArray[np.float64]
 
     def piece(self, start: int, stop: int) -> SlotBatch:
-        """Return views of some of them."""
+        """Return views of the slots from ``start`` to ``stop``."""
         return SlotBatch(self.totals[start:stop], self.answers[start:stop], self.draws[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
 class CounterAnswer:
-    """Released integers, what they add up to (in steps), and which draws that sum holds."""
+    """Released integers, the answer in steps that they give, and the draws in it."""
 
     value: float
     released: tuple[int, ...]
@@ -100,7 +97,7 @@ class CounterAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialSumCounter(Ticker[TickState]):
-    """Base of the counters of partial sums.
+    """Base of the counters of partial sums. Subclasses give the abstract methods, and ``close`` or ``advance``.
 
     Args:
         lower: Lower end of the range of one value; 0 to count events, -1 to count arrivals and
@@ -109,7 +106,7 @@ class PartialSumCounter(Ticker[TickState]):
         resolution: Values are rounded to multiples of it; None takes integers only.
         max_events: How many events one value given to ``tick_many`` may stand for. Larger totals
             are clipped to max_events·lower and max_events·upper, which the name of such an
-            answer says.
+            answer states.
     """
 
     state_type: ClassVar[type[Any]] = TickState
@@ -137,25 +134,26 @@ class PartialSumCounter(Ticker[TickState]):
     @property
     @abstractmethod
     def memberships(self) -> int:
-        """Return how many noises one step of the data moves at worst: epsilon is divided by it."""
+        """Return in how many noisy sums one event is at most: epsilon is divided by it."""
 
     @abstractmethod
     def answer_parts(self, time: int) -> NoiseParts:
-        """Return which draws the answer after ``time`` slots holds, if nothing was refreshed."""
+        """Return the draws in the answer after ``time`` slots without refreshes."""
 
     @property
     @abstractmethod
     def shape(self) -> Shape:
-        """Return how many accumulators, released sums and kept noises the state holds."""
+        """Return the sizes of the state: accumulators, released sums and stored noises."""
 
     @abstractmethod
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
-        """Open the first accumulators of an empty state, noised."""
+        """Open the first accumulators of an empty state, and add their noise."""
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
-        """Fill and close the slots; ``advance`` moves the time on.
+        """Fill and close the slots; the caller, ``advance``, increments the time.
 
-        A counter with more than one law gives ``advance`` instead.
+        Not abstract: a counter whose draws have more than one distribution overrides ``advance``, which multiplies
+        draws by a single variance.
         """
         raise NotImplementedError
 
@@ -165,7 +163,7 @@ class PartialSumCounter(Ticker[TickState]):
 
     @property
     def grid(self) -> Grid:
-        """Return what one value may be."""
+        """Return the grid of one value."""
         if self.resolution is None:
             return Grid.whole_numbers(self.lower, self.upper, self.outside)
         return Grid.around_zero(self.lower, self.upper, self.resolution, 1, self.outside)
@@ -177,21 +175,21 @@ class PartialSumCounter(Ticker[TickState]):
 
     @property
     def sensitivity(self) -> int:
-        """Return how many integer steps one protected unit moves a sum."""
+        """Return by how many steps one protected unit changes a sum."""
         return self.grid.sensitivity(self.unit)
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of every draw."""
+        """Return the distribution of every draw."""
         return laplace_at_rate(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
 
     @property
     def slot_draws(self) -> int:
-        """Return how many draws a released sum of one slot holds: one if a tick is one step, else two."""
+        """Return the number of draws in a released sum of one slot: one if a tick is one step, else two."""
         return 1 if self.one_step_ticks else 2
 
     def initial_state(self, rng: NoiseSource) -> TickState:
-        """Return a fresh state, already noised."""
+        """Return an empty state with its first accumulators open and noised."""
         state = self.empty_state()
         state.open_draws[:] = state.kept_draws[:] = IDLE
         self.initialize(state, rng)
@@ -200,7 +198,7 @@ class PartialSumCounter(Ticker[TickState]):
     def advance(
         self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
+        """Add each total to a slot and close it; return the answers in steps and their variances, slot by slot."""
         slots = SlotBatch(totals, np.empty(totals.size), np.empty(totals.size))
         for start in range(0, totals.size, _CHUNK):
             piece = slots.piece(start, start + _CHUNK)
@@ -211,11 +209,11 @@ class PartialSumCounter(Ticker[TickState]):
     def noisy_slots(
         self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return slots that are sums of their own as they are released, and the draws in each; open the next one."""
+        """Release every slot as a sum of its own and open the next; return the noisy sums and the draws in each."""
         size = totals.size
         slots = rng.scratch.array(size + 1, np.int64)
         slots.fill(0)
-        # The open slot has its start noise already; the one after the last gets its own.
+        # The open slot has its start noise already; all later ones and the one left open get theirs here.
         if not self.one_step_ticks:
             rng.add_discrete_laplace(slots[1:], self.law)
         slots[:1] = state.open
@@ -228,12 +226,12 @@ class PartialSumCounter(Ticker[TickState]):
         return slots[:size], draws
 
     def total(self, state: TickState, indices: list[int]) -> CounterAnswer:
-        """Return what the released sums in ``indices`` add up to."""
+        """Return the sum of the released sums in ``indices``."""
         released = tuple(int(number) for number in state.closed[indices])
         return CounterAnswer(sum(released), released, ((int(state.closed_draws[indices].sum()), self.law),))
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return accumulators, released sums, kept noises, the numbers of their draws, and the time."""
+        """Return the layout of accumulators, released sums and stored noises, their draws, and the time."""
         accumulators, closed, retained = self.shape
         return {
             "open": FieldLayout("i8", (accumulators,)),
@@ -246,7 +244,7 @@ class PartialSumCounter(Ticker[TickState]):
         }
 
     def batch(self, values: Any) -> GridBatch:
-        """Check events of the open slot, one value a row."""
+        """Check events of the open slot, one value per row."""
         self.require_multi_step()
         return self.grid.read(values)
 
@@ -281,15 +279,15 @@ class PartialSumCounter(Ticker[TickState]):
         )
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return what the sum of so many slots lies between: of one value each where ``tick_many`` alone fills them."""
+        """Return the smallest and largest sum after ``slots`` slots; finite if only ``tick_many`` fills them."""
         return self.grid.bounds(self.weight_of(slots) * self.max_events if self.one_step_ticks else None)
 
     def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the total weight of all slots in the answer after so many."""
+        """Return the sum of the weights of all slots in the answer after ``slots`` slots."""
         return slots.astype(np.float64)
 
     def release(self, state: TickState, rng: NoiseSource) -> Estimate:
-        """Return the estimate of the last tick again: it is made of numbers that are public already."""
+        """Return the estimate of the last tick again; it uses only numbers that are public already."""
         self.require_tick(state.time)
         answer = self.answer(state)
         error = math.sqrt(noise_variance(answer.parts)) * self.scale
@@ -302,7 +300,7 @@ class PartialSumCounter(Ticker[TickState]):
 
     @property
     def slot_label(self) -> str:
-        """Return also what the value of a slot is clipped to."""
+        """Return the label with the range to which a slot's value is clipped."""
         low = self.max_events * self.lower
         high = self.max_events * self.upper
         return f"{self.label}, slots clipped to {low:g}..{high:g} (max_events={self.max_events})"
@@ -314,7 +312,7 @@ class PartialSumCounter(Ticker[TickState]):
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error after ``ticks`` slots that is exceeded with probability at most ``beta``.
 
-        Without ``ticks`` it holds at every single slot up to the horizon, and is infinite where there is none.
+        Without ``ticks`` it holds at every single slot up to the horizon, and is infinite without a horizon.
         """
         noiseless_error = self.error_without_noise(ticks)
         if noiseless_error is not None:
@@ -323,5 +321,5 @@ class PartialSumCounter(Ticker[TickState]):
         return max(error_bound(beta, self.answer_parts(time)) for time in times) * self.scale
 
     def worst_times(self) -> list[int]:
-        """Return slots up to the horizon among which the noisiest answer is."""
+        """Return slots up to the horizon, one of which has the noisiest answer."""
         return [self.horizon or 1]

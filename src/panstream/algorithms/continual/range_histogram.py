@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Grid, Outside
-from panstream.algorithms.continual.tree_base import Arrays, Tree, TreeState
+from panstream.algorithms.continual.tree_base import Arrays, GridTree, TreeState
 from panstream.algorithms.continual.tree_shape import node_draws
 from panstream.core.estimate import Estimate, format_number
 from panstream.errors import InvalidParameter
@@ -19,14 +19,14 @@ from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.noisy_tree import count_cells
 from panstream.primitives.noise import DiscreteLaplace
 
-_MOST_NODES = 1 << 17
-_SURE = 0.95
-_ONE_SIGMA = 0.6827
+_MAX_NODES = 1 << 17
+_EXTREME_LEVEL = 0.95  # of what is stated about a minimum or maximum
+_ONE_SIGMA = 0.6827  # coverage of an interval of one standard deviation to either side
 
 
 @dataclass(frozen=True, slots=True)
 class _ExtremeBound:
-    """Some value lies beyond ``edge``, and at most ``at_most_beyond`` beyond ``next_edge``, which is one step out."""
+    """Some value lies beyond ``edge``, and at most ``at_most_beyond`` values beyond ``next_edge``, one cell further."""
 
     edge: int
     next_edge: int
@@ -34,12 +34,12 @@ class _ExtremeBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RangeHistogram(Tree):
+class RangeHistogram(GridTree):
     """A quantile of all values so far at every tick, and any other one from the same released numbers.
 
-    The range is cut into branching**depth cells. Every cell and every coarser node of the same tree over the range is a
-    counter of the tree over time; a release makes the counts consistent (each node the sum of its children) by least
-    squares and reads quantiles off the running sums of the cells.
+    The range is divided into branching**depth cells. Every cell and every coarser node of the same tree over the range
+    is a counter of the tree over time. A release makes the counts consistent (each node the sum of its children) by
+    least squares and computes quantiles from the cumulative sums of the cells.
 
     Privacy:
         Unit: one value added or removed, anywhere in time (``contributions=K``: a user of at most K values). A value is
@@ -58,7 +58,7 @@ class RangeHistogram(Tree):
         lower: Lower end of the range of a value.
         upper: Upper end of the range of a value.
         quantile: Which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in
-            ranks, since no private answer can find a lone value: the outermost edge beyond
+            ranks, since no private answer can find a single value: the outermost edge beyond
             which there is a value (``value``), and how many at most lie beyond the next one
             (``at_most_beyond``), both with 95% together. There is no standard error; the interval
             reaches to the end of the range.
@@ -89,14 +89,14 @@ class RangeHistogram(Tree):
     outside: Outside = "clip"
 
     def check(self) -> None:
-        """Check range, quantile and cells."""
+        """Check quantile, cells and range."""
         checks.require_fraction(quantile=self.quantile)
-        if not (self.branching >= 2 and self.depth >= 1 and self.width <= _MOST_NODES):
+        if not (self.branching >= 2 and self.depth >= 1 and self.width <= _MAX_NODES):
             raise InvalidParameter(
-                f"branching must be at least 2, depth at least 1 and all nodes at most {_MOST_NODES}, "
+                f"branching must be at least 2, depth at least 1 and all nodes at most {_MAX_NODES}, "
                 f"got branching={self.branching} and depth={self.depth}"
             )
-        _ = self.grid
+        GridTree.check(self)
 
     @property
     def cells(self) -> int:
@@ -115,7 +115,7 @@ class RangeHistogram(Tree):
 
     @property
     def sensitivity(self) -> int:
-        """Return the number of nodes that a value is in."""
+        """Return the number of nodes to which one value adds 1: one on every level."""
         return self.depth
 
     @property
@@ -124,7 +124,7 @@ class RangeHistogram(Tree):
         return _name(self.quantile)
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Write a 1 into every node that holds the value."""
+        """Write a 1 for every node that contains the row's value."""
         leaves.fill(0)
         for row in range(rows.size):
             count_cells(rows[row : row + 1], self.branching, self.depth, leaves[row])
@@ -134,9 +134,7 @@ class RangeHistogram(Tree):
         count_cells(rows, self.branching, self.depth, total)
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
-        """Return the quantile after every slot, with half the width of its 68% interval as error (none of an
-        extreme).
-        """
+        """Return the quantile after every slot, with half the width of its 68% interval as error (NaN for extremes)."""
         readings = [self._read_off(below, self.quantile, v) for below, v in zip(sums, variances, strict=True)]
         return np.array([value for value, _ in readings]), np.array([error for _, error in readings])
 
@@ -144,18 +142,16 @@ class RangeHistogram(Tree):
         return replace(self.at(state, self.quantile), released=released)
 
     def at(self, state: TreeState, quantile: float) -> Estimate:
-        """Return any quantile after the last tick, from numbers that are public already: it costs nothing."""
+        """Return any quantile after the last tick, from public numbers, without further loss."""
         checks.require_fraction(quantile=quantile)
         return self.from_totals(self.engine.totals(state), quantile, self.engine.law(state.epoch))
 
     def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
-        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
-        moved it.
-        """
+        """Return the answer after ``ticks`` slots if ``rows`` values were uniform in the range and all draws were 0."""
         return self.from_totals(self.expected_totals(ticks, rows), self.quantile, self.engine.law())
 
     def uniform_totals(self) -> NDArray[np.float64]:
-        """Return how much of an average row is in every node, where values lie evenly over the range."""
+        """Return the probability of every node if values are uniform in the range."""
         sizes = [[1 / self.branching**level] * self.branching**level for level in range(1, self.depth + 1)]
         return np.concatenate(sizes)
 
@@ -164,7 +160,7 @@ class RangeHistogram(Tree):
         value, error = self._read_off(total[:-1], quantile, total[-1])
         is_finite = math.isfinite(value)
         extreme = (
-            self._extreme(total[:-1], quantile == 1.0, total[-1], _SURE)
+            self._extreme(total[:-1], quantile == 1.0, total[-1], _EXTREME_LEVEL)
             if quantile in (0.0, 1.0) and is_finite
             else None
         )
@@ -184,7 +180,7 @@ class RangeHistogram(Tree):
         )
 
     def _describe_extreme(self, extreme: _ExtremeBound, highest: bool, nodes: NDArray[np.float64]) -> str:
-        """Return what is known of a minimum or maximum."""
+        """Return a sentence about a minimum or maximum."""
         step = (self.upper - self.lower) / self.cells
         edge, next_edge = (self.lower + step * index for index in (extreme.edge, extreme.next_edge))
         words = f"{'at least' if highest else 'at most'} {_rounded(edge, up=not highest)}"
@@ -201,21 +197,22 @@ class RangeHistogram(Tree):
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the rank error at all cell edges at once that is exceeded with probability at most ``beta``.
 
-        It is a number of values: so many may lie between an answer and the true quantile. No weight of a draw in the
-        count below an edge exceeds 1, so Chernoff's bound holds with f times the draws of a node.
+        It is a number of values: at most that many lie between an answer and the true quantile. No weight of a draw in
+        the count below an edge exceeds 1, so Chernoff's bound holds with f times the draws of a node; ``beta`` is
+        divided by the number of edges (union bound).
         """
         worst = float(_edge_variances(self.branching, self.depth)[0].max())
         return self.error_in_steps(beta / self.cells, ticks, worst)
 
     def _read_off(self, nodes: NDArray[np.float64], quantile: float, variance: float) -> tuple[float, float]:
-        """Return the quantile and its error; NaN and inf where the count is below twice its error."""
+        """Return the quantile and its error; NaN and inf if the count is below twice its standard error."""
         below = self._below(nodes)
         total = _edge_variances(self.branching, self.depth)[2]
         if below[-1] < max(0.5, 2.0 * math.sqrt(total * variance)):
             return math.nan, math.inf
         step = (self.upper - self.lower) / self.cells
         if quantile in (0.0, 1.0):
-            return self.lower + step * self._extreme(nodes, quantile == 1.0, variance, _SURE).edge, math.nan
+            return self.lower + step * self._extreme(nodes, quantile == 1.0, variance, _EXTREME_LEVEL).edge, math.nan
         excess = below - quantile * below[-1]
         first, last = _quantile_crossings(excess, np.zeros(excess.size))
         single = first == last + 1 and excess[first] > excess[last]
@@ -230,16 +227,16 @@ class RangeHistogram(Tree):
     def _extreme(self, nodes: NDArray[np.float64], highest: bool, variance: float, level: float) -> _ExtremeBound:
         """Return the outermost edge beyond which there is a value, and how many lie beyond the next one.
 
-        Both hold where no edge's count is off by more than its reach, which the union bound over all inner edges and
-        both sides makes 1 - ``level`` likely at most.
+        Both hold unless some edge's count is off by more than its reach, which has a probability of at most
+        1 - ``level`` by the union bound over all inner edges and both sides.
         """
         below = self._below(nodes)
         spread, weight, total = _edge_variances(self.branching, self.depth)
         beyond, noise = (below[-1] - below, spread - 2.0 * weight + total) if highest else (below, spread)
-        sure = NormalDist().inv_cdf(1.0 - (1.0 - level) / (2.0 * max(self.cells - 1, 1)))
-        reach = sure * np.sqrt(np.maximum(noise, 0.0) * variance)
+        z = NormalDist().inv_cdf(1.0 - (1.0 - level) / (2.0 * max(self.cells - 1, 1)))
+        reach = z * np.sqrt(np.maximum(noise, 0.0) * variance)
         inner = np.arange(1, self.cells)
-        seen = inner[(beyond - reach)[inner] > 0.5]  # without noise, a count of nothing is 0 up to rounding
+        seen = inner[(beyond - reach)[inner] > 0.5]  # counts are integers; without noise 0 is met only up to rounding
         end, outward = (0, 1) if highest else (self.cells, -1)
         edge = int(seen[-1 if highest else 0]) if seen.size else end
         next_edge = edge + outward
@@ -249,9 +246,9 @@ class RangeHistogram(Tree):
     def _interval(
         self, nodes: NDArray[np.float64], quantile: float, variance: float, level: float
     ) -> tuple[float, float]:
-        """Return the edges between which the count crosses, as far as the noise lets one tell.
+        """Return the outermost edges at which the count may cross the quantile, given its noise.
 
-        Nothing bounds how far the true minimum lies below what could be seen, nor the maximum above.
+        Nothing bounds how far the true minimum lies below the counts that exceed the noise, nor the maximum above.
         """
         below = self._below(nodes)
         step = (self.upper - self.lower) / self.cells
@@ -271,7 +268,7 @@ def _quantile_crossings(excess: NDArray[np.float64], reach: NDArray[np.float64])
 
 
 def _rounded(number: float, *, up: bool) -> str:
-    """Return a number with four digits, rounded to the side on which what is said of it stays true."""
+    """Return a number with four digits, rounded up or down so that a bound stays a bound."""
     unit = 1.0 if abs(number) >= 1000 else 10.0 ** (math.floor(math.log10(abs(number))) - 3) if number else 1.0
     steps = number / unit
     near = round(steps)
@@ -286,8 +283,8 @@ def _name(quantile: float) -> str:
 def _consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) -> NDArray[np.float64]:
     """Return the least-squares counts of the cells, for equally noisy nodes with the coarsest first.
 
-    Up the tree, a node's own count is averaged with its children's sum; down again, what a parent says beyond its
-    children is shared out among them (Hay, Rastogi, Miklau, Suciu 2010, Theorem 3).
+    Up the tree, a node's own count is averaged with its children's sum; down again, the difference between a parent and
+    the sum of its children is divided equally among them (Hay, Rastogi, Miklau, Suciu 2010, Theorem 3).
     """
     levels = []
     first = 0
@@ -301,12 +298,12 @@ def _consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) ->
         trust = branching * draws / (branching * draws + 1.0)
         up.insert(0, below + trust * (level_counts - below))
         draws = trust
-    settled = up[0]
+    consistent = up[0]
     for finer in up[1:]:
         children = finer.reshape(-1, branching)
-        children = children + ((settled - children.sum(axis=1)) / branching)[:, np.newaxis]
-        settled = children.reshape(-1)
-    return settled
+        children = children + ((consistent - children.sum(axis=1)) / branching)[:, np.newaxis]
+        consistent = children.reshape(-1)
+    return consistent
 
 
 @lru_cache(maxsize=64)

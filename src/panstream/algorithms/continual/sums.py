@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds, Grid, GridBatch, Outside, Protects
-from panstream.algorithms.continual.tree_base import SLOT_TOTAL, Tree, TreeBatch
+from panstream.algorithms.continual.tree_base import SLOT_TOTAL, GridTree, Tree, TreeBatch
 from panstream.errors import InvalidBatch
 
-_STEPS = 1 << 20
+_STEPS = 1 << 20  # of the larger bound, where no resolution is given: rounding is far below the noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class ContinualCount(Tree):
 
     def read(self, values: Any) -> GridBatch:
         """Return rows of -1, 0 and 1."""
-        return GridBatch.integers(values, name="events", most=1)
+        return GridBatch.integers(values, name="events", lower=-1, upper=1)
 
     def read_slots(self, values: Any) -> GridBatch:
         """Return the number of events of every slot."""
-        return GridBatch.integers(values, name="events", most=SLOT_TOTAL)
+        return GridBatch.integers(values, name="events", lower=-SLOT_TOTAL, upper=SLOT_TOTAL)
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
         """Check events of the open slot: their number, or one row each."""
@@ -59,7 +59,7 @@ class ContinualCount(Tree):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinualSum(Tree):
+class ContinualSum(GridTree):
     """The sum of all values so far, at every tick.
 
     Privacy:
@@ -91,10 +91,6 @@ class ContinualSum(Tree):
     outside: Outside = "clip"
     unit: Protects = "event"
 
-    def check(self) -> None:
-        """Check range and resolution."""
-        _ = self.grid
-
     @property
     def grid(self) -> Grid:
         """Return the multiples of the resolution within the range."""
@@ -102,7 +98,7 @@ class ContinualSum(Tree):
 
     @property
     def sensitivity(self) -> int:
-        """Return the largest change of a leaf in steps."""
+        """Return by how many steps one unit changes a leaf at most."""
         return self.grid.sensitivity(self.unit)
 
     @property
@@ -112,17 +108,17 @@ class ContinualSum(Tree):
 
     @property
     def slot_label(self) -> str:
-        """Return also what the value of a slot is clipped to."""
+        """Return the label with the range to which a slot's value is clipped."""
         return f"{self.label}, slots clipped to {self.lower:g}..{self.upper:g}"
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return what a sum lies between: of one value a slot, or of any number of values."""
+        """Return the smallest and largest sum of one value per slot, or of any number of values."""
         return self.grid.bounds(slots.astype(np.float64) if self.one_step_ticks else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KaryTree(Tree):
-    """Running sums of bounded integers from a pan-private tree of noisy sums: the default mechanism of this room.
+class KaryTree(GridTree):
+    """Running sums of bounded integers from a pan-private tree of noisy sums.
 
     Privacy:
         Unit: one event added or removed anywhere in time; with ``unit="slot"`` a slot's whole content exchanged; with
@@ -159,10 +155,6 @@ class KaryTree(Tree):
     upper: int = 1
     unit: Protects = "event"
 
-    def check(self) -> None:
-        """Check the range."""
-        _ = self.grid
-
     @property
     def grid(self) -> Grid:
         """Return the integers within the range."""
@@ -170,18 +162,18 @@ class KaryTree(Tree):
 
     @property
     def sensitivity(self) -> int:
-        """Return the largest change of a leaf: an event added or removed, or a slot's content exchanged."""
+        """Return by how much one unit changes a leaf at most."""
         return self.grid.sensitivity(self.unit)
 
     def read_slots(self, values: Any) -> GridBatch:
-        """Return the totals of whole slots: of one value each if the unit is the slot, else of any number of events."""
+        """Return the checked totals of slots: one value each if the unit is the slot, else any number of events."""
         return self.read(values) if self.unit == "slot" else self.grid.read_totals(values, SLOT_TOTAL)
 
     @property
     def slot_label(self) -> str:
-        """Return also what the value of a slot is clipped to, if it is one value."""
+        """Return the label with the range to which a slot is clipped, if it holds one value."""
         return f"{self.label}, slots clipped to {self.lower}..{self.upper}" if self.unit == "slot" else self.label
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return what a sum lies between: of one value a slot, or of any number of events."""
+        """Return the smallest and largest sum of one value per slot, or of any number of events."""
         return self.grid.bounds(slots.astype(np.float64) if self.unit == "slot" else None)

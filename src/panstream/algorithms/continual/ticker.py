@@ -1,4 +1,4 @@
-"""What all algorithms that answer at ticks share: their words, the horizon, the claim, and an answer's interval."""
+"""Base of the algorithms that answer at ticks: parameters, horizon, claim, and the interval of an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.grid import Bounds, Outside
 from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, half_width
 from panstream.core.algorithm import Algorithm
-from panstream.core.estimate import Estimate
+from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.noise import NoiseSource
@@ -28,7 +28,7 @@ _REFUSES = 'outside="refuse" lets one value decide whether all others of its bat
 class Ticker(Algorithm[StateT]):
     """Base of the algorithms that answer at ticks.
 
-    The properties are what a subclass has that does not offer the parameter of the same name.
+    A property with the name of a parameter below is the value for subclasses that do not have this parameter.
 
     Args:
         epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
@@ -36,12 +36,11 @@ class Ticker(Algorithm[StateT]):
         lower: Lower end of the range of a value.
         upper: Upper end of the range of a value.
         resolution: Length of a step to which values are rounded.
-        outside: "clip" moves values into the range, silently: a warning would tell about one
-            value. "refuse" refuses the batch and names the row, and has no claim: one value
-            would decide whether all others of its batch count.
+        outside: "clip" moves values into the range, silently: a warning would reveal a single value. "refuse" refuses
+            the batch and names the row, and has no claim: one value would decide whether all others of its batch count.
         unit: "event" protects one value, added or removed; "slot" protects all that happened in
             one slot, exchanged for anything else in the range, and needs ``one_step_ticks``.
-        one_step_ticks: Every slot is filled and closed in one step by ``ticks``; ``update`` is
+        one_step_ticks: Every slot is filled and closed in one step by ``tick_many``; ``update`` is
             refused and an open slot needs no noise.
         contributions: Protect a user with at most this many rows instead of one event.
     """
@@ -53,12 +52,12 @@ class Ticker(Algorithm[StateT]):
 
     @property
     def unit(self) -> Unit:
-        """Return what is protected."""
+        """Return the protected unit."""
         return "event"
 
     @property
     def adjacency(self) -> Adjacency:
-        """Return whether events come and go, or are exchanged."""
+        """Return whether neighbouring streams differ in an event's presence or in its value."""
         return "add-remove"
 
     @property
@@ -81,7 +80,7 @@ class Ticker(Algorithm[StateT]):
         if self.unit not in ("event", "slot"):
             raise InvalidParameter(f"unit must be 'event' or 'slot', got unit={self.unit!r}")
         if self.unit == "slot" and not (self.one_step_ticks and self.contributions is None):
-            # Over several steps nobody could enforce a slot's range without keeping its exact total.
+            # Over several steps a slot's range could be enforced only with its exact total in the state.
             raise InvalidParameter("unit='slot' needs one_step_ticks=True and no contributions")
         self.check()
 
@@ -97,7 +96,7 @@ class Ticker(Algorithm[StateT]):
         """Close the slot and return the estimate so far."""
 
     def check(self) -> None:
-        """Raise InvalidParameter if a parameter of the subclass breaks its rule."""
+        """Raise InvalidParameter if a parameter of the subclass is out of range."""
 
     @property
     def last_slot(self) -> int:
@@ -106,7 +105,7 @@ class Ticker(Algorithm[StateT]):
 
     @property
     def scale(self) -> float:
-        """Return what one step is worth."""
+        """Return the length of a step in the unit of the answer."""
         return 1.0
 
     @property
@@ -116,10 +115,10 @@ class Ticker(Algorithm[StateT]):
 
     @property
     def slot_label(self) -> str:
-        """Return what an estimate is called where ``ticks`` fills the slots, with the range they are clipped to.
+        """Return the name of an estimate of slots filled by ``tick_many``, with the range they are clipped to.
 
-        It is told to everybody at every answer. A warning or a refusal when something is clipped would depend on a
-        single value, and whoever remembered that it was given would keep something about that value.
+        The range is part of every answer. A warning or an error when something is clipped would depend on a single
+        value and so reveal it to whoever sees the message, or finds it in a log.
         """
         return self.label
 
@@ -132,11 +131,11 @@ class Ticker(Algorithm[StateT]):
 
     @property
     def counts_events(self) -> bool:
-        """Return whether the number of events is public: where an event's value is exchanged, never its presence."""
+        """Return whether the number of events is public: it is if neighbours differ in an event's value only."""
         return self.protected[1] == "replace" and self.unit != "slot"
 
     def loss_parts(self) -> dict[str, float]:
-        """Return what epsilon is made of, where it is made of several parts."""
+        """Return the parts of epsilon by name, if it has several."""
         return {}
 
     def claim(self) -> Claim:
@@ -167,18 +166,13 @@ class Ticker(Algorithm[StateT]):
         return state
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
-        """Return the least and the largest answer that is possible after so many slots, by public parameters alone."""
+        """Return the smallest and largest possible answers after ``slots`` slots, from public parameters only."""
         return -math.inf, math.inf
 
     def make_estimate(
         self, value: float, error: float, parts: NoiseParts, released: tuple[int, ...], slots: int
     ) -> Estimate:
-        """Return an answer after so many slots that holds these draws, with its interval."""
-
-        def rule(level: float) -> tuple[float, float]:
-            half = self.scale * half_width(level, parts)
-            return value - half, value + half
-
+        """Return the answer after ``slots`` slots, whose noise is the sum of the draws ``parts``."""
         lower, upper = (float(np.max(end)) for end in self.bounds(np.array([slots])))
         return Estimate.clipped(
             value,
@@ -187,11 +181,11 @@ class Ticker(Algorithm[StateT]):
             claim=self.claim(),
             name=self.slot_label if self.one_step_ticks else self.label,
             released=released,
-            interval_rule=rule,
+            interval_rule=symmetric_interval(value, lambda level: self.scale * half_width(level, parts)),
         )
 
     def error_without_noise(self, ticks: int | None) -> float | None:
-        """Return the error up to ``ticks`` where no draw decides it: no noise, or no bound that holds for ever."""
+        """Return 0 without noise, infinity if there is neither ``ticks`` nor a horizon, and None otherwise."""
         if ticks is not None:
             checks.require_integer_in_range(1, self.last_slot, ticks=ticks)
         if math.isinf(self.epsilon):
@@ -199,7 +193,7 @@ class Ticker(Algorithm[StateT]):
         return math.inf if ticks is None and self.horizon is None else None
 
     def require_slots(self, closed: int, slots: int) -> None:
-        """Raise BudgetExhausted if the horizon has no room for so many more slots."""
+        """Raise BudgetExhausted if the horizon does not allow ``slots`` more slots after ``closed``."""
         if closed + slots > self.last_slot:
             remaining = self.last_slot - closed
             if not remaining:
@@ -207,11 +201,11 @@ class Ticker(Algorithm[StateT]):
             raise BudgetExhausted(f"horizon={self.last_slot} allows {remaining} more ticks, got {slots}")
 
     def require_multi_step(self) -> None:
-        """Refuse what would leave a slot open where it is filled and closed in one step."""
+        """Raise NotSupported if slots are filled and closed in one step: the caller would leave one open."""
         if self.one_step_ticks:
             raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
 
     def require_tick(self, closed: int) -> None:
-        """Refuse to answer before the first tick."""
+        """Raise NotSupported before the first tick."""
         if closed == 0:
             raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")

@@ -1,14 +1,13 @@
-"""What the algorithms on trees of noisy sums share: parameters, input, answers and errors.
+"""Base of the algorithms on trees of noisy sums: parameters, input, answers and errors.
 
 With ``contributions=K`` a tree counter protects a whole user: K rows move every level by K times as much, so the noise
 is K times as large and the loss stays epsilon (group privacy, which is exact here). A user who contributes m > K rows
 loses m·epsilon/K, no more.
 
-What can be enforced: within one batch, exactly, since a batch is in memory while it is taken in. Give the ids with
-``users=`` and a user's rows after the first K of the batch are left out. What cannot: the bound across batches.
-Whoever wants to refuse a user's next row must remember that the user was there, and an intruder would read that
-memory; a noisy memory would refuse the wrong users. So between batches K is a promise of whoever sends the data: one
-reading per meter and hour, one vote per ballot paper. Nothing about ``users`` is kept.
+Within one batch the bound is enforced exactly: with the ids in ``users=``, a user's rows after the first K of the batch
+are left out. Across batches it cannot be: to reject a user's next row the state would have to record that the user was
+there, and a copy of the state would show it; a noisy record would reject the wrong users. So across batches the sender
+of the data must guarantee K: one reading per meter and hour, one vote per ballot paper. ``users`` is not stored.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.continual_loss import tree_kappa
 
-__all__ = ["SLOT_TOTAL", "Arrays", "Tree", "TreeBatch", "TreeState"]
+__all__ = ["SLOT_TOTAL", "Arrays", "GridTree", "Tree", "TreeBatch", "TreeState"]
 
-_CHUNK = 1 << 12
+_CHUNK = 1 << 12  # numbers of leaves that are added up at a time
 _INTEGER_BYTES = 8
 _SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
-_LARGEST_RATE = 1 << 10  # which DiscreteLaplace.at_most refuses
-SLOT_TOTAL = 1 << 40  # the largest total of a slot
+_LARGEST_RATE = 1 << 10  # from which on DiscreteLaplace.at_most raises
+SLOT_TOTAL = 1 << 40  # largest total of a slot
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -67,10 +66,10 @@ class TreeBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree(Ticker[TreeState]):
-    """Base of the tree algorithms. Subclasses say what an item adds to a leaf and what the sums mean.
+    """Base of the tree algorithms. Subclasses give what an event adds to a leaf, and how sums are decoded.
 
     Args:
-        horizon: Without one the error is about 1.6 times as large.
+        horizon: How many ticks there will be at most; without one the error is about 1.6 times as large.
         one_step_ticks: Every slot is filled and closed in one step by ``tick_many``; ``update`` and
             ``tick`` are refused, and an open slot needs no noise.
         levels: Levels of the tree; chosen for the smallest mean squared error, and stored with
@@ -122,24 +121,19 @@ class Tree(Ticker[TreeState]):
     @property
     @abstractmethod
     def sensitivity(self) -> int:
-        """Return how far one event moves a leaf, all its parts together."""
+        """Return the L1 norm of what one protected unit changes in a leaf."""
 
     @property
     def width(self) -> int:
         """Return how many numbers a leaf holds."""
         return 1
 
-    @property
-    def grid(self) -> Grid:
-        """Return what values may be, where they are numbers."""
-        raise NotImplementedError
-
+    @abstractmethod
     def read(self, values: Any) -> GridBatch:
         """Return the checked rows of a batch, one event each."""
-        return self.grid.read(values)
 
     def read_slots(self, values: Any) -> GridBatch:
-        """Return the checked values of whole slots."""
+        """Return the checked values of whole slots, one per slot."""
         return self.read(values)
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
@@ -147,7 +141,7 @@ class Tree(Ticker[TreeState]):
         leaves[:, 0] = rows
 
     def add_up(self, rows: NDArray[np.int64], total: NDArray[np.int64]) -> None:
-        """Add what all ``rows`` add to a leaf to ``total``."""
+        """Add the leaves of all ``rows`` to ``total``, in scratch memory that is wiped."""
         size = max(1, _CHUNK // self.width)
         with Scratch() as scratch:
             leaves = scratch.array(size * self.width, np.int64).reshape(size, self.width)
@@ -160,12 +154,12 @@ class Tree(Ticker[TreeState]):
 
     @property
     def engine(self) -> NoisyTree:
-        """Return the tree that does the work."""
+        """Return the tree of accumulators that holds the sums."""
         shape = None if self.horizon is None else TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
         return _engine(self.epsilon, self.sensitivity, self.contributions or 1, self.width, self.one_step_ticks, shape)
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the rows of all levels, the past, and the public clock."""
+        """Return the layout of the levels' accumulators, the released sums and the public clock."""
         return self.engine.layout(self.last_slot)
 
     def initial_state(self, rng: NoiseSource) -> TreeState:
@@ -175,7 +169,7 @@ class Tree(Ticker[TreeState]):
         return state
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
-        """Check events of the open slot, one per row; with ``users=`` keep each user's first contributions only."""
+        """Check events of the open slot, one per row; with ``users=`` use each user's first ``contributions`` only."""
         self.require_multi_step()
         if users is not None and self.contributions is None:
             raise InvalidBatch("users= needs an algorithm built with contributions=")
@@ -234,7 +228,7 @@ class Tree(Ticker[TreeState]):
         )
 
     def release(self, state: TreeState, rng: NoiseSource) -> Estimate:
-        """Return the estimate of the last tick again: it is made of numbers that are public already."""
+        """Return the estimate of the last tick again; it uses only numbers that are public already."""
         self.require_tick(state.ticks)
         return self._answer(state, ())
 
@@ -252,19 +246,17 @@ class Tree(Ticker[TreeState]):
         return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released, state.ticks)
 
     def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
-        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
-        moved it.
-        """
+        """Return the answer after ``ticks`` slots if ``rows`` values were uniform in the range and all draws were 0."""
         total = self.expected_totals(ticks, rows)
         value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([round(rows)]))
         return self.describe(float(value[0]), float(error[0]), self.engine.law(), (), ticks)
 
     def expected_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
-        """Return the sums of all parts in that case, and their variance last."""
+        """Return the sums of all parts for that case, and their variance last."""
         return np.append(rows * self.uniform_totals(), self.engine.variance_at(ticks))
 
     def uniform_totals(self) -> NDArray[np.float64]:
-        """Return what an average row adds to a leaf, where values lie evenly over the range."""
+        """Return the mean of a row's leaf if values are uniform in the range."""
         return np.zeros(self.width)
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
@@ -274,21 +266,19 @@ class Tree(Ticker[TreeState]):
     def describe(
         self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
     ) -> Estimate:
-        """Return the estimate after so many slots with its interval."""
+        """Return the estimate after ``slots`` slots with its interval."""
         draws = (error / self.scale) ** 2 / law.variance if law.variance else 0.0
         return self.make_estimate(value, error, ((draws, law),), released, slots)
 
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that any single answer up to ``ticks`` exceeds with probability at most ``beta``.
 
-        ``ticks`` is the horizon by default; without a horizon and without ``ticks`` no bound holds for ever.
+        ``ticks`` is the horizon by default; without both the noise grows without end and the bound is infinite.
         """
         return self.scale * self.error_in_steps(beta, ticks)
 
     def error_in_steps(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
-        """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above
-        1.
-        """
+        """Return the same in steps, for a combination of sums with weights up to 1 whose squares sum to ``parts``."""
         noiseless_error = self.error_without_noise(ticks)
         if noiseless_error is not None:
             return noiseless_error
@@ -298,18 +288,39 @@ class Tree(Ticker[TreeState]):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridTree(Tree):
+    """Base of the tree algorithms whose rows are numbers on a grid."""
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid:
+        """Return the grid to which values are rounded; raise InvalidParameter if its parameters are out of range."""
+
+    def check(self) -> None:
+        """Raise InvalidParameter if range or resolution are out of range."""
+        _ = self.grid
+
+    def read(self, values: Any) -> GridBatch:
+        """Return the checked rows of a batch as steps of the grid."""
+        return self.grid.read(values)
+
+
 _engine = lru_cache(maxsize=256)(NoisyTree)
 
 
 def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArray[np.uint8]:
-    """Return 1 for every row that is among its user's first ``max_contributions`` of the batch, else 0; the caller
-    wipes it.
+    """Return 1 for every row among its user's first ``max_contributions`` rows of the batch, else 0.
+
+    The caller wipes the result, which depends on single rows.
 
     >>> _first_contributions(["ann", "bob", "ann", "ann"], 4, 2).tolist()
     [1, 1, 1, 0]
     """
     from panstream.primitives.kernels.algorithms.noisy_tree import keep_first_rows
 
+    # Ids are compared byte by byte where hashes agree: a collision would let one user's rows displace another's. The
+    # hash table lies in scratch memory and is wiped with it.
     ids = items(users, name="users")
     try:
         if len(ids) != rows:
@@ -332,7 +343,7 @@ def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArr
 
 
 def _id_spans(ids: ItemBatch, addresses: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
-    """Write where in memory every row's id is, and how many bytes it has."""
+    """Write the memory address and the length in bytes of every row's id."""
     from panstream.primitives.kernels.algorithms.noisy_tree import row_addresses
 
     for row, part in ids.spans():

@@ -1,15 +1,15 @@
-"""The shape of trees over time: radices that shrink as the way to a node gets longer, chosen for the horizon.
+"""The shape of trees over time: nodes have fewer children the more digits precede them, as chosen for the horizon.
 
-The answer after t slots adds up digit nodes: d_i complete nodes on level i. With fixed radices the worst digits meet in
-the same answer. Here a node takes another child as long as the weights of all digits stay within a capacity, so the
-answers are the digit vectors with sum(weight_i·d_i) <= capacity: the cheapest ones there are, which no other tree with
-as many levels can beat (docs/proofs/continual-tree.md, Theorem 3). Against the best fixed radices the mean squared
-error is 8 to 14 percent lower and the worst slot's almost halved.
+The answer after t slots adds up digit nodes: d_i complete nodes on level i. With fixed radices the largest digits of
+all levels occur in the same answer. Here a node takes another child as long as the weights of all digits stay within a
+capacity, so the answers are the digit vectors with sum(weight_i·d_i) <= capacity: those with the fewest draws, which no
+other tree with as many levels can beat (docs/proofs/continual-tree.md, Theorem 3). Against the best fixed radices the
+mean squared error is 8 to 14 percent lower and the worst slot's almost halved.
 
 Without a horizon there is one tree after another, each with one level more and about 14 times the slots. Epoch e has a
-tree of e + 1 levels and a root over the whole epoch; when the root closes, its released sum stands for the epoch from
+tree of e + 1 levels and a root over the whole epoch; when the root closes, its released sum represents the epoch from
 then on. An item is in e + 2 nodes of its own epoch and in none of any other, so every epoch has its own noise, of rate
-epsilon/(e + 2), and the loss is epsilon for ever. That rule is part of the format of stored states and never changes.
+epsilon/(e + 2), and the loss stays epsilon (Theorem 6). That rule is part of the format of stored states.
 
 Variances are counted in draws: 1 is the variance of one discrete Laplace draw.
 """
@@ -27,17 +27,16 @@ from panstream.errors import InvalidParameter
 
 EPOCHS = 16
 MOST_SLOTS = 1 << 56  # fewer than all epochs together have, for either kind of tick
-_CAPACITY_PER_LEVEL = {True: 21, False: 5}
+_CAPACITY_PER_LEVEL = {True: 21, False: 5}  # of an epoch's tree, by ``one_step_ticks``; part of the stored format
 MOST_LEVELS = 24
 MOST_CAPACITY = 1 << 12
-_LEAF_ALONE = 1
-_LEAF_STARTED = 2
-_NODE = 2  # draws of a released node: one at its start, one at its release
+_LEAF_DRAWS = {True: 1, False: 2}  # of a released leaf: a slot filled in one step needs no noise at its start
+_NODE_DRAWS = 2  # of a released node: one at its start, one at its release
 
 
 @dataclass(frozen=True, slots=True)
 class _Noise:
-    """Draws that the answers hold up to some slot: on average, at worst, and in the last one."""
+    """Draws in the answers up to some slot: the mean, the maximum, and those of the last answer."""
 
     mean: float
     worst: float
@@ -61,7 +60,7 @@ class TreeShape:
     def best(
         cls, horizon: int, one_step_ticks: bool, levels: int | None = None, *, gaussian: bool = False
     ) -> TreeShape:
-        """Return the shape with the smallest mean squared error over ``horizon`` slots (and the given ``levels``).
+        """Return the shape with the smallest mean squared error over ``horizon`` slots, of given ``levels`` or any.
 
         The variance of a draw grows with the square of the levels; that of a ``gaussian`` draw with the levels.
 
@@ -71,7 +70,7 @@ class TreeShape:
         """
         best = None
         min_error = float("inf")
-        behind = 0
+        behind = 0  # heights since the best one; the error has one minimum, two worse ones in a row end the search
         for count in range(1, MOST_LEVELS + 1) if levels is None else [levels]:
             capacity = _smallest_capacity(horizon, count, one_step_ticks)
             if capacity is None:
@@ -110,11 +109,11 @@ class TreeShape:
 
     @property
     def slots(self) -> int:
-        """Return how many slots the tree has room for."""
+        """Return the number of slots of the tree."""
         return _grow(self)[-1].slots[self.capacity]
 
     def noise(self, slots: int | None = None) -> _Noise:
-        """Return the draws in the answers of the first ``slots`` slots (of all), exactly, nothing refreshed.
+        """Return the exact draws in the answers of the first ``slots`` slots, by default of all, without refreshes.
 
         After the last slot of a rooted tree the root is used as well.
         """
@@ -124,13 +123,13 @@ class TreeShape:
         noise = _noise(self, slots)
         if not self.rooted or slots < self.slots:
             return noise
-        last = 1 / (1 / _NODE + 1 / noise.last)
+        last = 1 / (1 / _NODE_DRAWS + 1 / noise.last)
         previous_noise = _noise(self, slots - 1)
         return _Noise((previous_noise.mean * (slots - 1) + last) / slots, max(previous_noise.worst, last), last)
 
 
 def _tree_weights(levels: int, one_step_ticks: bool) -> tuple[int, ...]:
-    """Return the weights of the digits: about in proportion to the variance of a node on each level."""
+    """Return the weights of the digits: roughly proportional to the variance of a node on each level."""
     return (3, *[5] * (levels - 1)) if one_step_ticks else (1,) * levels
 
 
@@ -142,7 +141,7 @@ def _weights(levels: int, one_step_ticks: bool) -> NDArray[np.int64]:
 
 
 def node_draws(radices: Sequence[int]) -> list[float]:
-    """Return the variance, in draws, of a complete node on every level, estimated from itself and all below."""
+    """Return the variance, in draws, of a complete node on each level, estimated from its own sum and all below."""
     draws = [1.0]
     for radix in radices[:-1]:
         draws.append(1.0 / (1.0 + 1.0 / (radix * draws[-1])))
@@ -161,13 +160,13 @@ def _smallest_capacity(horizon: int, levels: int, one_step_ticks: bool) -> int |
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """A node of one level and a row of such nodes, for every capacity left when they open."""
+    """A node of one level and a row of such nodes, indexed by the capacity that is left when they open."""
 
     node_slots: list[int]
-    node_total: list[float]  # of the draws in the answers within, completion included
-    node_worst: list[float]  # within, completion not included
-    node_draws: list[float]  # once complete
-    slots: list[int]  # the same of a row of nodes that uses up the capacity
+    node_total: list[float]  # draws in all answers within the node, its completion included
+    node_worst: list[float]  # most draws in an answer within the node, its completion excluded
+    node_draws: list[float]  # of the complete node
+    slots: list[int]  # the same four for a row of nodes that uses up the capacity
     total: list[float]
     worst: list[float]
     draws: list[float]
@@ -176,7 +175,7 @@ class _Level:
 @lru_cache(maxsize=64)
 def _grow(shape: TreeShape) -> tuple[_Level, ...]:
     size = shape.capacity + 1
-    leaf = float(_LEAF_ALONE if shape.one_step_ticks else _LEAF_STARTED)
+    leaf = float(_LEAF_DRAWS[shape.one_step_ticks])
     slots = [1] * size
     total = [leaf] * size
     worst = [0.0] * size
@@ -187,7 +186,7 @@ def _grow(shape: TreeShape) -> tuple[_Level, ...]:
         grown.append(level)
         slots = level.slots
         worst = level.worst
-        draws = [1 / (1 / _NODE + 1 / below) for below in level.draws]
+        draws = [1 / (1 / _NODE_DRAWS + 1 / below) for below in level.draws]
         total = [
             inside - below + combined for inside, below, combined in zip(level.total, level.draws, draws, strict=True)
         ]
@@ -197,7 +196,7 @@ def _grow(shape: TreeShape) -> tuple[_Level, ...]:
 def _row_of(
     node_slots: list[int], node_total: list[float], node_worst: list[float], node_draws: list[float], weight: int
 ) -> _Level:
-    """Line up nodes, each with what the ones before it left of the capacity."""
+    """Return a row of nodes, each with the capacity that the nodes before it have left."""
     slots: list[int] = []
     total: list[float] = []
     worst: list[float] = []
@@ -219,7 +218,7 @@ def _row_of(
 
 @lru_cache(maxsize=256)
 def _noise(shape: TreeShape, slots: int) -> _Noise:
-    """Walk down to the last slot, adding up whole nodes on the way."""
+    """Descend to the last slot, adding up the complete nodes before it."""
     weights = _tree_weights(shape.levels, shape.one_step_ticks)
     remaining = slots
     capacity = shape.capacity
@@ -236,7 +235,7 @@ def _noise(shape: TreeShape, slots: int) -> _Noise:
 
 
 def epoch_of(slot: int, one_step_ticks: bool) -> tuple[int, int]:
-    """Return the epoch that ``slot`` (from 1 on) lies in, and how many slots of it have then passed."""
+    """Return the epoch of ``slot``, counted from 1, and the number of this slot within the epoch."""
     if not 1 <= slot <= MOST_SLOTS:
         raise InvalidParameter(f"slot must be in 1..{MOST_SLOTS}, got slot={slot}")
     epoch = 0

@@ -1,4 +1,4 @@
-"""Sums over a sliding window, from nodes that are released once and serve two blocks."""
+"""Sums over a sliding window, from nodes that are released once and used by the windows of two blocks."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ class WindowedSum(PartialSumCounter):
 
     Slots are grouped into blocks of ``window``. Each block is a binary tree without its root; every node is released
     when its last slot closes. An answer adds nodes that cover the end of the last block and the beginning of the
-    current
-    one: the same released nodes, so nothing is paid for twice.
+    current one. Both blocks' answers use the same released nodes, so no node is paid for twice.
 
     Privacy:
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot lies in
@@ -64,7 +63,7 @@ class WindowedSum(PartialSumCounter):
     window: int
 
     def check(self) -> None:
-        """Raise InvalidParameter unless the window fits into memory."""
+        """Raise InvalidParameter unless the window is in 1..2**26, whose state fits into memory."""
         checks.require_integer_in_range(1, 1 << 26, window=self.window)
 
     @property
@@ -81,38 +80,40 @@ class WindowedSum(PartialSumCounter):
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the draws of the nodes that cover the window after ``time`` slots."""
         lengths = [stop - start for _, start, stop in _cover(time, self.window)]
-        bare = sum(length == 1 for length in lengths) if self.one_step_ticks else 0
-        return ((2 * len(lengths) - bare, self.law),)
+        without_start = sum(length == 1 for length in lengths) if self.one_step_ticks else 0
+        return ((2 * len(lengths) - without_start, self.law),)
 
     def weight_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return how many slots the window holds."""
+        """Return the number of slots in the window."""
         return np.minimum(slots, self.window).astype(np.float64)
 
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that is exceeded with probability at most ``beta``, at slot ``ticks`` or at any slot."""
         if ticks is not None or math.isinf(self.epsilon):
             return PartialSumCounter.error_bound(self, beta=beta, ticks=ticks)
-        return error_bound(beta, ((2 * _most_nodes(self.window), self.law),)) * self.scale
+        return error_bound(beta, ((2 * _max_nodes(self.window), self.law),)) * self.scale
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Open the first node of every level."""
         for level in range(self.memberships):
-            bare = self.one_step_ticks and (level == 0 or self.window == 1)
-            if not bare:
+            has_start_noise = not self.one_step_ticks or (level > 0 and self.window > 1)
+            if has_start_noise:
                 rng.add_discrete_laplace(state.open[level : level + 1], self.law)
-            state.open_draws[level] = 0 if bare else 1
+            state.open_draws[level] = int(has_start_noise)
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Close the slots one after the other."""
+        # How many nodes close and open follows from the public time, so all noise is drawn before the kernel runs.
         totals = slots.totals
-        bare = self.one_step_ticks
-        noise = rng.scratch.array(window_draws(state.time, totals.size, self.window, self.memberships, bare), np.int64)
+        one_step = self.one_step_ticks
+        draws = window_draws(state.time, totals.size, self.window, self.memberships, one_step)
+        noise = rng.scratch.array(draws, np.int64)
         noise.fill(0)
         rng.add_discrete_laplace(noise, self.law)
-        window_slots(*state.sums, self.window, totals, noise, bare, slots.answers, slots.draws)
+        window_slots(*state.sums, self.window, totals, noise, one_step, slots.answers, slots.draws)
 
     def answer(self, state: TickState) -> CounterAnswer:
-        """Return the nodes that cover the window."""
+        """Return the sum of the nodes that cover the window."""
         return self.total(state, [node for node, _, _ in _cover(state.time, self.window)])
 
     @property
@@ -122,7 +123,7 @@ class WindowedSum(PartialSumCounter):
 
 
 def _cover(time: int, window: int) -> list[tuple[int, int, int]]:
-    """Return (place, first offset, offset after the last) of the nodes that cover the window after ``time`` slots."""
+    """Return (index, first offset, offset after the last) of the nodes that cover the window after ``time`` slots."""
     levels = segment_levels(window)
     nodes = sum(-(-window >> level) for level in range(levels))
     block, offset = divmod(time - 1, window)
@@ -139,5 +140,5 @@ def _cover(time: int, window: int) -> list[tuple[int, int, int]]:
 
 
 @lru_cache(maxsize=64)
-def _most_nodes(window: int) -> int:
+def _max_nodes(window: int) -> int:
     return int(max_window_nodes(window, segment_levels(window)))
