@@ -1,7 +1,7 @@
 """Statistics of integer updates of any sign: a modular counter per user or bucket, and moments from signed sketches.
 
-``modular_counter`` is the base of the modular counters and ``signed_sketch`` that of the moments; ``_placement`` finds
-an id's counter, ``_residues`` and ``_linear_estimate`` decode what modular counters release.
+``modular_counter`` is the base of the modular counters and ``signed_sketch`` that of the moments; ``_placement`` maps
+ids to counters, ``_residues`` and ``_linear_estimate`` decode what modular counters release.
 """
 
 from panstream.algorithms.turnstile.block_counter import BlockCounter

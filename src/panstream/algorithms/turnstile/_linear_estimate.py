@@ -1,6 +1,4 @@
-"""Estimates that are linear in one released integer, with score intervals: the values that the release does not
-reject.
-"""
+"""Estimates that are linear in one released integer, with score intervals: the truths that it does not reject."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ _GRID = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearEstimator:
-    """The law of ``truth + Normal(0, variance(truth)) + Laplace(1/kappa)`` on a support, ``step`` apart."""
+    """An estimate distributed as truth + Normal(0, variance(truth)) + Laplace(1/kappa), in multiples of ``step``."""
 
     support: tuple[float, float]
     variance: Callable[[float], float]
@@ -26,7 +24,7 @@ class LinearEstimator:
     step: float
 
     def estimate(self, unbiased: float, *, claim: Claim, name: str, released: tuple[int, ...]) -> Estimate:
-        """Return the estimate with its standard error and interval."""
+        """Return the estimate, clipped to the support, with its standard error and interval."""
         inside = min(max(unbiased, self.support[0]), self.support[1])
         noise = 0.0 if math.isinf(self.kappa) else 2.0 / self.kappa**2
         return Estimate.clipped(
@@ -41,10 +39,11 @@ class LinearEstimator:
 
     def reach(self, truth: float, tail: float) -> float:
         """Return the deviation that is exceeded on one side with probability ``tail`` at ``truth``."""
+        # Half a step more, since the estimate is discrete and the quantile that of a continuous distribution.
         return normal_laplace_quantile(tail, math.sqrt(self.variance(truth)), self.kappa) + self.step / 2
 
     def interval(self, unbiased: float, level: float) -> tuple[float, float]:
-        """Return the truths within reach of what was released."""
+        """Return the smallest and largest truth that ``unbiased`` does not reject at ``level``."""
         return self._end(unbiased, self.support[0], level), self._end(unbiased, self.support[1], level)
 
     def _end(self, unbiased: float, outer: float, level: float) -> float:

@@ -1,12 +1,12 @@
-"""Which counter a user's updates go to: a sample of a known universe, or hashed buckets for ids of any kind.
+"""The map from ids to counters: a sample of a known universe, or hashed buckets for ids of any kind.
 
 *Known universe*: ids are 0..U-1 and the first m of a public keyed permutation have a counter each. *Open universe*: an
-id hashes to one of ``buckets`` cells, or of ``levels`` rows of them, row l with chance 2**-(l+1) (the last one
-2**-(levels-1)). One user, one cell, always. Key, sample and hash functions are public.
+id hashes to one of ``buckets`` cells, or of ``levels`` rows of them, row l with probability 2**-(l+1) (the last one
+2**-(levels-1)). A user always has the same single cell. Key, sample and hash functions are public.
 
-A k-wise family sees integer ids through a fixed public bijection first. A polynomial of low degree takes runs of ids to
-progressions, which fill buckets evenly or pile up in them, by the key; and independence of few values at a time says
-nothing about how many buckets are occupied (docs/proofs/turnstile.md).
+Before a k-wise family is applied, a fixed public bijection mixes integer ids. A polynomial of low degree would map runs
+of ids to progressions, which fill buckets evenly or collide in a few, depending on the key; independence of a few
+values at a time does not determine how many buckets are occupied (docs/proofs/turnstile.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from panstream.primitives.hashing import (
 from panstream.primitives.inputs import Dictionary, Integers, ItemBatch, Part, integers, items
 from panstream.primitives.memory.scratch import Scratch
 
-CHUNK = 1 << 14
+CHUNK = 1 << 14  # rows hashed at a time: hashes, cells and factors of a chunk stay in the cache
 _WISE_LEVELS = 29  # a value of 61 bits gives a bucket of 32 bits and this many levels from other bits
 _MAX_CELLS = 1 << 32
 _MIXER = derive(0, "placement")
@@ -53,7 +53,7 @@ class Placement:
     key: int
 
     def check(self) -> None:
-        """Raise InvalidParameter where the parameters contradict each other."""
+        """Raise InvalidParameter if parameters are out of range or contradict each other."""
         if (self.universe is None) == (self.buckets is None):
             raise InvalidParameter("give either universe= (its size) or buckets= (for ids of any kind)")
         if self.universe is not None:
@@ -74,7 +74,7 @@ class Placement:
         check_key(self.key)
 
     def check_inverted(self) -> None:
-        """Raise InvalidParameter where the family says too little about the number of occupied buckets to invert it."""
+        """Raise InvalidParameter if the hash family is too weak to infer users from the number of occupied buckets."""
         if self.independence is not None and self.independence < 4:
             raise InvalidParameter(
                 f"independence must be at least 4 where the number of occupied buckets is inverted, got "
@@ -110,10 +110,9 @@ class Placement:
         return numbers, (numbers,) if copied else ()
 
     def pieces(self, ids: ItemBatch | NDArray[np.int64], scratch: Scratch, *, multipliers: int = 0) -> Iterator[Piece]:
-        """Yield rows, their cells and, in an open universe, their multipliers in 1..``multipliers`` - 1, piece by
-        piece.
+        """Yield rows, their cells and, in an open universe, their multipliers in 1..``multipliers`` - 1, in pieces.
 
-        A cell of a known universe may lie beyond the sample. Arrays are reused: take each piece in before the next.
+        A cell of a known universe may lie beyond the sample. The arrays of a piece are overwritten by the next one.
         """
         if isinstance(ids, ItemBatch):
             yield from self._hashed(ids, scratch, multipliers)
@@ -160,9 +159,7 @@ class Placement:
         return entry_hashes
 
     def _hash(self, part: Part, start: int, size: int, out: NDArray[np.uint64]) -> None:
-        """Write a 64-bit name for every id: its hash, or a fixed bijection's value where a polynomial will spread
-        it.
-        """
+        """Write the 64-bit hash of every id; integers get a fixed bijection if a polynomial is applied to it later."""
         if isinstance(part, Integers):
             values = part.values[start : start + size]
             hash_integers(values, self.key if self.independence is None else _MIXER, out)
@@ -170,9 +167,7 @@ class Placement:
             hash_strings(part.offsets[start : start + size + 1], part.data, self.key, out, hash="siphash")
 
     def _spread(self, words: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
-        """Replace names by values of the k-wise family, arranged as ``cells_of`` reads them: bucket above, level
-        below.
-        """
+        """Replace hashes by values of the k-wise family, if there is one: bucket bits above, level bits below."""
         if self.independence is None:
             return
         from panstream.primitives.kernels.algorithms.modular_counters import points_of

@@ -1,4 +1,4 @@
-"""The start law of modular counters: a coin for the class, then a uniform square or minus a square.
+"""The start distribution of modular counters: a coin for the class, then a uniform square or minus a square.
 
 p ≡ 3 (mod 4) is prime, so -1 is no square and the field falls into the (p-1)/2 non-zero squares r² (r = 1..(p-1)/2,
 each once) and the (p+1)/2 others, 0 and all -r² (r = 0..(p-1)/2, each once).
@@ -22,7 +22,7 @@ _SAFETY = 1 - Fraction(1, 10**60)  # exp_fraction errs by less than one part in 
 
 
 def _is_prime(number: int) -> bool:
-    """Miller and Rabin's test, exact for every number below 3·10**24 with these twelve witnesses."""
+    """Return whether ``number`` is prime (Miller and Rabin), exactly below 3·10**24 with these twelve witnesses."""
     if number < 2 or any(number % witness == 0 for witness in _WITNESSES):
         return number in _WITNESSES
     odd = number - 1
@@ -59,17 +59,17 @@ def prime_at_least(lower: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ResidueLaw:
-    """Plus class with the chance of ``plus``, and uniform within the class."""
+    """A start value: in the plus class with probability ``plus``, and uniform within its class."""
 
     prime: int
     plus: Coin
 
     @classmethod
     def at_most(cls, prime: int, epsilon_state: float) -> ResidueLaw:
-        """Return the law whose plus elements are at most e**epsilon_state times as likely as the others.
+        """Return the distribution whose plus elements are at most e**epsilon_state times as likely as the others.
 
-        The exact chance nR/(nR + n + 1), n = (p-1)/2, is rounded down to a multiple of 2**-64; the ratio of an element
-        of either class, (P/n)/((1-P)/(n+1)), grows with P, so rounding down can only make it smaller.
+        The exact probability nR/(nR + n + 1), n = (p-1)/2, is rounded down to a multiple of 2**-64; the ratio of an
+        element of either class, (P/n)/((1-P)/(n+1)), grows with P, so rounding down can only make it smaller.
         """
         residues = (prime - 1) // 2
         weight = residues * exp_fraction(Fraction(min(epsilon_state, 200.0))) * _SAFETY
@@ -80,17 +80,17 @@ class ResidueLaw:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the exact ratio of the chances of a plus and a minus element."""
+        """Return the exact ratio of the probabilities of a plus and a minus element."""
         residues = (self.prime - 1) // 2
         plus = self.plus.probability
         return (plus / residues) / ((1 - plus) / (residues + 1))
 
     @property
     def at_zero(self) -> float:
-        """Return P, the chance of the plus class for a counter that was not moved."""
+        """Return P, the probability of the plus class at net weight 0."""
         return float(self.plus)
 
     @property
     def elsewhere(self) -> float:
-        """Return w = 1/2 - P/(p-1), the chance of the plus class after any move (turnstile.md, Lemma 1)."""
+        """Return w = 1/2 - P/(p-1), the probability of the plus class at other net weights (turnstile.md, Lemma 1)."""
         return 0.5 - float(self.plus) / (self.prime - 1)

@@ -1,4 +1,4 @@
-"""The block counter: the cropped first moment, sum of min(|a|, crop), without bias."""
+"""The block counter: an unbiased estimate of the cropped first moment, sum of min(|a|, crop)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FILL_LIMIT = 1 / 8  # levels fuller than this are not read: collisions would hid
 class BlockCounter(ModularCounter):
     """The sum over users of min(|net weight|, crop), for integer updates of any sign.
 
-    A counter modulo q = p·crop starts in a random block of ``crop`` values, at a uniform place in it. A net weight a
-    leaves the block with probability min(|a|, crop)/crop, and any other block is a square as often as not.
+    A counter modulo q = p·crop starts in a random block of ``crop`` values, at a uniform offset in it. A net weight a
+    leaves the block with probability min(|a|, crop)/crop, and any other block is equally likely to be a square or not.
 
     Privacy:
         As for `LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state
@@ -36,9 +36,6 @@ class BlockCounter(ModularCounter):
         Sampling adds at most U²·x(crop-x)/m·(U-m)/(U-1), x the mean.
 
     Args:
-        epsilon: Total loss; ``math.inf`` adds up exactly, for tests.
-        universe: Number of users (ids 0..U-1).
-        sample: How many users have a counter; all of them by default.
         buckets: Number of hash buckets, for ids of any kind instead of a universe. Users who
             share a bucket are added up first: with weights of one sign the sum is too small by
             at most the factor x/(-ln(1-x)), x = (sum read)/(buckets·crop), which the interval
@@ -46,12 +43,8 @@ class BlockCounter(ModularCounter):
         levels: With several levels, the first one with x below 1/8 is read.
         independence: Use a k-wise independent hash family, k at least 4, instead of the keyed
             mixer.
-        max_weight: The largest weight of a row, of either sign.
-        releases: How many answers there will be.
-        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
-        key: Public number that chooses the sample or the hash function.
         crop: Net weights count up to this much.
-        largest: Bound on every user's |net weight|. Beyond it the counter may come round: a
+        largest: Bound on every user's |net weight|. Beyond it the counter may wrap around: a
             user then counts for the distance to the next multiple of ``modulus``, cropped,
             which is never below 0 nor above ``crop``. Privacy does not depend on it.
 
@@ -81,19 +74,19 @@ class BlockCounter(ModularCounter):
 
     @property
     def width(self) -> int:
-        """Return the crop: a block is as wide."""
+        """Return the crop, which is the width of a block."""
         return self.crop
 
     @property
     def _unit(self) -> int:
-        """Return what one released unit stands for: a whole block, or exactly 1 without noise."""
+        """Return the weight of one released unit: that of a whole block, or exactly 1 without noise."""
         return 1 if self.law.start is None else self.crop
 
     def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         self._read(counters, 0, 1, counts)
 
     def _sums(self, released: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return every level's cropped sum, unbiased."""
+        """Return an unbiased estimate of every level's cropped sum."""
         law = self.law
         row = self.cells // self.levels
         excess = np.array(released, np.float64) - row * law.elsewhere
@@ -128,9 +121,7 @@ class BlockCounter(ModularCounter):
         )
 
     def expected_estimate(self, total: float) -> Estimate:
-        """Return what a release gives where the counts are as expected at a sum of ``total``, from users at the
-        crop.
-        """
+        """Return the release with the expected counts at a sum of ``total`` from users at the crop."""
         law = self.law
         row = self.cells // self.levels
         shares = self._shares if self.placement.open else np.array([self.cells / self.placement.population])
@@ -140,7 +131,7 @@ class BlockCounter(ModularCounter):
         return self._decode(tuple(round(float(count)) for count in plus))
 
     def collision_factor(self, read: float) -> float:
-        """Return by how much the sum of one level may be larger than ``read`` because users share buckets.
+        """Return the factor by which the sum of one level may exceed ``read`` because users share buckets.
 
         -ln(1-x)/x with x = read/(buckets·crop), for weights of one sign                       [turnstile.md, Lemma 3]
         """
@@ -154,7 +145,7 @@ class BlockCounter(ModularCounter):
         return level_rates(1, self.levels)
 
     def _weights(self, first: int) -> NDArray[np.float64]:
-        """Return the weights of the levels from ``first`` on: inverse to the noise of share-scaled sums."""
+        """Return the weights of the levels from ``first`` on: inverse to the variance of the sums over their shares."""
         weights = np.where(np.arange(self.levels) >= first, self._shares**2, 0.0)
         return np.asarray(weights / weights.sum())
 
@@ -176,7 +167,7 @@ class BlockCounter(ModularCounter):
         )
 
     def _level_law(self, first: int | None) -> LinearEstimator:
-        """Return the law of the sum read from level ``first`` on, or from the level that the sum itself calls for."""
+        """Return the distribution of the sum read from level ``first`` on; None picks the level as `_decode` would."""
         law = self.law
         row = self.cells // self.levels
         shares = self._shares

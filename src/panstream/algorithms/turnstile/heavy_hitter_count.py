@@ -1,4 +1,4 @@
-"""The heavy-hitter count: how many users hold at least a public threshold."""
+"""The heavy-hitter count: how many users have at least a public threshold of net weight."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 
-_EXACT_UP_TO = 16
-_BRACKET_STEPS = 4
-_MAX_READINGS = 1024
-_EXACT_PRIMES = 1 << 18
+_EXACT_UP_TO = 16  # threshold up to which every weight has a block of its own by default
+_BRACKET_STEPS = 4  # by default above it: the noise grows with the root of the steps
+_MAX_READINGS = 1024  # blocks read per counter at a release
+_EXACT_PRIMES = 1 << 18  # up to which the variance is computed by a Fourier transform over the whole field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +47,15 @@ class HeavyHitterCount(ModularCounter):
         ``collision_bias``.
 
     Args:
-        epsilon: Total loss; ``math.inf`` counts exactly, for tests.
-        universe: Number of users (ids 0..U-1).
-        sample: How many users have a counter; all of them by default.
-        buckets: Number of hash buckets, for ids of any kind instead of a universe.
-        levels: Levels of a bitmap or tree; chosen for you by default.
-        independence: k-wise independence of the hash function; a keyed mixer by default.
-        max_weight: The largest weight of a row, of either sign.
-        releases: How many answers there will be.
-        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
-        key: Public number that chooses the sample or the hash function.
+        levels: Must be 1.
         threshold: The net weight that makes a user heavy.
         steps: Up to 64; ``threshold`` by default up to 16, and 4 above. More steps make the
             bracket narrower and the noise larger.
-        largest: Bound on every user's net weight; beyond it the counter may come round, and a
+        largest: Bound on every user's net weight; beyond it the counter may wrap around, and a
             heavy user is no longer counted. A smaller bound gives a smaller prime and less
             noise. Privacy does not depend on it.
         min_net_weight: The lowest net weight that a user may end with, 0 or below. By default
-            only weights from 0 on are taken, so that nobody can fall below 0; give 0 if
+            only weights from 0 on are accepted, so that no user can fall below 0; give 0 if
             deletions never exceed what was added. Every L below 0 costs one more reading. A
             user who ends below ``min_net_weight`` - L counts as heavy, and this cannot be
             detected.
@@ -129,7 +120,7 @@ class HeavyHitterCount(ModularCounter):
 
     @property
     def min_weight(self) -> int:
-        """Return 0 unless it was said how far below 0 a user may end."""
+        """Return 0 unless ``min_net_weight`` is given."""
         return 0 if self.min_net_weight is None else -self.max_weight
 
     @property
@@ -149,20 +140,18 @@ class HeavyHitterCount(ModularCounter):
 
     @property
     def bracketed(self) -> bool:
-        """Return whether a release brackets the count: a block is wider than one weight, and the next one is read
-        as well.
-        """
+        """Return whether a release brackets the count: blocks are wider than one weight, and one more is read."""
         return self.width > 1
 
     @property
     def prime(self) -> int:
-        """Return the smallest p for which no net weight up to ``largest`` comes round to a block that is read."""
+        """Return the smallest p for which no net weight up to ``largest`` wraps around into a block that is read."""
         above = -(-max(self.largest - self.threshold, 0) // self.width)
         return prime_at_least(above + self.readings + 1)
 
     @property
     def sensitivity(self) -> int:
-        """Return the number of blocks that are read, each one plus or minus."""
+        """Return the number of blocks that are read: one counter changes each count by at most 1."""
         return self.readings + self.bracketed
 
     def _public(self) -> tuple[str, ...]:
@@ -200,9 +189,7 @@ class HeavyHitterCount(ModularCounter):
         )
 
     def expected_estimate(self, heavy: float) -> Estimate:
-        """Return what a release gives where the counts are as expected with ``heavy`` users far above, and nobody
-        near.
-        """
+        """Return the release with the expected counts if ``heavy`` users are far above the threshold, none near it."""
         law = self.law
         cells = self.cells
         users = cells if self.placement.open else self.placement.population
@@ -211,16 +198,14 @@ class HeavyHitterCount(ModularCounter):
         return self._decode(tuple(round(count / self._unit) for count in read))
 
     def _unbiased(self, read: int, readings: int) -> float:
-        """Return the number of users beyond ``readings`` blocks, of which ``read`` were plus."""
+        """Return an unbiased number of users outside of ``readings`` blocks, in which ``read`` counters were plus."""
         law = self.law
         cells = self.cells
         scale = 1.0 if self.placement.open else self.placement.population / cells
         return scale * (cells - (self._unit * read - cells * readings * law.elsewhere) / law.gap)
 
     def _linear(self, both: bool = False) -> LinearEstimator:
-        """Return the law of the count that is full at the threshold, or from ``both`` outputs of the one that rises
-        there.
-        """
+        """Return the distribution of the count that is full at the threshold, or begins to rise there (``both``)."""
         law = self.law
         cells = self.cells
         users = cells if self.placement.open else self.placement.population
@@ -236,19 +221,19 @@ class HeavyHitterCount(ModularCounter):
             return noise + missing * share * (1 - share)
 
         return LinearEstimator(
-            support=(0.0, self._most_heavy), variance=variance, kappa=law.noise.kappa / scale, step=scale
+            support=(0.0, self._max_heavy), variance=variance, kappa=law.noise.kappa / scale, step=scale
         )
 
     @property
-    def _most_heavy(self) -> float:
-        """Return how many can be heavy: all, or as many as share the public total weight where none is negative."""
+    def _max_heavy(self) -> float:
+        """Return how many users can be heavy: all, or as many as a public total weight suffices for."""
         users = self.cells if self.placement.open else self.placement.population
         if self.total_weight is None or (self.min_net_weight or 0) < 0:
             return float(users)
         return float(min(users, self.total_weight // self.threshold))
 
     def collision_bias(self, total_weight: int | None = None) -> float:
-        """Return a bound on the expected error from loads that share a bucket, up or down, for weights that end ≥ 0.
+        """Return a bound on the expected error, up or down, from users who share a bucket, for net weights ≥ 0.
 
         F1²/(2·buckets·light·min(L, light)) with F1 the total weight                           [turnstile.md, Lemma 4]
         """
@@ -261,9 +246,9 @@ class HeavyHitterCount(ModularCounter):
         return total**2 / (2.0 * self.cells * spread)
 
     def error_bound(self, *, beta: float) -> float:
-        """Return the error that is exceeded with probability at most ``beta``, collisions in buckets apart.
+        """Return the error that is exceeded with probability at most ``beta``, without collisions in buckets.
 
-        Of a bracket: how far either end lies beyond the count that it bounds.
+        For a bracket it is the distance of either end from the count that it bounds.
         """
         return self._linear(both=self.bracketed).error(beta)
 
@@ -285,7 +270,8 @@ def _reading_variance(prime: int, plus: float, readings: int) -> float:
     spectrum = np.conj(np.fft.rfft(start))
     mean = np.fft.irfft(spectrum * np.fft.rfft(reading), prime)
     second = np.fft.irfft(spectrum * np.fft.rfft(reading**2), prime)
-    # A net weight between two multiples of the width mixes two neighbouring shifts; the variance is concave in the mix.
+    # A net weight between two multiples of the width mixes two neighbouring shifts; the variance is concave in the
+    # mixing weight, so its maximum is where the derivative vanishes or at an end.
     rise = np.roll(mean, -1) - mean
     more = np.roll(second, -1) - second
     mix = np.divide(more / 2 - rise * mean, rise**2, out=np.zeros(prime), where=np.abs(rise) > 1e-12)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
 from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, SketchState, Spread
-from panstream.core.estimate import Estimate
+from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import InvalidBatch
 from panstream.primitives.noise import NoiseSource
 
 Stream = Literal["left", "right"]
-_USUAL = 0.95  # level of the spread that a standard error is told for
+_LEVEL = 0.95  # of confidence in the spread that the standard error uses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,15 +31,15 @@ class InnerProduct(SignedSketch):
     """The sum over all ids of (net weight on the left)·(net weight on the right): rows of a join on the id.
 
     Privacy:
-        As `SecondMoment`. An event is a row of either stream; a
-        user's ``contributions`` are her rows of both streams together.
+        As `SecondMoment`. An event is a row of either stream; a user's ``contributions`` are her rows of both streams
+        together.
 
     Error:
         With w counters, s2 the variance of a released counter's noise, F and G the second moments and P the product:
         variance at most (F·G + P²)/w + s2·(F + G) + w·s2², over the choice of the key too. Where the released counters
         show that few ids hold most of F and G, the interval charges less for collisions: 2·(F·G - F(T)·G(T))/w with T
         the largest ids. A standard error above half of ``expected`` squared is refused. P itself may be much smaller
-        than that: then the answer says little.
+        than that: then the answer is mostly noise.
 
     Args:
         expected: About how large the larger of the two L2 norms will be.
@@ -56,7 +56,7 @@ class InnerProduct(SignedSketch):
 
     streams: ClassVar[int] = 2
 
-    def _best(self, noise: CounterNoise) -> float:
+    def _best_buckets(self, noise: CounterNoise) -> float:
         return math.inf if noise.variance == 0.0 else self.expected**2 * math.sqrt(2.0) / noise.variance
 
     def _planned_variance(self) -> float:
@@ -64,11 +64,11 @@ class InnerProduct(SignedSketch):
         return self._variance(2.0 * square**2, 2.0 * square, self.planned)
 
     def _variance(self, charged: float, both: float, noise: CounterNoise) -> float:
-        """Return the variance where collisions are ``charged`` with FG + P² or less, and F + G is ``both``."""
+        """Return the variance if collisions add ``charged``/w, with FG + P² at most, and F + G is ``both``."""
         return charged / self.width + noise.variance * both + self.width * noise.variance**2
 
     def batch(self, ids: Any, weight: Any = 1, *, stream: Stream) -> _TwoStreamBatch:
-        """Check ids and weights as of one stream, "left" or "right"."""
+        """Check ids and weights of one stream, "left" or "right"."""
         if stream not in ("left", "right"):
             raise InvalidBatch("stream must be left or right")
         rows = _TwoStreamBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
@@ -82,27 +82,26 @@ class InnerProduct(SignedSketch):
     def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         value = float(sums[0] @ sums[1])
 
-        def rule(level: float) -> tuple[float, float]:
-            variance, excess, spread = self._error_law(value, sums, noise, level)
-            half = spread.reach(excess) * math.sqrt(variance)
-            return value - half, value + half
+        def half_width(level: float) -> float:
+            variance, excess, spread = self._error_moments(value, sums, noise, level)
+            return spread.reach(excess) * math.sqrt(variance)
 
         return Estimate(
             value=value,
             unbiased=value,
-            standard_error=math.sqrt(self._error_law(value, sums, noise, _USUAL)[0]),
+            standard_error=math.sqrt(self._error_moments(value, sums, noise, _LEVEL)[0]),
             claim=self.claim(),
             name="inner product",
             released=released,
-            interval_rule=rule,
+            interval_rule=symmetric_interval(value, half_width),
         )
 
-    def _error_law(
+    def _error_moments(
         self, value: float, sums: NDArray[np.float64], noise: CounterNoise, level: float
     ) -> tuple[float, float, Spread]:
-        """Return variance and excess kurtosis of the error, and how ids are spread."""
+        """Return variance and excess kurtosis of the error, and how unevenly ids are distributed."""
         left, right = (max(float(row @ row) - self.width * noise.variance, 0.0) for row in sums)
-        product = min(abs(value), math.sqrt(left * right))  # no product is larger
+        product = min(abs(value), math.sqrt(left * right))  # Cauchy-Schwarz
         spread = self._spread(sums, noise, level)
         pair_share = math.prod(1.0 - share for share in spread.shares)  # pairs of which both are among the largest
         charged = min(left * right + product**2, 2.0 * left * right * (1.0 - pair_share))

@@ -19,7 +19,7 @@ from panstream.privacy.bitmap_loss import level_rates
 from panstream.privacy.numeric_search import bisect
 
 Floats = NDArray[np.float64]
-_GRID = 400
+_GRID = 400  # numbers of users at which the likelihood is evaluated first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class LegendreCounter(ModularCounter):
     """The number of users whose inserts and deletes, integers of any sign, do not cancel out.
 
     A counter in the field of p elements starts at a square with weight R = e**epsilon_state and elsewhere with weight
-    1. After a shift by any other number than 0 the squares are as likely as not, so the number of counters at squares
-    tells how many users are at zero.
+    1. After a shift by any number other than 0 squares and non-squares are equally likely, so the number of counters at
+    squares gives the number of users with net weight 0.
 
     Privacy:
         Unit: user; any updates of one user may be added or removed. The joint view of one copy of the state at any time
@@ -43,10 +43,6 @@ class LegendreCounter(ModularCounter):
         docs/howto/which-counter.md.
 
     Args:
-        epsilon: Total loss; ``math.inf`` starts every counter at 0 and counts exactly, for
-            tests.
-        universe: Number of users (ids 0..U-1).
-        sample: How many users have a counter; all of them by default.
         buckets: Number of hash buckets, for ids of any kind instead of a universe. Weights
             carry a public factor of each id, so that users who share a bucket do not cancel
             out.
@@ -54,10 +50,6 @@ class LegendreCounter(ModularCounter):
             that.
         independence: Use a k-wise independent family, k at least 4, after a fixed public
             bijection, instead of the keyed mixer.
-        max_weight: A single |weight| above it is refused.
-        releases: How many answers there will be.
-        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
-        key: Public number that chooses the sample or the hash function.
         prime: The modulus. A net weight that is a multiple of it counts as zero, whatever
             happened; with the default this takes 2**30 updates of the largest weight. Privacy
             does not depend on it.
@@ -101,7 +93,7 @@ class LegendreCounter(ModularCounter):
         return self._linear().estimate(unbiased, claim=self.claim(), name="distinct users", released=released)
 
     def expected_estimate(self, users: float) -> Estimate:
-        """Return what a release gives where the counts are as expected when ``users`` have a net weight."""
+        """Return the release with the expected counts if ``users`` users have a net weight other than 0."""
         law = self.law
         sampled = self.cells
         if self.placement.open:
@@ -127,7 +119,7 @@ class LegendreCounter(ModularCounter):
 
     @property
     def occupancy(self) -> _Occupancy:
-        """Return the law of an open universe's counts as a function of the number of users."""
+        """Return the distribution of an open universe's counts as a function of the number of users."""
         if self.buckets is None:
             raise InvalidParameter("occupancy belongs to buckets=, not to a known universe")
         law = self.law
@@ -153,7 +145,7 @@ class LegendreCounter(ModularCounter):
         )
 
     def error_bound(self, *, beta: float) -> float:
-        """Return the error that is exceeded with probability at most ``beta``; in buckets, at their full capacity."""
+        """Return the error that is exceeded with probability at most ``beta``; for buckets, at their capacity."""
         if not self.placement.open:
             return self._linear().error(beta)
         return self.error_at(self.occupancy.capacity, beta=beta)
@@ -167,11 +159,11 @@ class LegendreCounter(ModularCounter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Occupancy:
-    """How many users made this many cells busy: maximum likelihood over the noisy counts of every level.
+    """Maximum-likelihood number of users behind the noisy counts of every level.
 
-    Cell (l, b) is empty with chance z_l = (1 - rho_l)**n after n users, rho_l the chance that a user falls into it. Its
-    counter is plus with chance w + (P - w)·z_l, so the released count of level l, one of ``levels`` rows of ``buckets``
-    cells, has mean B·pi_l and variance B·pi_l(1-pi_l) + Var DLap.
+    Cell (l, b) is empty with probability z_l = (1 - rho_l)**n after n users, rho_l being the probability that a user
+    falls into it. Its counter is plus with probability pi_l = w + (P - w)·z_l, so the released count of level l, one of
+    ``levels`` rows of ``buckets`` cells, has mean B·pi_l and variance B·pi_l(1-pi_l) + Var DLap.
     """
 
     buckets: int
@@ -194,7 +186,7 @@ class _Occupancy:
     def variance(self, users: ArrayLike) -> Floats:
         """Return the variance of every level's count, cells taken as independent (an upper bound)."""
         chance = np.clip(self.mean(users) / self.buckets, 0.0, 1.0)
-        return self.buckets * chance * (1 - chance) + self.noise_variance + 1.0 / 12
+        return self.buckets * chance * (1 - chance) + self.noise_variance + 1.0 / 12  # 1/12: variance of rounding
 
     def log_likelihood(self, counts: Sequence[int], users: ArrayLike) -> Floats:
         """Return the normal log-likelihood of the counts for each number of users, up to a constant."""

@@ -1,8 +1,8 @@
 """One modular counter per sampled user or bucket: the state and steps that all turnstile algorithms share.
 
-A counter starts at a random element of Z_q and every update is added to it modulo q, so at any time it is the start
-value shifted by the user's net weight: deletes undo inserts exactly, in any order. Only the start is random, and only
-the release adds noise of its own.
+A counter starts at a random element of Z_q and every update is added to it modulo q, so it always is the start value
+shifted by the user's net weight: deletes undo inserts exactly, in any order. Noise enters at the start of a counter and
+at a release, never with an update.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from panstream.privacy.claim import Adjacency, Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.privacy.turnstile_loss import counter_split, refresh_factor
 
-_MAX_WEIGHT = (1 << 61) - 1
+_MAX_WEIGHT = (1 << 61) - 1  # a weight plus a residue below 2**62 fits into 63 bits
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class _CounterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CounterLaw:
-    """The start law of every counter, the release noise, and what they cost together.
+    """The start distribution of every counter, the release noise, and their losses.
 
-    ``start`` is None for epsilon = inf: counters start at 0 and are read in the clear.
+    ``start`` is None for epsilon = inf: counters start at 0 and are read without noise.
     """
 
     start: ResidueLaw | None
@@ -57,30 +57,29 @@ class _CounterLaw:
 
     @property
     def at_zero(self) -> float:
-        """Return P, the chance that a counter counts as plus if its net weight is 0."""
+        """Return P, the probability that a counter is in the plus class at net weight 0."""
         return 1.0 if self.start is None else self.start.at_zero
 
     @property
     def elsewhere(self) -> float:
-        """Return w, the chance that a counter counts as plus if its net weight is anything else."""
+        """Return w, the probability that a counter is in the plus class at any other net weight."""
         return 0.0 if self.start is None else self.start.elsewhere
 
     @property
     def gap(self) -> float:
-        """Return P - w, which turns a number of plus counters into a number of users."""
+        """Return P - w, by which a number of plus counters is divided to estimate a number of users."""
         return self.at_zero - self.elsewhere
 
 
 @lru_cache(maxsize=256)
 def _law(prime: int, epsilon_state: float, kappa: float) -> _CounterLaw:
-    """Return the exact laws for a split of the budget."""
     start = None if math.isinf(epsilon_state) else ResidueLaw.at_most(prime, epsilon_state)
     return _CounterLaw(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterBatch:
-    """Ids of one batch with a weight each; one weight alone stands for all rows."""
+    """Ids of one batch with a weight each; a single weight applies to all rows."""
 
     ids: ItemBatch | NDArray[np.int64]
     weights: NDArray[np.int64]
@@ -88,7 +87,7 @@ class CounterBatch:
 
     @classmethod
     def read(cls, placement: Placement, ids: Any, weight: Any, lower: int, upper: int) -> Self:
-        """Check ids and their weights, integers from ``lower`` to ``upper``; one integer is for all rows."""
+        """Check ids and their weights, integers from ``lower`` to ``upper``; a single integer applies to all rows."""
         single = isinstance(weight, int | np.integer) and not isinstance(weight, bool)
         weights, copied = integers([weight] if single else weight, name="weight", lower=lower, upper=upper)
         owned: tuple[NDArray[Any], ...] = (weights,) if copied else ()
@@ -114,7 +113,20 @@ class CounterBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModularCounter(Shardable[_CounterState]):
-    """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
+    """Base of the modular counters. Subclasses give the modulus, what is counted, and how it is decoded.
+
+    Args:
+        epsilon: Total loss; ``math.inf`` starts every counter at 0 and counts exactly, for tests.
+        universe: Number of users (ids 0..U-1).
+        sample: How many users have a counter; all of them by default.
+        buckets: Number of hash buckets, for ids of any kind instead of a universe.
+        levels: Rows of buckets, each for half as many ids as the one before; 1 by default.
+        independence: Use a k-wise independent hash family instead of the keyed mixer.
+        max_weight: The largest weight of a row, of either sign; larger ones are refused.
+        releases: How many answers there will be.
+        adjacency: "add-remove" hides whether a user was there, "replace" which user it was.
+        key: Public number that chooses the sample or the hash function.
+    """
 
     state_type: ClassVar[type[Any]] = _CounterState
     proof: ClassVar[str] = "turnstile.md"
@@ -141,11 +153,11 @@ class ModularCounter(Shardable[_CounterState]):
 
     @property
     def min_weight(self) -> int:
-        """Return the smallest weight of a single row."""
+        """Return the smallest weight that a row may have."""
         return -self.max_weight
 
     def _check(self) -> None:
-        """Raise InvalidParameter where a subclass's own parameters break their rules."""
+        """Raise InvalidParameter if a parameter of the subclass is out of range."""
 
     @property
     @abstractmethod
@@ -159,16 +171,16 @@ class ModularCounter(Shardable[_CounterState]):
 
     @property
     def sensitivity(self) -> int:
-        """Return by how much one counter can move the released integers, in total."""
+        """Return by how much one counter changes the released integers at most, in L1 norm."""
         return 1
 
     @property
     def law(self) -> _CounterLaw:
-        """Return the start law and the release noise at the best split."""
+        """Return the start distribution and the release noise at the best split."""
         return _law(self.prime, *self._split())
 
     def _split(self) -> tuple[float, float]:
-        """Return the split of a user's budget that is best for the number of counters that a release adds up."""
+        """Return (epsilon_state, kappa): the best split of a user's budget for the counters that one number sums."""
         row = self.cells // self.levels
         return counter_split(self.per_user, row, self.prime, releases=self.releases, sensitivity=self.sensitivity)
 
@@ -184,19 +196,19 @@ class ModularCounter(Shardable[_CounterState]):
 
     @property
     def modulus(self) -> int:
-        """Return q: net weights that differ by a multiple of q look alike."""
+        """Return q: net weights that differ by a multiple of q are indistinguishable."""
         return self.prime * self.width
 
     @property
     def per_user(self) -> float:
-        """Return the budget for one user's counter: half of epsilon where two users may change places."""
+        """Return the budget for one user's counter: half of epsilon if one user may be replaced by another."""
         return self.epsilon / 2 if self.adjacency == "replace" else self.epsilon
 
     def claim(self, adjacency: Adjacency | None = None) -> Claim:
         """Return the exact joint loss of one copy at any time and all releases, in either order.
 
-        By default under the adjacency that ``epsilon`` was given for; replacing one user by another costs twice as
-        much as adding or removing one.
+        By default it is under the adjacency that ``epsilon`` was given for; replacing one user by another costs twice
+        as much as adding or removing one.
         """
         chosen_adjacency = self.adjacency if adjacency is None else adjacency
         law = self.law
@@ -210,20 +222,20 @@ class ModularCounter(Shardable[_CounterState]):
             unit="user",
             adjacency=chosen_adjacency,
             inputs="adaptive",
-            parts=state_and_output(total, *[law.epsilon_state] * users * self._looks),
-            intrusions=Intrusions(unannounced=1, announced=self._looks - 1),
+            parts=state_and_output(total, *[law.epsilon_state] * users * self._covered_copies),
+            intrusions=Intrusions(unannounced=1, announced=self._covered_copies - 1),
             releases=self.releases,
             public=(public_fact, *self._public()),
             note="" if math.isfinite(total) else "no noise: for tests only",
         )
 
     @property
-    def _looks(self) -> int:
-        """Return how many looks are paid for, announced ones included."""
+    def _covered_copies(self) -> int:
+        """Return how many copies of the state the claim covers, announced ones included."""
         return 1
 
     def _public(self) -> tuple[str, ...]:
-        """Return what else a subclass takes to be public."""
+        """Return further facts that the claim of a subclass declares public."""
         return ()
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -235,18 +247,18 @@ class ModularCounter(Shardable[_CounterState]):
 
     @property
     def update_columns(self) -> tuple[type[np.generic], ...]:
-        """Return the weight and, in an open universe, the public factor."""
+        """Return the types of a row's weight and, in an open universe, of its public factor."""
         weight = np.int32 if self.max_weight < 1 << 31 else np.int64
         return (weight, np.uint64) if self._factored else (weight,)
 
     def initial_cells(self, count: int, rng: NoiseSource) -> _CounterState:
-        """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
+        """Return random counters: a coin for the class, a uniform block of the class, a uniform offset in it."""
         counters = np.zeros(count, np.int64)
         self._draw_start(counters, rng)
         return _CounterState(counters=counters, released=0)
 
     def _draw_start(self, counters: NDArray[np.int64], rng: NoiseSource) -> None:
-        """Set counters to start values, where there are any."""
+        """Overwrite counters with start values; leave them if there is no noise."""
         start = self.law.start
         if start is not None:
             from panstream.primitives.kernels.algorithms.modular_counters import draw_start
@@ -260,7 +272,7 @@ class ModularCounter(Shardable[_CounterState]):
             draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
-        """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
+        """Check ids and their weights, integers from min_weight to max_weight; a single one applies to all rows."""
         return CounterBatch.read(self.placement, ids, weight, self.min_weight, self.max_weight)
 
     def cell_updates(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Touches]:
@@ -275,7 +287,8 @@ class ModularCounter(Shardable[_CounterState]):
         from panstream.primitives.kernels.algorithms.modular_counters import add, add_multiples
 
         cells, weights, *factors = touches
-        # Where no weight reaches the modulus one addition or subtraction reduces, and the loop needs no inverse.
+        # If no weight reaches the modulus, one addition or subtraction reduces the sum; else the kernel reduces weights
+        # with the precomputed inverse, which is faster than a division.
         inverse = np.uint64((1 << 64) // self.modulus if self.max_weight >= self.modulus else 0)
         if factors:
             add_multiples(state.counters, cells, weights, factors[0], self.modulus, inverse)
@@ -284,12 +297,12 @@ class ModularCounter(Shardable[_CounterState]):
 
     @property
     def _factored(self) -> bool:
-        """Return whether rows carry a public factor, by which their weights are multiplied."""
+        """Return whether rows carry a public factor by which their weights are multiplied."""
         return self.placement.open and self._multiplied
 
     @property
     def _multiplied(self) -> bool:
-        """Return whether only zero matters, so that each id's weights may carry a public factor of its own."""
+        """Return whether only zero or not zero matters, so that weights may be multiplied by a public factor."""
         return False
 
     def release(self, state: _CounterState, rng: NoiseSource) -> Estimate:
@@ -310,7 +323,7 @@ class ModularCounter(Shardable[_CounterState]):
         """Write the integers that a release publishes, before noise."""
 
     def _read(self, counters: NDArray[np.int64], first: int, readings: int, counts: NDArray[np.int64]) -> None:
-        """Count plus blocks of every counter, from ``first`` downwards; without noise, exactly how full they are."""
+        """Count the counters in plus blocks, for ``readings`` blocks from ``first`` down; exactly without noise."""
         from panstream.primitives.kernels.algorithms.modular_counters import plus_counts, sum_hats
 
         if self.law.start is None:
@@ -323,7 +336,7 @@ class ModularCounter(Shardable[_CounterState]):
         """Turn published integers into an estimate."""
 
     def refresh(self, state: _CounterState, rng: NoiseSource) -> None:
-        """Refuse: a second start value would be sound, but what is published cannot be decoded then."""
+        """Raise NotSupported: with a second start value the published numbers could no longer be decoded."""
         factor = 1.0 if self.law.start is None else refresh_factor(self.law.epsilon_state, self.prime)
         raise NotSupported(
             f"{type(self).__name__} cannot be refreshed: a second start value needs the whole histogram of counters to "

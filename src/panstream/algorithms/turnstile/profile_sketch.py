@@ -1,4 +1,4 @@
-"""The profile sketch: one state that answers every question about the distribution of net weights."""
+"""The profile sketch: one state that answers any statistic of the distribution of net weights."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from panstream.primitives.codec import FieldLayout
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.turnstile_loss import profile_split
 
-_MAX_LARGEST = 1 << 20
-_MOST_ANNOUNCED = 7
+_MAX_LARGEST = 1 << 20  # a release publishes one number per net weight
+_MAX_ANNOUNCED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSketch(ModularCounter):
-    """Distinct users, cropped moments of any order, heavy hitters, t-incidence or any other sum over users of f(net
-    weight).
+    """Any sum over users of f(net weight): distinct users, cropped moments, heavy hitters, t-incidence.
 
-    Counters live in the field of g elements, g the smallest fitting prime, and start like those of
-    `LegendreCounter`. A release publishes the noisy histogram of the counters once; ``read`` then answers any
-    number of questions from it by solving N ⋆ s = f with a fast Fourier transform and adding up s(c).
+    Counters are elements of the field with g elements, g the smallest fitting prime, and start like those of
+    `LegendreCounter`. A release publishes the noisy histogram of the counters once; ``read`` then answers any number of
+    statistics from it by solving N ⋆ s = f with a fast Fourier transform and adding up s(c).
 
     Privacy:
         Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases
@@ -47,19 +46,11 @@ class ProfileSketch(ModularCounter):
         g/tanh²(epsilon_state/2): announced intrusions are for net weights of a few units.
 
     Args:
-        epsilon: Total loss; ``math.inf`` answers exactly, for tests.
-        universe: Number of users (ids 0..U-1).
-        sample: How many users have a counter; all of them by default.
         buckets: Number of hash buckets, for ids of any kind instead of a universe. Users who
             share a bucket are added up (``collision_bias``).
-        levels: Levels of a bitmap or tree; chosen for you by default.
-        independence: k-wise independence of the hash function; a keyed mixer by default.
-        max_weight: The largest weight of a row, of either sign.
-        releases: How many answers there will be.
-        adjacency: "add-remove" hides whether a unit was there, "replace" what it was.
-        key: Public number that chooses the sample or the hash function.
-        largest: Bound on every user's |net weight|, up to 2**20. A user beyond it is taken
-            modulo ``modulus`` for another one within; privacy does not depend on it.
+        levels: Must be 1.
+        largest: Bound on every user's |net weight|, up to 2**20. A larger one is read modulo
+            ``modulus``, as another weight within the bound; privacy does not depend on it.
         signed: Whether net weights may be below 0 (twice the prime).
         crop: Release the sum of min(|net|, crop) over users.
         threshold: Release the number of users with at least this net weight; distinct users
@@ -86,7 +77,7 @@ class ProfileSketch(ModularCounter):
 
     def _check(self) -> None:
         checks.require_integer_in_range(1, _MAX_LARGEST, largest=self.largest)
-        checks.require_integer_in_range(0, _MOST_ANNOUNCED, announced=self.announced)
+        checks.require_integer_in_range(0, _MAX_ANNOUNCED, announced=self.announced)
         if self.crop is not None and self.threshold is not None:
             raise InvalidParameter("give crop or threshold, not both: a release answers one question, read any other")
         for name, value in (("crop", self.crop), ("threshold", self.threshold)):
@@ -97,7 +88,7 @@ class ProfileSketch(ModularCounter):
 
     @property
     def prime(self) -> int:
-        """Return g, the number of net weights that can be told apart."""
+        """Return g, the number of net weights that can be distinguished."""
         return prime_at_least(2 * self.largest + 1 if self.signed else self.largest + 1)
 
     @property
@@ -106,22 +97,22 @@ class ProfileSketch(ModularCounter):
         return 2
 
     def _split(self) -> tuple[float, float]:
-        """Return the split that is optimal for every function alike."""
+        """Return (epsilon_state, kappa) at the split that is optimal for every statistic."""
         return profile_split(self.per_user, self.cells, self.prime, releases=self.releases, announced=self.announced)
 
     @property
-    def _looks(self) -> int:
+    def _covered_copies(self) -> int:
         return self.announced + 1
 
     @property
     def statistics(self) -> Statistic:
-        """Return the question that a release itself answers."""
+        """Return the statistic that a release itself answers."""
         if self.crop is not None:
             return Statistic.cropped_moment(1, self.crop)
         return DISTINCT if self.threshold is None else Statistic.heavy_hitters(self.threshold)
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the counters, and how many releases there were, ``releases`` + 1 more after every refresh."""
+        """Return the layout of the counters and of one integer: refreshes·(``releases`` + 1) + releases."""
         counters = super(ProfileSketch, self).layout()["counters"]
         return {
             "counters": counters,
@@ -130,7 +121,7 @@ class ProfileSketch(ModularCounter):
 
     @property
     def weights(self) -> NDArray[np.int64]:
-        """Return the net weight that each element of the field stands for."""
+        """Return the net weight that each element of the field represents."""
         values = np.arange(self.prime, dtype=np.int64)
         return np.where(values > self.prime // 2, values - self.prime, values) if self.signed else values
 
@@ -144,9 +135,7 @@ class ProfileSketch(ModularCounter):
         histogram(counters, counts)
 
     def release(self, state: _CounterState, rng: NoiseSource) -> Estimate:
-        """Publish the histogram with noise and answer a question from it; with ``announced``, after it the number of
-        refreshes.
-        """
+        """Publish the histogram with noise, and with ``announced`` the number of refreshes; answer ``statistics``."""
         refreshed, released = divmod(state.released, self.releases + 1)
         state.released += consume_release(released, self.releases) - released
         counts: NDArray[np.int64] = rng.scratch.array(self.prime, np.int64)
@@ -155,7 +144,7 @@ class ProfileSketch(ModularCounter):
         return self._decode((*counts.tolist(), *([refreshed] if self.announced else [])))
 
     def refresh(self, state: _CounterState, rng: NoiseSource) -> None:
-        """Add a second start value to every counter; at most as often as the claim has paid for."""
+        """Add another start value to every counter; at most as often as the claim covers."""
         if state.released // (self.releases + 1) >= self.announced:
             raise NotSupported(
                 f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
@@ -165,7 +154,7 @@ class ProfileSketch(ModularCounter):
         state.released += self.releases + 1
 
     def refresh_shard(self, state: _CounterState, count: int, rng: NoiseSource) -> None:
-        """Add start values to ``count`` counters; the whole state counts how often."""
+        """Add another start value to ``count`` counters; ``refresh`` counts them for the whole state."""
         starts: NDArray[np.int64] = rng.scratch.array(count, np.int64)
         starts.fill(0)
         self._draw_start(starts, rng)
@@ -176,7 +165,7 @@ class ProfileSketch(ModularCounter):
         return self._answer(released, self.statistics)
 
     def read(self, release: Estimate, statistic: Statistic) -> Estimate:
-        """Answer a question from a release of this sketch; costs nothing further.
+        """Answer a statistic from a release of this sketch, without further loss.
 
         Answers from one release share its noise: their errors are not independent.
         """
@@ -198,15 +187,14 @@ class ProfileSketch(ModularCounter):
         return law.estimate(unbiased, claim=claim, name=statistic.name, released=released)
 
     def expected_estimate(self, users: float) -> Estimate:
-        """Return what a release gives after all refreshes if ``users`` came, up to the crop or threshold, and no noise
-        moved it.
-        """
+        """Return the release after all refreshes if ``users`` are at the crop or threshold and all draws were 0."""
         law = self._linear(self.statistics, self.announced)
         return law.estimate(users * (self.crop or 1), claim=self.claim(), name=self.statistics.name, released=())
 
     def decoder(self, statistic: Statistic, refreshed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return s with sum_u N(u)·s(a + u) = f(a), N the law of all start values together, and the variance of s(c)
-        for each net weight a.
+        """Return s with sum_u N(u)·s(a + u) = f(a), and the variance of s(c) for each net weight a.
+
+        N is the distribution of all start values of a counter together (turnstile.md, Theorem 3).
         """
         wanted = statistic.at(self.weights)
         start = self.law.start
@@ -237,7 +225,7 @@ class ProfileSketch(ModularCounter):
         return LinearEstimator(support=(users * low, users * high), variance=variance, kappa=math.inf, step=0.0)
 
     def collision_bias(self, users: int, bound: float) -> float:
-        """Return a bound on the expected error from users who share a bucket, for |f| at most ``bound`` and f(0) = 0.
+        """Return a bound on the expected error from users who share a bucket, if |f| <= ``bound`` and f(0) = 0.
 
         1.5·bound·users·(users-1)/buckets                                                      [turnstile.md, Lemma 6]
         """
@@ -248,5 +236,5 @@ class ProfileSketch(ModularCounter):
         return self.error_of(self.statistics, beta=beta)
 
     def error_of(self, statistic: Statistic, *, beta: float) -> float:
-        """Return the error of a statistic that is exceeded with probability at most ``beta``, collisions apart."""
+        """Return the error of a statistic that is exceeded with probability at most ``beta``, without collisions."""
         return self._linear(statistic, self.announced).error(beta)

@@ -15,14 +15,14 @@ from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSke
 from panstream.core.estimate import Estimate
 from panstream.primitives.noise import NoiseSource
 
-_USUAL = 0.95  # level of the spread that a standard error is told for
+_LEVEL = 0.95  # of confidence in the spread that the standard error uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondMoment(SignedSketch):
     """F2, the sum over all ids of the squared net weight; its root is the L2 norm. Ids are of any kind.
 
-    It tells how evenly rows are spread over ids: n rows of n different ids have F2 = n, n rows of one id n².
+    It measures how evenly rows are distributed over ids: n rows of n different ids have F2 = n, n rows of one id n².
 
     Privacy:
         Unit: event, one row added or removed; with ``contributions=K`` a user of at most K rows. A counter starts as
@@ -34,8 +34,8 @@ class SecondMoment(SignedSketch):
         2·F2²/w + 4·s2·F2 + w·q, over the choice of the key too. At the best w the standard error is about
         6.1·max_weight·K/(epsilon·L2) of F2, and half of that of L2. Where the released counters show that few ids hold
         most of F2, which hardly ever share a counter, the interval charges less for collisions: 2·(F2² - F2(T)²)/w with
-        T the largest ids. An answer that would be off by more than half is refused: F2 drowns as soon as one unit may
-        hold a visible share of L2.
+        T the largest ids. An answer that would be off by more than half is refused: that is the case as soon as one
+        unit may hold a considerable share of L2.
 
     Examples:
         >>> monitor = SecondMoment(epsilon=1.0, expected=300).start()
@@ -46,7 +46,7 @@ class SecondMoment(SignedSketch):
     Reference: Charikar, Chen, Farach-Colton 2002 (CountSketch); Thorup, Zhang 2004 (its second moment).
     """
 
-    def _best(self, noise: CounterNoise) -> float:
+    def _best_buckets(self, noise: CounterNoise) -> float:
         spread = noise.of_square
         return math.inf if spread == 0.0 else self.expected**2 * math.sqrt(2.0 / spread)
 
@@ -57,7 +57,7 @@ class SecondMoment(SignedSketch):
         return 2.0 * charged * truth**2 / self.width + 4.0 * noise.variance * truth + self.width * noise.of_square
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
-        """Check ids and their weights, integers from -max_weight to max_weight; one integer is for all rows."""
+        """Check ids and their weights, integers from -max_weight to max_weight; a single one applies to all rows."""
         return CounterBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
 
     def update(self, state: SketchState, batch: CounterBatch, rng: NoiseSource) -> None:
@@ -70,7 +70,7 @@ class SecondMoment(SignedSketch):
         return Estimate.clipped(
             unbiased,
             (0.0, math.inf),
-            standard_error=math.sqrt(self._variance(max(unbiased, 0.0), noise, _charged(spread(_USUAL)))),
+            standard_error=math.sqrt(self._variance(max(unbiased, 0.0), noise, _charged(spread(_LEVEL)))),
             claim=self.claim(),
             name="second moment",
             released=released,
@@ -93,6 +93,6 @@ class SecondMoment(SignedSketch):
 
 
 def _charged(spread: Spread) -> float:
-    """Return the part of F2² whose collisions are charged: all pairs of ids that are not both among the largest."""
+    """Return the part of F2² whose collisions add variance: all pairs of ids that are not both among the largest."""
     (share,) = spread.shares
     return 1.0 - (1.0 - share) ** 2

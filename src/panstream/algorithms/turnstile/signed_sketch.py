@@ -1,8 +1,8 @@
 """Noised CountSketches: counters to which an id's rows are added with a public sign, released as a whole.
 
 An id has one counter and one sign, from one 4-wise independent hash. Every counter starts as noise; a release publishes
-all of them with fresh noise, adds what it published to the public sums, and starts them again as noise. So an event
-meets one draw, whatever was released before: more releases cost no privacy, only variance.
+all of them with fresh noise, adds what it published to the public sums, and starts them again as noise. So an event is
+in one released counter only: more releases increase the variance, not the loss (turnstile.md, Theorem 4).
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual_loss import tree_kappa
 
-# Counters of a stream, where none are asked for; a normal law needs the fewest
-_FEWEST = 64
-_MOST = 1 << 20
-_MOST_BUCKETS = 1 << 30
-_DROWNED = 0.5  # of the planned answer
-_COLLISIONS = 20  # a collision of the largest ids takes at most this part of what an interval may miss
+_MIN_DEFAULT_BUCKETS = 64  # with fewer counters the normal approximation of the interval does not hold
+_MAX_DEFAULT_BUCKETS = 1 << 20
+_MAX_BUCKETS = 1 << 30
+_MAX_PLANNED_ERROR = 0.5  # relative to the squared norm; beyond it an answer would be mostly noise
+_COLLISION_SHARE = 20  # one part in 20 of an interval's error probability is left for collisions of the largest ids
 
 
 @dataclass(slots=True)
 class SketchState:
-    """Counters since the last release, the sum of all that was released before, and how many draws both hold."""
+    """Counters since the last release, the sum of all released ones, and the number of draws in both together."""
 
     counters: NDArray[np.int64] = noised()
     sums: NDArray[np.int64] = published()
@@ -49,7 +48,7 @@ class SketchState:
 
 @dataclass(frozen=True, slots=True)
 class CounterNoise:
-    """Moments of the noise on one released counter, a sum of so many equal draws."""
+    """Moments of the noise on one released counter, a sum of ``draws`` equal draws."""
 
     law: DiscreteLaplace
     draws: int
@@ -82,10 +81,10 @@ class CounterNoise:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What released counters tell about the ids behind them, at one level of confidence, stream by stream.
+    """How unevenly ids are distributed over the released counters, at one level of confidence, for every stream.
 
     Attributes:
-        quantile: How many standard deviations an interval reaches; what collisions may take is left out.
+        quantile: Half width of an interval in standard deviations; the error probability of collisions is deducted.
         shares: Upper bounds of the part of the second moment that ids other than the largest ones hold. The largest
             are so few that they hardly ever share a counter.
         fourth: Sum of the fourth powers of the counters.
@@ -96,19 +95,20 @@ class Spread:
     fourth: float
 
     def reach(self, excess: float) -> float:
-        """Return the quantile of an error with this excess kurtosis, where it is wider than a normal one's."""
+        """Return the quantile of an error with this excess kurtosis, if it exceeds the normal one."""
+        # Cornish-Fisher expansion to the fourth cumulant.
         z = self.quantile
         return z + max(z**3 - 3 * z, 0.0) * excess / 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedSketch(Algorithm[SketchState]):
-    """Base of the moments. Subclasses say how many streams there are and what is made of their counters.
+    """Base of the moments. Subclasses give the number of streams and the estimate from their counters.
 
     Args:
         epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
         expected: About how large the L2 norm of a stream, the root of its sum of squared net
-            weights, will be. What would drown in noise at this size is refused.
+            weights, will be. Parameters with which noise would exceed the answer are refused.
         buckets: Counters of a stream; by default as many as are best at ``expected``.
         max_weight: The largest weight of a row, of either sign. The noise grows with it.
         contributions: Protect a user with at most this many rows, not one event. The caller
@@ -139,12 +139,12 @@ class SignedSketch(Algorithm[SketchState]):
         if not math.isfinite(self.expected):
             raise InvalidParameter("expected must be finite, got expected=inf")
         if self.buckets is None:
-            best = min(max(self._best(self.planned), _FEWEST), _MOST)
+            best = min(max(self._best_buckets(self.planned), _MIN_DEFAULT_BUCKETS), _MAX_DEFAULT_BUCKETS)
             object.__setattr__(self, "buckets", 1 << round(math.log2(best)))
-        checks.require_int(1, _MOST_BUCKETS, buckets=self.buckets)
+        checks.require_int(1, _MAX_BUCKETS, buckets=self.buckets)
         self._placement.check()
         relative = math.sqrt(self._planned_variance()) / self.expected**2
-        if relative > _DROWNED and math.isfinite(self.epsilon):
+        if relative > _MAX_PLANNED_ERROR and math.isfinite(self.epsilon):
             raise SignalBelowNoise(
                 f"expected must be larger, got expected={self.expected:g}: the answer would drown in noise, with a "
                 f"standard error of {format_number(100 * relative)}% of the squared norm; one "
@@ -154,12 +154,12 @@ class SignedSketch(Algorithm[SketchState]):
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of every draw."""
+        """Return the distribution of every draw."""
         return DiscreteLaplace.at_most(tree_kappa(self.epsilon, 1, self.max_weight, self.contributions or 1))
 
     @property
     def planned(self) -> CounterNoise:
-        """Return the noise of the last release, where nothing was refreshed."""
+        """Return the noise of the last release without refreshes."""
         return CounterNoise(self.law, 2 * self.releases)
 
     @property
@@ -170,11 +170,11 @@ class SignedSketch(Algorithm[SketchState]):
 
     @property
     def _placement(self) -> Placement:
-        # Two places for a counter, one for each sign: a value of one 4-wise family fixes counter and sign together.
+        # Two cells per counter, one for each sign: a value of one 4-wise family determines counter and sign together.
         return Placement(universe=None, sample=None, buckets=2 * self.width, levels=1, independence=4, key=self.key)
 
     @abstractmethod
-    def _best(self, noise: CounterNoise) -> float:
+    def _best_buckets(self, noise: CounterNoise) -> float:
         """Return the number of counters with the smallest variance at the expected norm."""
 
     @abstractmethod
@@ -186,8 +186,8 @@ class SignedSketch(Algorithm[SketchState]):
         """Turn released counters, one row for each stream, into an estimate."""
 
     def _spread(self, sums: NDArray[np.float64], noise: CounterNoise, level: float) -> Spread:
-        """Return how unevenly ids are spread over the released counters.         [turnstile.md, Lemma 8]"""
-        budget = (1 - level) / _COLLISIONS
+        """Return how unevenly ids are distributed over the released counters.         [turnstile.md, Lemma 8]"""
+        budget = (1 - level) / _COLLISION_SHARE
         largest = max(1, math.floor((1 + math.sqrt(1 + 8 * self.width * budget)) / 2))
         z = NormalDist().inv_cdf(1 - ((1 - level) - (budget if largest > 1 else 0.0)) / 2)
         squares = sums**2 - noise.variance
@@ -220,7 +220,7 @@ class SignedSketch(Algorithm[SketchState]):
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the counters of all streams, what was released of them, and the public counts."""
+        """Return the layout of the counters of all streams, their released sums, and the public counts."""
         cells = (self.streams * self.width,)
         return {
             "counters": FieldLayout("i8", cells),
@@ -230,7 +230,7 @@ class SignedSketch(Algorithm[SketchState]):
         }
 
     def initial_state(self, rng: NoiseSource) -> SketchState:
-        """Return counters that are noise."""
+        """Return counters that hold one draw of noise each."""
         cells = self.streams * self.width
         state = SketchState(counters=np.zeros(cells, np.int64), sums=np.zeros(cells, np.int64), draws=0, released=0)
         self._draw(state, rng)

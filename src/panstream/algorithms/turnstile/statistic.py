@@ -1,4 +1,4 @@
-"""What a profile sketch can be asked: any function of a user's net weight, added up over users."""
+"""Statistics that a profile sketch answers: any function of a user's net weight, summed over users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from panstream.primitives import validation as checks
 class Statistic:
     """The sum over users of ``function`` of the net weight; the function takes and returns an array.
 
-    A user who never appeared has net weight 0 and is added up too.
+    A user who never appeared has net weight 0 and is included in the sum.
 
     >>> Statistic("odd", lambda a: a % 2).at(np.array([0, 1, 2, 3])).tolist()
     [0.0, 1.0, 0.0, 1.0]
@@ -27,7 +27,7 @@ class Statistic:
     function: Callable[[NDArray[np.int64]], NDArray[np.generic]]
 
     def at(self, weights: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the function's values, checked to be finite numbers."""
+        """Return the function's values; raise InvalidParameter unless they are finite numbers."""
         values = np.asarray(self.function(weights), np.float64)
         if values.shape != weights.shape or not np.isfinite(values).all():
             raise InvalidParameter(f"the function of {self.name!r} must return one finite number for every net weight")
