@@ -63,15 +63,6 @@ METAPHOR = re.compile(rf"\b({'|'.join(METAPHORS)})\b", re.IGNORECASE)
 # Packages whose docstrings and comments still have some; a package that is clean leaves the list.
 NOT_YET = {
     "",
-    "algorithms",
-    "algorithms.continual",
-    "algorithms.continual_users",
-    "algorithms.density",
-    "algorithms.distinct",
-    "algorithms.heavy_hitters",
-    "algorithms.planning",
-    "algorithms.secret_shared",
-    "algorithms.turnstile",
     "audit.claims",
     "audit.memory",
     "audit.product",

@@ -1,4 +1,4 @@
-"""Statistics that choose, size and explain the algorithm which answers them best."""
+"""Statistics that choose, size and explain the algorithm with the smallest error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.density.optbern import OptBern
+from panstream.algorithms.density.universe import as_members
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.algorithms.heavy_hitters.released_tables import CELLS_PER_NAME, MOST_NAMES
@@ -17,23 +18,23 @@ from panstream.errors import InvalidParameter
 from panstream.primitives.hashing import MAX_LEVELS, StringHash
 from panstream.privacy.bitmap_loss import reference_users
 
-_AMPLE = 1 << 23  # bytes, where no limit is given
-_SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
-_DEFAULT = 4096
-_ALMOST = 1.05  # times the least error: half the cells, which every commit writes, for a twentieth at most
-_LARGEST_COUNT = 1 << 32  # users, where no universe is given
-_LEAST_MEMORY = 256
+_DEFAULT_MEMORY = 1 << 23  # bytes
+_MIN_BUCKETS = 64  # with fewer the counts of a level are too small for a normal approximation
+_DEFAULT_BUCKETS = 4096
+_TOLERATED_ERROR = 1.05  # times the smallest: a twentieth more error often halves the cells, which every commit writes
+_MAX_USERS = 1 << 32  # without a universe
+_MIN_MEMORY = 256  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctCount(AutoAlgorithm):
-    """How many different users came? Picks a bitmap or one bit per user, sizes it, and says why.
+    """How many distinct users appeared? Picks a bitmap or one bit per user, sizes it, and explains the choice.
 
-    One bit per user has nearly the same absolute error however many come; a bitmap's grows with their number. So bits
-    win when a large part of a known population comes, and the bitmap wins below, and wherever the population is not
-    known. Where ``expected`` is given and there is one answer, the number of ones before the first row is released
-    too: an untouched bit's noise then cancels, and bits win from a few percent on. The error formulas decide, not
-    these rules.
+    One bit per user has nearly the same absolute error for any number of users; a bitmap's error grows with their
+    number. So bits are better when a large part of a known population appears, and a bitmap below that and for an open
+    universe. If ``expected`` is given and there is one answer, the number of ones before the first row is released too:
+    the noise of untouched bits then cancels, and bits are better from a few percent on. The choice is made by the error
+    formulas, not by these rules.
 
     Privacy:
         Unit: user; exactly ``epsilon`` for the joint view of one copy of the state at any time and of all releases.
@@ -45,8 +46,8 @@ class DistinctCount(AutoAlgorithm):
         expected: About how many will come. If only the universe is given, all of it is
             expected.
         memory: Bytes that the cells may take, eight cells each, in memory and when stored; 8
-            MiB by default. Each announced intrusion keeps another copy of them, which is
-            counted too.
+            MiB by default. Each announced intrusion adds another copy of them, which is
+            included.
         releases: How many answers there will be.
         announced: How many announced intrusions to pay for in advance.
         key: Public number that chooses the sample or the hash function.
@@ -73,9 +74,8 @@ class DistinctCount(AutoAlgorithm):
     choice: _Choice = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.universe, list):
-            object.__setattr__(self, "universe", tuple(self.universe))
-        min_memory = _LEAST_MEMORY * (self.announced + 1)
+        object.__setattr__(self, "universe", as_members(self.universe))
+        min_memory = _MIN_MEMORY * (self.announced + 1)
         if self.memory is not None and self.memory < min_memory:
             raise InvalidParameter(f"memory must be at least {min_memory} bytes, got memory={self.memory}")
         if self.expected is not None and not 0 < self.expected < math.inf:
@@ -84,11 +84,11 @@ class DistinctCount(AutoAlgorithm):
 
     @property
     def algorithm(self) -> Bitmap | OptBern | ContinualDensity:
-        """Return the algorithm of choice, with its parameters."""
+        """Return the chosen algorithm with its parameters."""
         return self.choice.algorithm
 
     def explain(self) -> str:
-        """Return which algorithm was chosen, what error to expect of it, and what was rejected."""
+        """Return which algorithm was chosen, its expected error, and what was rejected."""
         choice = self.choice
         lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
         if choice.rejected is not None:
@@ -97,7 +97,7 @@ class DistinctCount(AutoAlgorithm):
                 (choice, choice.rejected), key=lambda candidate: isinstance(candidate.algorithm, Bitmap)
             )
             if isinstance(bits.algorithm, OptBern) and bits.algorithm.sample is None:
-                # Bits have a constant error, and the best bitmap's grows like the root of the count.
+                # The error of bits is constant and that of the best bitmap grows like the square root of the count.
                 even = choice.users * (bits.error / bitmap.error) ** 2
                 lines.append(f"Bits win above about {even:,.0f} users, a bitmap below.")
         if self.universe is None:
@@ -121,7 +121,7 @@ class _Choice:
 
 def _choose(question: DistinctCount) -> _Choice:
     bits = None if question.universe is None else _sized_bits(question)
-    max_users = _LARGEST_COUNT if bits is None else bits.population.size
+    max_users = _MAX_USERS if bits is None else bits.population.size
     if question.expected is not None and question.expected > max_users:
         raise InvalidParameter(f"expected must not exceed {max_users} users, got expected={question.expected}")
     planned = question.expected or (None if bits is None else bits.population.size)
@@ -136,29 +136,25 @@ def _choose(question: DistinctCount) -> _Choice:
     return replace(best, rejected=other)
 
 
-def _shared(question: DistinctCount) -> dict[str, Any]:
-    """Return what both kinds of algorithm are told."""
+def _common_options(question: DistinctCount) -> dict[str, Any]:
     return {name: getattr(question, name) for name in ("epsilon", "releases", "announced", "key")}
 
 
 def _cells(question: DistinctCount) -> int:
-    """Return how many cells fit in memory."""
-    return 8 * ((question.memory or _AMPLE) // max(question.announced + 1, 1))
+    """Return how many cells fit into memory, with a copy for every announced intrusion."""
+    return 8 * ((question.memory or _DEFAULT_MEMORY) // max(question.announced + 1, 1))
 
 
 def _sized_bits(question: DistinctCount) -> OptBern:
-    """Return a bit for each user, or for as many as memory allows."""
-    everyone = OptBern(
-        count=True,
-        universe=question.universe if question.universe is not None else 1,
-        **_shared(question),
-    )
+    """Return one bit per user, or for as many users as memory allows."""
+    universe = question.universe if question.universe is not None else 1
+    everyone = OptBern(count=True, universe=universe, **_common_options(question))
     cells = _cells(question)
     return everyone if everyone.population.size <= cells else replace(everyone, sample=cells)
 
 
 def _with_released_start(question: DistinctCount, bits: OptBern) -> ContinualDensity | None:
-    """Return the same bits with the start released once, for a single answer whose size is about known."""
+    """Return the same bits with the start released too, if there is a single answer of an expected size."""
     if question.expected is None or question.releases > 1 or question.announced or math.isinf(question.epsilon):
         return None
     return ContinualDensity(
@@ -174,30 +170,23 @@ def _with_released_start(question: DistinctCount, bits: OptBern) -> ContinualDen
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, max_users: int) -> Bitmap:
-    """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at
-    ``max_users``.
-    """
+    """Return the smallest bitmap in memory that is close to the best at ``users``, with levels for ``max_users``."""
     cells = _cells(question)
-    sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, max_users)) for power in range(20)]
+    sizes = [(_MIN_BUCKETS << power, _levels(_MIN_BUCKETS << power, max_users)) for power in range(20)]
     fitting = [
-        Bitmap(
-            buckets=buckets,
-            levels=levels,
-            expected=users,
-            hash=question.hash,
-            **_shared(question),
-        )
+        Bitmap(buckets=buckets, levels=levels, expected=users, hash=question.hash, **_common_options(question))
         for buckets, levels in sizes
         if buckets * levels <= cells
     ]
     if users is None:
-        return max((bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT), key=lambda bitmap: bitmap.buckets)
+        return [bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT_BUCKETS][-1]
     errors = [bitmap.relative_error(users) for bitmap in fitting]
-    return next(bitmap for bitmap, error in zip(fitting, errors, strict=True) if error <= _ALMOST * min(errors))
+    tolerated = _TOLERATED_ERROR * min(errors)
+    return next(bitmap for bitmap, error in zip(fitting, errors, strict=True) if error <= tolerated)
 
 
 def _levels(buckets: int, max_users: int) -> int:
-    """Return as many levels as ``max_users`` users need: an eighth of the last level's cells are then come to."""
+    """Return the number of levels with which ``max_users`` users occupy an eighth of the last level's cells."""
     return min(max(math.ceil(math.log2(max_users / buckets)) + 4, 4), MAX_LEVELS)
 
 
@@ -215,24 +204,24 @@ def _described(algorithm: Bitmap | OptBern | ContinualDensity) -> str:
 
 
 def _bytes(algorithm: Bitmap | OptBern | ContinualDensity) -> int:
-    """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
+    """Return the bytes of the cells, eight to a byte, after all announced intrusions that the claim covers."""
     cells = algorithm.cells if isinstance(algorithm, OptBern) else algorithm.table.cells
     announced = 0 if isinstance(algorithm, ContinualDensity) else algorithm.announced
     return (cells + 7) // 8 * (announced + 1)
 
 
-_EVENTS = 1_000_000.0
-_NAMES_MEMORY = 48 << 20
-_WIDTHS = (1 << 10, 1 << 15, 1 << 24)  # of a level: least, least where memory allows, most
-_ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
+_DEFAULT_EVENTS = 1_000_000.0
+_NAMES_MEMORY = 48 << 20  # bytes
+_WIDTHS = (1 << 10, 1 << 15, 1 << 24)  # of a level: smallest, smallest if memory allows it, largest
+_ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)  # the same for a count row
 
 
 @dataclass(frozen=True, slots=True)
 class TopItems(AutoAlgorithm):
-    """Which names come most often, and how often? Nobody has to list them beforehand.
+    """Which names are most frequent, and how frequent? The names need not be known beforehand.
 
-    Sizes the tables of `FrequentItems` for the expected number
-    of events, and says from how many events on a name is listed.
+    Sizes the tables of `FrequentItems` for the expected number of events, and explains from how many events on a name
+    is listed.
 
     Privacy:
         Unit: one event, or a user of at most ``contributions`` events; one copy of the state at any time and all
@@ -262,7 +251,7 @@ class TopItems(AutoAlgorithm):
     _: KW_ONLY
     delta: float = 0.0
     max_item_bytes: int = 64
-    expected: float = _EVENTS
+    expected: float = _DEFAULT_EVENTS
     memory: int = _NAMES_MEMORY
     releases: int = 1
     contributions: int | None = None
@@ -302,20 +291,18 @@ class TopItems(AutoAlgorithm):
 
     @property
     def listing_threshold(self) -> float:
-        """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
+        """Return how many events a name needs to be listed with 95%; more if memory allows too few cells."""
         return self.algorithm.listing_threshold_among(self.expected)
 
     def explain(self) -> str:
-        """Return from how many events on names are listed, how large the tables are, and what listed keys would
-        give.
-        """
+        """Return the listing threshold, the size of the tables, and the error that declared keys would have."""
         algorithm = self.algorithm
         noise = "discrete Gaussian" if self.delta else "discrete Laplace"
         size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
-        counted = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
+        count_error = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
         lines = [
             f"Names with at least {format_number(self.listing_threshold)} events are listed with 95%; a listed count "
-            f"has a standard error of about {format_number(counted)}.",
+            f"has a standard error of about {format_number(count_error)}.",
             f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
             f"({size:,} bytes), {noise} noise.",
             f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "

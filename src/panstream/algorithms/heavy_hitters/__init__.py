@@ -1,7 +1,4 @@
-"""Names that nobody listed beforehand, and how often each of them came.
-
-Here belong the noised tables of prefixes and counts, their decoder, and the answers that they give.
-"""
+"""Heavy hitters of an open domain: noised tables of prefixes and counts, their decoder, and the answers."""
 
 from __future__ import annotations
 

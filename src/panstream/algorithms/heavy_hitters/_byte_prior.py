@@ -1,4 +1,4 @@
-"""How likely a byte is after another: flat at first, then learned from names that are decoded, and so public."""
+"""Priors of a name's next byte: fixed at first, then learned from names already decoded, which are public."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Numbers = NDArray[np.float64]
 
 
 def default_byte_prior() -> Numbers:
-    """Return the chances of a byte: mostly printable ASCII, then parts of other characters, then control codes."""
+    """Return the probabilities of a byte: 94% printable ASCII, 5% bytes of other characters, 1% control codes."""
     chances = np.full(256, 0.01 / 33)
     chances[0x20:0x7F] = 0.94 / 95
     chances[0x80:] = 0.05 / 128
@@ -19,7 +19,7 @@ def default_byte_prior() -> Numbers:
 
 
 def learned_byte_prior(names: Iterable[bytes]) -> Numbers:
-    """Return the chances of every byte after every byte, in names already decoded, smoothed. A name begins after 0."""
+    """Return the smoothed probability of every byte after every byte in ``names``; a name begins after byte 0."""
     flat = default_byte_prior()
     single = np.zeros(256)
     pairs = np.zeros((256, 256))
@@ -27,13 +27,13 @@ def learned_byte_prior(names: Iterable[bytes]) -> Numbers:
         letters = np.frombuffer(name, np.uint8)
         np.add.at(single, letters, 1.0)
         np.add.at(pairs, (np.concatenate([[0], letters[:-1]]).astype(np.intp), letters), 1.0)
-    alone = (single + 20 * flat) / (single.sum() + 20)
-    learned: Numbers = 0.9 * (pairs + 10 * alone) / (pairs.sum(1, keepdims=True) + 10) + 0.1 * flat
+    any_byte = (single + 20 * flat) / (single.sum() + 20)
+    learned: Numbers = 0.9 * (pairs + 10 * any_byte) / (pairs.sum(1, keepdims=True) + 10) + 0.1 * flat
     return learned
 
 
 def symbol_priors(letters: Numbers, bits: int) -> list[Numbers]:
-    """Return log priors of the symbols of a byte: table p has a row for the last byte and the p symbols so far."""
+    """Return log priors of a byte's symbols: table p has a row for each last byte and p symbols of this one."""
     next_letters = np.broadcast_to(letters, (256, 256))
     priors = []
     for part in range(8 // bits):

@@ -1,9 +1,9 @@
-"""From released tables to names: a search of the tree of prefixes, level by level, and a test in the count rows.
+"""Decode names from released tables: a search in the tree of prefixes, level by level, and a test in the count rows.
 
-Everything here is computed from released cells: it costs no privacy, however it is done. The search is soft, as for
-tree codes: a prefix is kept while the sum of evidence for it is not too low, though no single cell is convincing. It is
-made in stages, for ever lighter names; each learns letters from the names before. Then the cells of all names found are
-taken out of the tables, and what they had covered is looked for again.
+Everything is computed from released cells, so decoding has no privacy loss. The search is soft, as for tree codes: a
+prefix survives while its accumulated log-likelihood is high enough, even if no single cell exceeds the noise. It runs
+in stages with ever lower thresholds; each stage learns the byte prior from the names decoded before. Then the counts of
+all decoded names are subtracted from the tables, and the last stage is repeated on the rest.
 """
 
 from __future__ import annotations
@@ -21,32 +21,31 @@ from panstream.algorithms.heavy_hitters._byte_prior import default_byte_prior, l
 from panstream.algorithms.heavy_hitters.count_rows import CountRows, noise_scale, padded
 from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables, local_levels
 
-_WRONG = 0.01  # names expected in the list that never came; .05 is promised
-_DECOYS = 8  # looked up beside every tested name
-# Decoys from which the tail of all is continued: at most, at least
-_LARGEST = 50
-_FEWEST = 10
-_ROUNDS = 2  # how often counts are fitted to rows that share cells
-_NAMES_TO_LEARN = 5
-_START = 1e9
+_MAX_WRONG_NAMES = 0.01  # expected number of listed names without any event; the claimed bound is .05
+_DECOYS = 8  # looked up for every tested name
+_MAX_TAIL_DECOYS = 50  # largest decoys from which the tail of all is extrapolated
+_MIN_TAIL_DECOYS = 10
+_ROUNDS = 2  # how often counts are refitted to rows in which names share cells
+_NAMES_TO_LEARN = 5  # names from which on the byte prior is learned
+_START = 1e9  # count of the root prefix, without information
 
 Name = tuple[bytes, bool]  # bytes, and whether more followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """How hard the decoder searches; set on simulated names by the rule of benchmarks/accuracy/names.py."""
+    """Limits of the search; tuned on simulated names by the rule of benchmarks/accuracy/names.py."""
 
-    stages: tuple[float, ...] = (30.0, 8.0, 3.5, 2.5)  # scales that a name must have at least
-    again: int = 2  # how often the cells of found names are taken out and the last stage is repeated
+    stages: tuple[float, ...] = (30.0, 8.0, 3.5, 2.5)  # smallest count of a name, in noise scales
+    again: int = 2  # how often decoded names are subtracted and the last stage is repeated
     lowest: float = -12.0  # score below which a prefix is dropped
     tested: float = -7.0  # score from which the end of a byte is tested in the rows
-    beam: int = 20_000  # prefixes kept on a level
+    beam: int = 20_000  # prefixes that survive on a level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedNames:
-    """Names in the order of their counts, with standard errors, and the rows without the names' cells."""
+    """Names in the order of their counts, with standard errors, and the rows with these counts subtracted."""
 
     names: list[Name]
     values: NDArray[np.float64]
@@ -54,11 +53,11 @@ class DecodedNames:
     rest: CountRows
 
 
-_USUAL = SearchOptions()
+_DEFAULT_OPTIONS = SearchOptions()
 
 
-def decode(tables: ReleasedTables, effort: SearchOptions = _USUAL) -> DecodedNames:
-    """Return the names that stand out."""
+def decode(tables: ReleasedTables, effort: SearchOptions = _DEFAULT_OPTIONS) -> DecodedNames:
+    """Return the names whose counts exceed the noise significantly, most frequent first."""
     test = _SignificanceTest(tables.laplace)
     names: dict[Name, float] = {}
     rest = _ResidualTables(tables)
@@ -68,7 +67,7 @@ def decode(tables: ReleasedTables, effort: SearchOptions = _USUAL) -> DecodedNam
         if stage >= len(stages):
             if not names:
                 break
-            rest.leave_out(names)
+            rest.subtract(names)
         previous_count = len(names)
         search = _PrefixSearch(rest, symbol_priors(letters, tables.bits), effort)
         for name, ratio, value in search.run(threshold, test):
@@ -78,17 +77,19 @@ def decode(tables: ReleasedTables, effort: SearchOptions = _USUAL) -> DecodedNam
             letters = learned_byte_prior(name for name, _ in names)
         if stage >= len(stages) and len(names) == previous_count:
             break
-    fitted = _fitted(rest, names)
+    fitted = _fit_counts(rest, names)
     law = fitted.rest.error_law(len(names))
-    sure = fitted.values > law.quantile(min(2 * test.tail, 1.0)) * fitted.errors
-    if sure.all():
+    significant = fitted.values > law.quantile(min(2 * test.tail, 1.0)) * fitted.errors
+    if significant.all():
         return fitted
-    # Names that stood on the cells of others do not stand without them.
-    return _fitted(rest, {fitted.names[index]: float(fitted.values[index]) for index in np.flatnonzero(sure)})
+    # Names that passed only because of cells shared with others fail once those are subtracted.
+    return _fit_counts(
+        rest, {fitted.names[index]: float(fitted.values[index]) for index in np.flatnonzero(significant)}
+    )
 
 
-def _fitted(rest: _ResidualTables, names: dict[Name, float]) -> DecodedNames:
-    """Return the names with counts that allow for cells that several of them share."""
+def _fit_counts(rest: _ResidualTables, names: dict[Name, float]) -> DecodedNames:
+    """Return the names with counts that account for cells that several of them share."""
     from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 
     tables = rest.tables
@@ -98,52 +99,53 @@ def _fitted(rest: _ResidualTables, names: dict[Name, float]) -> DecodedNames:
     scale = noise_scale(tables.rows, tables.row_sd, tables.laplace)
     errors = np.zeros(values.size)
     for _ in range(_ROUNDS):
-        rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
+        rest.subtract(dict(zip(names, values.tolist(), strict=True)))
         more = CountRows(rest.rows, scale).counts(hashes)
         values = np.rint(values) + more.values
         errors = more.errors
-    rest.leave_out(dict(zip(names, values.tolist(), strict=True)))
+    rest.subtract(dict(zip(names, values.tolist(), strict=True)))
     order = np.argsort(-values, kind="stable")
     listed = list(names)
     return DecodedNames([listed[i] for i in order], values[order], errors[order], CountRows(rest.rows, scale))
 
 
 class _ResidualTables:
-    """Released tables without the cells of names that are known, and what cells are like on every level."""
+    """Released tables with the counts of decoded names subtracted, and the statistics of every level's cells."""
 
     def __init__(self, tables: ReleasedTables) -> None:
         self.tables = tables
         self.levels = tables.levels
         self.rows = tables.rows
-        self._left_out: dict[Name, int] = {}
+        self._subtracted: dict[Name, int] = {}
         self._measured: list[tuple[float, float, float]] = []
 
-    def leave_out(self, names: dict[Name, float]) -> None:
-        """Take the cells of ``names`` out, each with its count, and no others."""
+    def subtract(self, names: dict[Name, float]) -> None:
+        """Subtract the counts of ``names``, and no others, from the released tables."""
         from panstream.primitives.kernels.algorithms.prefix_tables import scratch_for_update, update_cells
 
         if self.levels is self.tables.levels:
             self.levels = self.levels.copy()
             self.rows = self.rows.copy()
         wanted = {name: round(value) for name, value in names.items()}
-        moves = {name: count for name, count in self._left_out.items() if name not in wanted}
-        moves |= {name: self._left_out.get(name, 0) - count for name, count in wanted.items()}
+        # Only differences to what is subtracted already are applied: an earlier name is added back.
+        moves = {name: count for name, count in self._subtracted.items() if name not in wanted}
+        moves |= {name: self._subtracted.get(name, 0) - count for name, count in wanted.items()}
         counts = np.array(list(moves.values()), np.int32)
         indices = np.arange(len(moves), dtype=np.int32)
         buffers: Any = scratch_for_update(self.tables.max_item_bytes, np.empty)
-        spelled = padded(list(moves), self.tables.max_item_bytes)
+        encoded = padded(list(moves), self.tables.max_item_bytes)
         tables = self.tables
         here = local_levels(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
-        update_cells(*spelled, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
-        self._left_out = wanted
+        update_cells(*encoded, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
+        self._subtracted = wanted
         self._measured = []
 
     def counts(self) -> CountRows:
-        """Return the rows, with the scale of most cells."""
+        """Return the count rows with their noise scale."""
         return CountRows(self.rows, noise_scale(self.rows, self.tables.row_sd, self.tables.laplace))
 
     def measured(self) -> list[tuple[float, float, float]]:
-        """Return of every level the scale of most cells, the share of those far beyond it, and the largest size."""
+        """Return for every level the noise scale, the share of cells far beyond it, and the largest |cell|."""
         for table in self.levels if not self._measured else ():
             scale = noise_scale(table, self.tables.level_sd, self.tables.laplace)
             sizes = np.abs(table)
@@ -154,7 +156,7 @@ class _ResidualTables:
 
 @dataclass(slots=True)
 class _SignificanceTest:
-    """All candidates so far, and the threshold that keeps out all but ``_WRONG`` of those that never came."""
+    """All candidates so far, and the threshold that at most ``_MAX_WRONG_NAMES`` names without events exceed."""
 
     laplace: bool
     tested: int = 0
@@ -163,8 +165,8 @@ class _SignificanceTest:
 
     @property
     def tail(self) -> float:
-        """Return the chance that a name that never came may have of being listed."""
-        return min(_WRONG / max(self.tested, 1), 0.5)
+        """Return the probability with which a single tested name without events may be listed (union bound)."""
+        return min(_MAX_WRONG_NAMES / max(self.tested, 1), 0.5)
 
     def passed(self) -> Iterator[tuple[Name, float]]:
         """Yield the names above the threshold."""
@@ -174,21 +176,21 @@ class _SignificanceTest:
                 yield name, value
 
     def _beyond_decoys(self) -> float:
-        """Return what a decoy would exceed ``_WRONG`` times in as many lookups as there were tests.
+        """Return what decoys would exceed ``_MAX_WRONG_NAMES`` times in as many lookups as there were tests.
 
-        There are only ``_DECOYS`` times as many, so their tail is continued: as an exponential one, which is heavier
-        than that of noise and of cells shared with light names.
+        There are only ``_DECOYS`` times as many decoys as tests, so their tail is extrapolated: as an exponential one,
+        which is heavier than that of noise and of cells shared with infrequent names.
         """
-        largest = sorted(self.decoys, reverse=True)[:_LARGEST]
-        if len(largest) < _FEWEST:
+        largest = sorted(self.decoys, reverse=True)[:_MAX_TAIL_DECOYS]
+        if len(largest) < _MIN_TAIL_DECOYS:
             return largest[0] + 0.25 if largest else 0.0
         smallest = largest[-1]
         mean_excess = sum(largest) / len(largest) - smallest
-        return max(smallest + mean_excess * math.log(len(largest) / (_WRONG * _DECOYS)), largest[0])
+        return max(smallest + mean_excess * math.log(len(largest) / (_MAX_WRONG_NAMES * _DECOYS)), largest[0])
 
 
 class _PrefixSearch:
-    """One stage: all prefixes of a level at a time."""
+    """One stage of the search, over all surviving prefixes of a level at a time."""
 
     def __init__(self, rest: _ResidualTables, priors: list[NDArray[np.float64]], effort: SearchOptions) -> None:
         self.rest = rest
@@ -206,7 +208,7 @@ class _PrefixSearch:
         self.symbols = np.empty(capacity, np.uint8)
 
     def run(self, threshold: float, test: _SignificanceTest) -> Iterator[tuple[Name, float, float]]:
-        """Yield candidates with their counts, in standard errors and as they are."""
+        """Yield candidates with their counts, in standard errors and in events."""
         from panstream.primitives.kernels.algorithms.prefix_search import expand_level
 
         tables = self.tables
@@ -250,7 +252,10 @@ class _PrefixSearch:
     def _tested(
         self, level: int, hashes: NDArray[np.uint64], nodes: NDArray[np.float64], scale: float, test: _SignificanceTest
     ) -> Iterator[tuple[Name, float, float]]:
-        """Look up the ends of names; what may be the beginning of a longer one that was cut, as that too."""
+        """Look up prefixes as whole names in the rows and yield the significant ones, and look up their decoys.
+
+        A prefix of nearly the full length may also be that of a truncated name, which has another hash.
+        """
         from panstream.primitives.kernels.algorithms.prefix_tables import extend_hashes
 
         chosen = np.flatnonzero(nodes[0] >= self.effort.tested)
@@ -268,17 +273,17 @@ class _PrefixSearch:
                 if salt:
                     test.decoys += (counts.values[fits] / counts.errors[fits]).tolist()
                     continue
-                names = self._spelled(level, chosen[fits])
+                names = self._names_at(level, chosen[fits])
                 for name, value, error in zip(names, counts.values[fits], counts.errors[fits], strict=True):
                     yield (name, cut), float(value / error), float(value)
 
-    def _spelled(self, level: int, nodes: NDArray[np.int64]) -> list[bytes]:
-        """Return the names that end in some nodes of a level."""
+    def _names_at(self, level: int, nodes: NDArray[np.int64]) -> list[bytes]:
+        """Return the names that end in some nodes of a level, by following their parents to the root."""
         per = self.tables.per_byte
         bits = self.tables.bits
-        spelled = np.zeros((nodes.size, (level + 1) // per), np.uint8)
+        letters = np.zeros((nodes.size, (level + 1) // per), np.uint8)
         for ancestor_level in range(level, -1, -1):
             parents, symbols = self.trail[ancestor_level]
-            spelled[:, ancestor_level // per] |= symbols[nodes] << np.uint8(bits * (per - 1 - ancestor_level % per))
+            letters[:, ancestor_level // per] |= symbols[nodes] << np.uint8(bits * (per - 1 - ancestor_level % per))
             nodes = parents[nodes]
-        return [name.tobytes() for name in spelled]
+        return [name.tobytes() for name in letters]

@@ -1,7 +1,7 @@
-"""Released count rows: the count of any name, what its error is like, and which names stand out.
+"""Released count rows: the count of any name and the distribution of its error.
 
-Errors of counts are not guessed: cells that belong to no name, *decoys*, are looked up in the same rows, and their
-values have the law of the error, cells shared with other names included.
+The error is measured, not modelled: hashes that belong to no name, *decoys*, are looked up in the same rows, and their
+values are distributed like the error of a count, including cells shared with other names.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from numpy.typing import NDArray
 
 from panstream.primitives.hashing.keys import key_words
 
-_MEDIAN = {False: 0.6745, True: 0.5815}  # of the size of noise of scale 1: one Gaussian, or two Laplace draws
-_SMALLEST_SCALE = 0.25  # without noise: less than one event
-_GRID = 64
+_MEDIAN = {False: 0.6745, True: 0.5815}  # of |noise| with standard deviation 1: Gaussian, or two Laplace draws
+_MIN_SCALE = 0.25  # without noise: less than one event
+_TAIL_STEPS = 64  # quantiles are measured at tails 2**-(1 + step/4)
+_MIN_DECOYS_BEYOND = 20  # decoys beyond a quantile that is measured
 _DECOYS = 1 << 17
 
 
-def noise_scale(cells: NDArray[np.int32], noise_scale: float, laplace: bool) -> float:
-    """Return the standard deviation of most cells, noise and light names, but at least the ``noise_scale`` one of
-    noise.
-    """
-    return max(float(np.median(np.abs(cells))) / _MEDIAN[laplace], noise_scale, _SMALLEST_SCALE)
+def noise_scale(cells: NDArray[np.int32], noise_sd: float, laplace: bool) -> float:
+    """Return a robust standard deviation of the cells, noise and infrequent names together, at least ``noise_sd``."""
+    return max(float(np.median(np.abs(cells))) / _MEDIAN[laplace], noise_sd, _MIN_SCALE)
 
 
 def padded(names: Sequence[tuple[bytes, bool]], max_item_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return names as offsets and bytes; one that was cut is followed by what makes it be cut there again."""
+    """Return names as offsets and bytes; a truncated one is padded so that hashing truncates it there again."""
     spelled = [name + b"\xf4" + b"\x80" * (max_item_bytes - len(name)) if cut else name for name, cut in names]
     offsets = np.zeros(len(spelled) + 1, np.int64)
     np.cumsum([len(name) for name in spelled], out=offsets[1:])
@@ -39,7 +38,7 @@ def padded(names: Sequence[tuple[bytes, bool]], max_item_bytes: int) -> tuple[ND
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameCounts:
-    """Counts of some names: unbiased values, standard errors, and in how many rows they agree."""
+    """Counts of some names: unbiased values, standard errors, and the number of rows that agree."""
 
     values: NDArray[np.float64]
     errors: NDArray[np.float64]
@@ -54,15 +53,16 @@ class ErrorQuantiles:
 
     @classmethod
     def of(cls, ratios: NDArray[np.float64]) -> ErrorQuantiles:
-        """Return the law of measured ratios; a tail that 20 of them do not reach is left to `quantile`."""
+        """Return the quantiles of measured ratios; tails that too few of them reach are left to `quantile`."""
         ordered = np.sort(np.abs(ratios))[::-1]
-        tails = [0.5 ** (1 + step / 4) for step in range(_GRID)]
-        return cls(tuple(float(ordered[int(tail * ordered.size)]) for tail in tails if tail * ordered.size >= 20))
+        ranks = [0.5 ** (1 + step / 4) * ordered.size for step in range(_TAIL_STEPS)]
+        return cls(tuple(float(ordered[int(rank)]) for rank in ranks if rank >= _MIN_DECOYS_BEYOND))
 
     def quantile(self, tail: float) -> float:
-        """Return what |error| / standard error exceeds with probability ``tail``: no less than a normal law says.
+        """Return the ratio |error| / standard error that is exceeded with probability ``tail``, at least a normal one.
 
-        Beyond what was measured, the last two halvings are repeated: the tail of an exponential law, or a heavier one.
+        Beyond the measured tails the quantiles of the last two halvings are continued linearly, like those of an
+        exponential distribution.
         """
         step = (-math.log2(tail) - 1.0) * 4
         last = len(self.quantiles) - 1
@@ -83,7 +83,7 @@ def _two_sided(tail: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountRows:
-    """Released rows, or what is left of them when the cells of known names are taken out."""
+    """Released rows, or the same with the counts of known names subtracted."""
 
     cells: NDArray[np.int32]
     scale: float
@@ -98,7 +98,7 @@ class CountRows:
         return NameCounts(values, self.scale / np.sqrt(np.maximum(agreeing, 1)), agreeing)
 
     def error_law(self, names: int = 1) -> ErrorQuantiles:
-        """Return the law of errors, precise enough for the largest of ``names``."""
+        """Return the measured error quantiles, from enough decoys for the largest error among ``names`` names."""
         wanted = min(max(_DECOYS, 1024 * names), 8 * _DECOYS, 16 * self.cells.size)
         numbers = np.arange(wanted, dtype=np.uint64) * key_words(0, "decoys")[0]
         decoys = self.counts(numbers, salt=1)

@@ -1,4 +1,4 @@
-"""The answer to "which names, and how often": a list with intervals that hold together, and the count of any name."""
+"""The answer of a heavy-hitter query: a list of names with joint intervals, and the count of any name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 
 _LEVEL = 0.95
-_OUTSIDE = 0.04  # chance that the interval of some right name does not hold; with the wrong ones .05
+_INTERVAL_FAILURE = 0.04  # probability that the interval of some right name fails; with wrong names .05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedName:
-    """A listed name and its count. All intervals of a list hold together, with 95%."""
+    """A listed name and its count. All intervals of a list hold together with 95%."""
 
     name: str
     count: float
@@ -40,17 +40,17 @@ class CountedName:
 
 @dataclass(frozen=True, slots=True)
 class DecodedAnswer:
-    """What was read from released tables: the list, and what answers for any name."""
+    """The names decoded from released tables, and the rows that answer point queries."""
 
     items: tuple[CountedName, ...]
     points: PointCounts
 
 
 def decode_names(tables: ReleasedTables) -> DecodedAnswer:
-    """Return the names that released tables hold. It takes seconds, and costs no privacy, however often it is done."""
+    """Decode the names in released tables; this takes seconds, and no further privacy loss."""
     decoded = decode(tables)
     law = decoded.rest.error_law(len(decoded.names))
-    half = law.quantile(_OUTSIDE / max(len(decoded.names), 1))
+    half = law.quantile(_INTERVAL_FAILURE / max(len(decoded.names), 1))  # union bound over the names
     rows = CountRows(tables.rows, decoded.rest.scale)
     return DecodedAnswer(
         items=tuple(
@@ -69,28 +69,28 @@ def decode_names(tables: ReleasedTables) -> DecodedAnswer:
 
 
 class LazyDecodedTables:
-    """Released tables, spelled when somebody looks, and once."""
+    """Released tables that are decoded at the first access, once, and dropped then to free their memory."""
 
-    __slots__ = ("_spelled", "_tables")
+    __slots__ = ("_decoded", "_tables")
 
     def __init__(self, tables: ReleasedTables) -> None:
         self._tables: ReleasedTables | None = tables
-        self._spelled: DecodedAnswer | None = None
+        self._decoded: DecodedAnswer | None = None
 
     @property
     def tables(self) -> ReleasedTables:
-        """Return the tables, which are there until they are spelled."""
+        """Return the tables; raise NotSupported once they are decoded."""
         if self._tables is None:
             raise NotSupported("these tables were spelled, and are gone")
         return self._tables
 
     @property
-    def spelled(self) -> DecodedAnswer:
-        """Return what the tables hold."""
-        if self._spelled is None:
-            self._spelled = decode_names(self.tables)
+    def decoded(self) -> DecodedAnswer:
+        """Return the decoded names."""
+        if self._decoded is None:
+            self._decoded = decode_names(self.tables)
             self._tables = None
-        return self._spelled
+        return self._decoded
 
 
 def certain_ranks(intervals: Sequence[Sequence[float]], k: int, listing_threshold: float) -> int:
@@ -116,13 +116,13 @@ class ItemEstimates(Estimate):
 
     @property
     def items(self) -> tuple[CountedName, ...]:
-        """Return the listed names. They are spelled when this is first asked for, which takes seconds."""
-        return self.held.spelled.items
+        """Return the listed names; the first access decodes them, which takes seconds."""
+        return self.held.decoded.items
 
     @property
     def points(self) -> PointCounts:
-        """Return what answers for any name."""
-        return self.held.spelled.points
+        """Return the rows that answer point queries."""
+        return self.held.decoded.points
 
     def top(self, k: int) -> tuple[CountedName, ...]:
         """Return the ``k`` names with the largest counts, or all if there are fewer."""
@@ -130,21 +130,21 @@ class ItemEstimates(Estimate):
         return self.items[:k]
 
     def at_least(self, count: float) -> tuple[CountedName, ...]:
-        """Return the names whose estimated count is at least so large; below ``listing_threshold`` some are missing."""
+        """Return the names with an estimated count of at least ``count``; incomplete below ``listing_threshold``."""
         if not math.isfinite(count):
             raise InvalidParameter(f"count must be finite, got count={count}")
         return tuple(item for item in self.items if item.count >= count)
 
     def certain_ranks(self, k: int) -> int:
-        """Return how many of the first ``k`` surely belong there: their intervals lie above that of the next name."""
+        """Return how many of the first ``k`` are certain: their intervals lie above those of all other names."""
         return certain_ranks([item.interval for item in self.items], k, self.listing_threshold)
 
     def count(self, name: str | bytes | int) -> Estimate:
-        """Return how often ``name`` came, listed or not."""
+        """Return the number of events of ``name``, listed or not."""
         return self.points.count(name, self.claim)
 
     def to_json(self, level: float = _LEVEL) -> dict[str, Any]:
-        """Return plain JSON values, with the list."""
+        """Return plain JSON values, with the list of names."""
         return {
             **Estimate.to_json(self, level),
             "items": [item.to_json() for item in self.items],

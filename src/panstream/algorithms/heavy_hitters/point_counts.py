@@ -1,4 +1,4 @@
-"""Released rows as they are stored, and the count of any name that they give."""
+"""Released rows for point queries: the count of any name, and their stored form."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Self
 import numpy as np
 
 from panstream.algorithms.heavy_hitters.count_rows import CountRows, ErrorQuantiles
-from panstream.core.estimate import Estimate
+from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import InvalidBytes
 from panstream.privacy.claim import Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PointCounts:
-    """Released rows and what it takes to read them: the count of any name, any number of times, at no cost."""
+    """Released rows with the parameters to read them: the count of any name, any number of times, without loss."""
 
     rows: CountRows
     law: ErrorQuantiles
@@ -27,39 +27,38 @@ class PointCounts:
     seed: int
 
     def count(self, name: str | bytes | int, claim: Claim) -> Estimate:
-        """Return how often ``name`` came; the interval is for this name alone."""
+        """Return the number of events of ``name``; the interval holds for this name, not for several together."""
         from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 
-        spelled = name if isinstance(name, bytes) else str(name).encode()
+        encoded = name if isinstance(name, bytes) else str(name).encode()
         hashes = np.empty(1, np.uint64)
-        data = np.frombuffer(spelled or b"\0", np.uint8)
-        offsets = np.array([0, len(spelled)])
+        data = np.frombuffer(encoded or b"\0", np.uint8)
+        offsets = np.array([0, len(encoded)])
         hash_names(offsets, data, self.max_item_bytes, self.step, np.uint64(self.seed), hashes)
         counts = self.rows.counts(hashes)
         value = float(counts.values[0])
         error = float(counts.errors[0])
-
-        def rule(level: float) -> tuple[float, float]:
-            half = self.law.quantile(1 - level) * error
-            return value - half, value + half
-
         return Estimate.clipped(
-            value, (0.0, math.inf), standard_error=error, claim=claim, name="events with this name", interval_rule=rule
+            value,
+            (0.0, math.inf),
+            standard_error=error,
+            claim=claim,
+            name="events with this name",
+            interval_rule=symmetric_interval(value, lambda level: self.law.quantile(1 - level) * error),
         )
 
     def shown(self, name: str) -> str:
-        """Return what is counted under a name: itself, or what it shares with all that begin like it."""
-        spelled = name.encode()
-        return (
-            name
-            if len(spelled) <= self.max_item_bytes
-            else spelled[: self.max_item_bytes].decode(errors="ignore") + "…"
-        )
+        """Return the name as it is counted: a long one is truncated, and shares its count with all that begin alike."""
+        encoded = name.encode()
+        if len(encoded) <= self.max_item_bytes:
+            return name
+        return encoded[: self.max_item_bytes].decode(errors="ignore") + "…"
 
     def to_bytes(self) -> bytes:
         """Return a line of JSON and the rows, compressed."""
         cells = np.ascontiguousarray(self.rows.cells, "<i4")
-        unsigned = (cells << 1) ^ (cells >> 31)  # small numbers of either sign have few bits, and planes of bytes are 0
+        # Zigzag: small numbers of either sign have few bits, so the planes of their high bytes are 0 and compress well.
+        unsigned = (cells << 1) ^ (cells >> 31)
         planes = np.ascontiguousarray(unsigned.view(np.uint8).reshape(-1, 4).T)
         head = {
             "shape": list(cells.shape),
@@ -73,7 +72,7 @@ class PointCounts:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return what `to_bytes` wrote."""
+        """Read what `to_bytes` wrote; raise InvalidBytes for anything else."""
         try:
             first, _, packed = data.partition(b"\n")
             head = json.loads(first)

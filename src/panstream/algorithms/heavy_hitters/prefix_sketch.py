@@ -1,4 +1,4 @@
-"""FrequentItems: names that nobody listed, with their counts, from tables of noised prefixes."""
+"""FrequentItems: heavy hitters of an open domain with their counts, from tables of noised prefixes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from panstream.algorithms.heavy_hitters.released_tables import (
     local_levels,
 )
 from panstream.core.algorithm import consume_release
+from panstream.core.estimate import symmetric_interval
 from panstream.core.shardable import ShardableTables, Touches
 from panstream.errors import InvalidParameter, MergeError
 from panstream.primitives import validation as checks
@@ -36,7 +37,7 @@ from panstream.privacy.rounding import rounded_up
 
 @dataclass(slots=True, eq=False)
 class FrequentState:
-    """Cells since the start, or since the last release."""
+    """Noised cells, counted since the start or since the last release."""
 
     levels: NDArray[np.int32] = noised()
     rows: NDArray[np.int32] = noised()
@@ -46,39 +47,40 @@ class FrequentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrequentItems(ShardableTables[FrequentState]):
-    """The most frequent names, whatever they are, and the count of any name afterwards.
+    """The most frequent names of an open domain, and the count of any name afterwards.
 
     Every prefix of a name has one signed cell in the table of its length, and the whole name one in each of a few rows;
     an event moves them by one. All cells start as noise and are released once, with fresh noise; then the state starts
-    again. Names are spelled from the released tables, prefix by prefix, and tested and counted in the released rows.
+    again. Names are decoded from the released tables, prefix by prefix, and tested and counted in the released rows.
 
     Privacy:
         Unit: one event added or removed (``contributions=K``: a user of at most K events). One copy of the state at any
         time and the releases lose ``epsilon`` (and ``delta``) together; so do any number of announced copies with a
-        refresh after each. Start and release noise each use the whole budget, since an event is hidden by one of them.
+        refresh after each. Start and release noise each use the whole budget, since an event is protected by one of
+        them (names.md, Theorem 1).
         With ``delta=0`` noise is discrete Laplace, else discrete Gaussian, and delta is exact. The hash key is public.
         Two unannounced copies between two releases: no bound.
 
     Error:
         A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
-        (``listing_threshold``), as long as the tables are wide enough; .05 listed names at most are expected never to
-        have come. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
+        (``listing_threshold``), as long as the tables are wide enough; at most .05 listed names are expected to be
+        wrong. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
 
     Args:
         epsilon: Total privacy loss; ``math.inf`` switches all noise off, for tests.
         delta: 0 for discrete Laplace noise, otherwise discrete Gaussian.
-        max_item_bytes: Bytes of a name that count; longer ones are cut at a character and shown with
-            "…". Shorter is better: noise grows with its root, and with ``delta=0`` with itself.
-        step: Bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find lighter names, and
+        max_item_bytes: Largest length of a name; longer ones are truncated at a character and shown with
+            "…". Shorter is better: noise grows with its square root, with ``delta=0`` linearly.
+        step: Bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find less frequent names, and
             decoding takes longer.
         width: Cells of a level, a power of two.
         row_width: Cells of a row, a power of two.
         rows: How many rows there are.
-        releases: How many lives are answered.
-        contributions: Events of one user that are protected together; nobody checks that there
-            are no more.
+        releases: How many answers there will be, each of the events since the one before.
+        contributions: Events of one user that are protected together; the sender must enforce the
+            limit.
         key: Public number that picks the hash functions. Cells are 32-bit integers, which wrap
-            around; a name with more than 2**31 events spoils answers, never privacy.
+            around; a name with more than 2**31 events falsifies answers, never the claim.
 
     Merging:
         ``a.merge(b)`` adds the tables of two sites with the same parameters, and their noise.
@@ -131,7 +133,7 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     @property
     def levels(self) -> int:
-        """Return how many tables of prefixes there are."""
+        """Return the number of prefix tables, one per symbol."""
         return self.max_item_bytes * 8 // self.step
 
     @property
@@ -140,7 +142,7 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     @property
     def laws(self) -> tuple[Law, Law]:
-        """Return the noise of a level's cell and of a row's."""
+        """Return the noise distributions of a level's cell and of a row's."""
         return names_laws(*self._budget)
 
     @property
@@ -150,7 +152,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         return listing_threshold(level, row, self.rows)
 
     def listing_threshold_among(self, events: float) -> float:
-        """Return how many events a name needs to be listed with 95% if there are so many in all."""
+        """Return how many events a name needs to be listed with 95% among ``events`` events in all."""
         return crowded_listing_threshold(self.listing_threshold, events, self.width)
 
     def loss_exceeds(self, times: float = 1.0) -> float:
@@ -177,7 +179,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         return replace(claim, note="; ".join(filter(None, [claim.note, note])))
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the two tables and how much noise is in them."""
+        """Return the layout of both tables and of the number of draws in every cell."""
         return {
             "levels": FieldLayout("i4", (self.levels, self.width)),
             "rows": FieldLayout("i4", (self.rows, self.row_width)),
@@ -186,7 +188,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         }
 
     def initial_state(self, rng: NoiseSource) -> FrequentState:
-        """Return tables of noise."""
+        """Return tables with one draw of noise in every cell."""
         state = self.zero_tables(np.arange(self.tables))
         self._add_noise(state.levels, state.rows, rng)
         state.draws = 1
@@ -205,17 +207,17 @@ class FrequentItems(ShardableTables[FrequentState]):
         return items(names, name="names")
 
     def update(self, state: FrequentState, batch: ItemBatch, rng: NoiseSource) -> None:
-        """Count equal names, then move the cells of each by its count."""
+        """Count equal names, then move the cells of each name by its count."""
         self.accumulate(state, batch, rng.scratch)
 
     def accumulate(self, state: FrequentState, batch: ItemBatch, scratch: Scratch) -> None:
         """Move the cells of all names of a batch in all tables."""
         everything = np.arange(self.tables)
-        buffers = self._room(scratch)
+        buffers = self._update_buffers(scratch)
         for names in distinct_names(batch, scratch):
             self._move(state, everything, names, buffers)
 
-    def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
+    def _update_buffers(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
         from panstream.primitives.kernels.algorithms.prefix_tables import scratch_for_update
 
         return scratch_for_update(self.max_item_bytes, scratch.array)
@@ -233,15 +235,15 @@ class FrequentItems(ShardableTables[FrequentState]):
         arguments: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *buffers)
         update_cells(*arguments)
 
-    # How the tables are dealt out: those of one byte of a name together, then the rows.
+    # Shards own whole tables: all levels of one byte of a name together, or one count row.
 
     @property
     def tables(self) -> int:
-        """Return how many bytes a name has at most, and rows beside them."""
+        """Return the number of tables that can be assigned to shards: one per byte of a name, and the rows."""
         return self.max_item_bytes + self.rows
 
     def table_offsets(self, local_tables: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-        """Return which levels and rows belong to some bytes and rows."""
+        """Return the indices of the levels and rows of the given tables."""
         per = 8 // self.step
         levels = local_tables[local_tables < self.max_item_bytes, None] * per + np.arange(per)
         return {
@@ -250,7 +252,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         }
 
     def zero_tables(self, local_tables: NDArray[np.int64]) -> FrequentState:
-        """Return tables of zeros."""
+        """Return tables of zeros, without noise."""
         indices = self.table_offsets(local_tables)
         levels = np.zeros((indices["levels"].size, self.width), np.int32)
         rows = np.zeros((indices["rows"].size, self.row_width), np.int32)
@@ -258,11 +260,11 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     @property
     def update_columns(self) -> tuple[np.dtype[Any], ...]:
-        """Return the types of a count, a size, and a name's bytes and one more, which shows whether it was cut."""
+        """Return the types of a count, a length, and a name's bytes plus one, which shows that it was truncated."""
         return np.dtype(np.int32), np.dtype(np.uint16), np.dtype((np.uint8, (self.max_item_bytes + 1,)))
 
     def to_update_columns(self, batch: ItemBatch, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the different names of a batch with their counts."""
+        """Yield the distinct names of a batch with their counts."""
         from panstream.primitives.kernels.algorithms.name_counts import pad_names
 
         for offsets, data, firsts, counts in distinct_names(batch, scratch):
@@ -279,7 +281,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         chosen: NDArray[np.int64],
         scratch: Scratch,
     ) -> None:
-        """Move the cells of some listed names in the tables of a part."""
+        """Move the cells of the ``chosen`` names in the tables of a shard."""
         from panstream.primitives.kernels.algorithms.name_counts import find_padded
 
         counts, sizes, text = columns
@@ -289,10 +291,10 @@ class FrequentItems(ShardableTables[FrequentState]):
         firsts[:] = np.arange(0, 2 * chosen.size, 2)
         weights = scratch.array(chosen.size, np.int32)
         weights[:] = counts[chosen]
-        self._move(state, local_tables, (offsets, text.reshape(-1), firsts, weights), self._room(scratch))
+        self._move(state, local_tables, (offsets, text.reshape(-1), firsts, weights), self._update_buffers(scratch))
 
     def estimate(self, state: FrequentState) -> ItemEstimates:
-        """Return the answer that tables with their release noise give."""
+        """Return the answer from tables that have their release noise already."""
         return self.read(state.levels, state.rows, draws=state.draws)
 
     @property
@@ -300,32 +302,32 @@ class FrequentItems(ShardableTables[FrequentState]):
         return key_words(self.key, "names")[0]
 
     def release(self, state: FrequentState, rng: NoiseSource) -> ItemEstimates:
-        """Publish the tables with fresh noise and start again; the answer spells what was published when asked."""
+        """Publish the tables with fresh noise and start again; names are decoded when the list is first used."""
         state.released = consume_release(state.released, self.releases)
         self._add_noise(state.levels, state.rows, rng)
-        shown = (state.levels, state.rows)
-        draws = state.draws + 1
+        answer = self.read(state.levels, state.rows, draws=state.draws + 1)
         fresh = self.initial_state(rng)
         state.levels = fresh.levels
         state.rows = fresh.rows
         state.draws = fresh.draws
-        return self.read(*shown, draws=draws)
+        return answer
 
     def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> ItemEstimates:
-        """Return the answer that published tables give; ``draws`` of noise are in every cell."""
-        level, row = (math.sqrt(draws * law.variance) for law in self.laws)
+        """Return the answer from published tables with ``draws`` draws of noise in every cell."""
+        level_sd, row_sd = (math.sqrt(draws * law.variance) for law in self.laws)
         tables = ReleasedTables(
             levels=levels,
             rows=rows,
             bits=self.step,
             seed=self._seed,
             laplace=not isinstance(self.laws[0], DiscreteGaussian),
-            level_sd=level,
-            row_sd=row,
+            level_sd=level_sd,
+            row_sd=row_sd,
         )
+        # Every name has one of 2**step first symbols, so the cells of the first level add up to the number of events.
         total = tables.events
         cells = draws << self.step
-        error = level * math.sqrt(1 << self.step)
+        error = level_sd * math.sqrt(1 << self.step)
         return ItemEstimates(
             value=max(total, 0.0),
             unbiased=total,
@@ -333,16 +335,14 @@ class FrequentItems(ShardableTables[FrequentState]):
             claim=self.claim(),
             name="events with a name",
             support=(0.0, math.inf),
-            interval_rule=lambda confidence: (
-                total - error * self._wide(1 - confidence, cells),
-                total + error * self._wide(1 - confidence, cells),
-            ),
+            interval_rule=symmetric_interval(total, lambda level: error * self._quantile(1 - level, cells)),
             listing_threshold=tables.listing_threshold,
             held=LazyDecodedTables(tables),
         )
 
-    def _wide(self, tail: float, draws: int) -> float:
-        """Return the two-sided quantile of a sum of ``draws``; Laplace draws by their fourth cumulant."""
+    def _quantile(self, tail: float, draws: int) -> float:
+        """Return the two-sided quantile of a sum of ``draws`` draws in standard deviations."""
+        # Laplace draws: Cornish-Fisher expansion with their excess kurtosis 3, divided by the number of draws.
         z = NormalDist().inv_cdf(1 - tail / 2)
         return z if isinstance(self.laws[0], DiscreteGaussian) else z + max(z**3 - 3 * z, 0.0) * 3 / (24 * draws)
 
@@ -368,13 +368,12 @@ class FrequentItems(ShardableTables[FrequentState]):
         return self, state
 
     def count_error(self, *, beta: float) -> float:
-        """Return what the count of one name is off by with probability at most ``beta``, if rows are wide enough."""
+        """Return the error that one name's count exceeds with probability at most ``beta``, if rows are wide enough."""
         checks.require_probability(beta=beta)
-        draws = 2 * self.rows
-        return math.sqrt(2 * self.laws[1].variance / self.rows) * self._wide(beta, draws)
+        return math.sqrt(2 * self.laws[1].variance / self.rows) * self._quantile(beta, 2 * self.rows)
 
     def error_bound(self, *, beta: float) -> float:
-        """Return what the total number of events is off by with probability at most ``beta``."""
+        """Return the error that the number of all events exceeds with probability at most ``beta``."""
         checks.require_probability(beta=beta)
         cells = 2 << self.step
-        return math.sqrt(cells * self.laws[0].variance) * self._wide(beta, cells)
+        return math.sqrt(cells * self.laws[0].variance) * self._quantile(beta, cells)

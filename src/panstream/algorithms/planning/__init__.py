@@ -1,7 +1,7 @@
 """Errors, sample sizes and budgets before any data is seen: functions in inverse pairs.
 
-``density``, ``distinct``, ``turnstile`` and ``moments`` plan what panstream ships, from its exact distributions;
-``density_published`` and ``continual`` have the papers' own bounds. ``tables`` prints the plans. Nothing here draws
+``density``, ``distinct``, ``turnstile`` and ``moments`` plan the shipped algorithms from their exact distributions;
+``density_published`` and ``continual`` have the papers' own bounds. ``tables`` prints the plans. No function draws
 noise or reads rows.
 """
 
@@ -12,63 +12,36 @@ from typing import TYPE_CHECKING
 from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from panstream.algorithms.planning.continual import average_bound as average_bound
-    from panstream.algorithms.planning.continual import binary_bound as binary_bound
-    from panstream.algorithms.planning.continual import concentration as concentration
-    from panstream.algorithms.planning.continual import conjectured_bound as conjectured_bound
-    from panstream.algorithms.planning.continual import corollary_one as corollary_one
-    from panstream.algorithms.planning.continual import epsilon_for as epsilon_for
-    from panstream.algorithms.planning.continual import event_counter_bound as event_counter_bound
-    from panstream.algorithms.planning.continual import unbounded_sum_bound as unbounded_sum_bound
-    from panstream.algorithms.planning.continual import variance_bound as variance_bound
-    from panstream.algorithms.planning.density import accuracy as accuracy
-    from panstream.algorithms.planning.density import epsilon_needed as epsilon_needed
-    from panstream.algorithms.planning.density import failure_probability as failure_probability
-    from panstream.algorithms.planning.density import sample_size as sample_size
-    from panstream.algorithms.planning.density_comparison import density_plan as density_plan
-    from panstream.algorithms.planning.density_published import ppds_capacity as ppds_capacity
-    from panstream.algorithms.planning.density_published import ppds_failure as ppds_failure
-    from panstream.algorithms.planning.density_published import ppds_level as ppds_level
-    from panstream.algorithms.planning.density_published import roth_sample_size as roth_sample_size
-    from panstream.algorithms.planning.distinct import bitmap_buckets as bitmap_buckets
-    from panstream.algorithms.planning.distinct import bitmap_epsilon as bitmap_epsilon
-    from panstream.algorithms.planning.distinct import bitmap_error as bitmap_error
-    from panstream.algorithms.planning.distinct import break_even_density as break_even_density
-    from panstream.algorithms.planning.moments import moments_plan as moments_plan
+    from panstream.algorithms.planning.continual import *  # noqa: F403
+    from panstream.algorithms.planning.density import *  # noqa: F403
+    from panstream.algorithms.planning.density_comparison import *  # noqa: F403
+    from panstream.algorithms.planning.density_published import *  # noqa: F403
+    from panstream.algorithms.planning.distinct import *  # noqa: F403
+    from panstream.algorithms.planning.moments import *  # noqa: F403
     from panstream.algorithms.planning.tables import PlanTable as PlanTable
-    from panstream.algorithms.planning.turnstile import counter_epsilon as counter_epsilon
-    from panstream.algorithms.planning.turnstile import counter_error as counter_error
-    from panstream.algorithms.planning.turnstile import turnstile_plan as turnstile_plan
+    from panstream.algorithms.planning.turnstile import *  # noqa: F403
 
-_MODULES = {
-    "PlanTable": "panstream.algorithms.planning.tables",
-    "accuracy": "panstream.algorithms.planning.density",
-    "average_bound": "panstream.algorithms.planning.continual",
-    "binary_bound": "panstream.algorithms.planning.continual",
-    "bitmap_buckets": "panstream.algorithms.planning.distinct",
-    "bitmap_epsilon": "panstream.algorithms.planning.distinct",
-    "bitmap_error": "panstream.algorithms.planning.distinct",
-    "break_even_density": "panstream.algorithms.planning.distinct",
-    "concentration": "panstream.algorithms.planning.continual",
-    "conjectured_bound": "panstream.algorithms.planning.continual",
-    "corollary_one": "panstream.algorithms.planning.continual",
-    "counter_epsilon": "panstream.algorithms.planning.turnstile",
-    "counter_error": "panstream.algorithms.planning.turnstile",
-    "density_plan": "panstream.algorithms.planning.density_comparison",
-    "epsilon_for": "panstream.algorithms.planning.continual",
-    "epsilon_needed": "panstream.algorithms.planning.density",
-    "event_counter_bound": "panstream.algorithms.planning.continual",
-    "failure_probability": "panstream.algorithms.planning.density",
-    "moments_plan": "panstream.algorithms.planning.moments",
-    "ppds_capacity": "panstream.algorithms.planning.density_published",
-    "ppds_failure": "panstream.algorithms.planning.density_published",
-    "ppds_level": "panstream.algorithms.planning.density_published",
-    "roth_sample_size": "panstream.algorithms.planning.density_published",
-    "sample_size": "panstream.algorithms.planning.density",
-    "turnstile_plan": "panstream.algorithms.planning.turnstile",
-    "unbounded_sum_bound": "panstream.algorithms.planning.continual",
-    "variance_bound": "panstream.algorithms.planning.continual",
+_NAMES = {
+    "continual": (
+        "average_bound",
+        "binary_bound",
+        "concentration",
+        "conjectured_bound",
+        "corollary_one",
+        "epsilon_for",
+        "event_counter_bound",
+        "unbounded_sum_bound",
+        "variance_bound",
+    ),
+    "density": ("accuracy", "epsilon_needed", "failure_probability", "sample_size"),
+    "density_comparison": ("density_plan",),
+    "density_published": ("ppds_capacity", "ppds_failure", "ppds_level", "roth_sample_size"),
+    "distinct": ("bitmap_buckets", "bitmap_epsilon", "bitmap_error", "break_even_density"),
+    "moments": ("moments_plan",),
+    "tables": ("PlanTable",),
+    "turnstile": ("counter_epsilon", "counter_error", "turnstile_plan"),
 }
+_MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_MODULES)
 

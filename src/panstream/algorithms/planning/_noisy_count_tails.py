@@ -4,9 +4,10 @@
 whom ``present`` were seen, each holding a Bernoulli(``p1``) bit if seen and a Bernoulli(``p0``) bit if not; ``L`` is
 discrete Laplace, P(L = k) proportional to exp(-kappa·|k|).
 
-The law of S is inverted from its characteristic function on a window around its exponentially tilted mean; L enters in
-closed form. Everything left out is bounded. The generating function of a hypergeometric variable has only real roots
-(Vatutin and Mikhailov 1982), hence so has that of S, tilted or not: S is a sum of independent bits, for which
+The distribution of S is computed from its characteristic function on a window around its exponentially tilted mean; L
+enters in closed form. Everything left out is bounded. The generating function of a hypergeometric variable has only
+real roots (Vatutin and Mikhailov 1982), hence so has that of S, tilted or not: S is a sum of independent bits, for
+which
 
 * P(|S - E S| >= t) <= 2·exp(-t²/2 / (Var S + t/3)) (Bernstein) bounds what the windows leave out, and
 * |E exp(iθS)| <= exp(-Var S·(1 - cos θ)) bounds the frequencies left out.
@@ -34,7 +35,7 @@ class UpperTail:
     """The upper tail of N, with relative precision around the threshold that it was tilted for."""
 
     first: int
-    tilted: Floats  # law of S - first, tilted
+    tilted: Floats  # distribution of S - first, tilted
     tilt: float
     log_moment: float  # log E exp(tilt·S)
     kappa: float
@@ -56,7 +57,7 @@ class UpperTail:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _TiltedBits:
-    """S under the tilt exp(tilt·S): the coins, the law of the present users in the sample, and moments."""
+    """S under the tilt exp(tilt·S): the coins, the distribution of present users in the sample, and moments."""
 
     tilt: float
     p0: float
@@ -70,7 +71,7 @@ class _TiltedBits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCount:
-    """The law of N. ``p1`` is at least ``p0``."""
+    """The distribution of N. ``p1`` is at least ``p0``."""
 
     present: int
     sampled: int
@@ -98,7 +99,7 @@ class NoisyCount:
         return self.sampled * seen * (1 - seen) * left_out / max(1, self.universe - 1)
 
     def mirrored(self) -> NoisyCount:
-        """Return the law of ``sampled - N``: absent users and zeros take the part of present users and ones."""
+        """Return the distribution of ``sampled - N``: absent and present users, and zeros and ones, are exchanged."""
         return NoisyCount(
             present=self.universe - self.present,
             sampled=self.sampled,
@@ -128,9 +129,7 @@ class NoisyCount:
         )
 
     def _tilted_towards(self, threshold: float) -> _TiltedBits:
-        """Return the tilt in [0, kappa] whose mean is within two standard deviations of ``threshold``, or the
-        nearest.
-        """
+        """Return the tilt in [0, kappa] with a mean within two standard deviations of ``threshold``, or the nearest."""
         low = 0.0
         high = self.kappa
         tilt = min(max(low, (threshold - self.mean) / (self.bits_variance + 1.0)), high)
@@ -168,9 +167,10 @@ class NoisyCount:
         )
 
     def _presence_in_sample(self, slope: float) -> tuple[int, Floats, float]:
-        """Return the law of X, the present users in the sample, tilted by exp(slope·X), with slope >= 0.
+        """Return the distribution of X, the present users in the sample, tilted by exp(slope·X), with slope >= 0.
 
-        That is: the first value of the window, the tilted probabilities, and log E exp(slope·X).
+        Returns:
+            The first value of the window, the tilted probabilities, and log E exp(slope·X).
         """
         lowest = max(0, self.sampled + self.present - self.universe)
         highest = min(self.sampled, self.present)

@@ -5,7 +5,7 @@ The paper calls a mechanism (lambda, delta)-useful at time t if its error there 
 the constants that its proof yields. The functions take ``draws_per_sum``: 1 for the published outputs, 2 for the
 pan-private form with noise at the start and at the release of every sum (Corollary 2: a factor sqrt 2).
 
-`epsilon_for` inverts each of them. For the tighter bounds of the shipped counters call their ``error``.
+`epsilon_for` inverts each of them. For the tighter bounds of the shipped counters call their ``error_bound``.
 
 >>> bound = binary_bound(1.0, horizon=1024, time=1023, beta=0.05)
 >>> epsilon_for(binary_bound, bound, horizon=1024, time=1023, beta=0.05)
@@ -25,8 +25,7 @@ from panstream.privacy.numeric_search import smallest_positive
 
 
 def concentration(scale: float, draws: int, beta: float) -> float:
-    """Return a bound for the sum of ``draws`` Laplace(``scale``) draws.                        [Corollary 2.9 of Chan
-    et al.]
+    """Return a bound for the sum of ``draws`` Laplace(``scale``) draws (Chan et al., Corollary 2.9).
 
     nu·sqrt(8·ln(2/beta)) with nu = scale·max(sqrt(draws), sqrt(ln(2/beta))).
     """
@@ -35,15 +34,12 @@ def concentration(scale: float, draws: int, beta: float) -> float:
 
 
 def corollary_one(scale: float, draws: int, beta: float) -> float:
-    """Return the paper's simpler bound, scale·sqrt(8·draws)·ln(2/beta).
-    [Corollary 1]
-    """
+    """Return the paper's simpler bound, scale·sqrt(8·draws)·ln(2/beta) (Corollary 1)."""
     return scale * math.sqrt(8.0 * draws) * _log(beta)
 
 
 def event_counter_bound(epsilon: float, *, horizon: int, beta: float) -> float:
-    """Return the error of Algorithm 1 at all times at once, 4·log(1/beta)·log(T)**2.5/epsilon.                [Theorem
-    1]
+    """Return the error of Algorithm 1 at all times at once, 4·log(1/beta)·log(T)**2.5/epsilon (Theorem 1).
 
     Stated for T a power of two; logarithms to base 2. Too small where log(1/beta) is, so ``beta`` must be at most 1/2.
     """
@@ -55,18 +51,17 @@ def event_counter_bound(epsilon: float, *, horizon: int, beta: float) -> float:
 def binary_bound(
     epsilon: float, *, horizon: int, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
 ) -> float:
-    """Return the error of the binary mechanism after ``time`` slots, O(log T·sqrt(log t)·log(1/beta)/epsilon).
-    [Theorem 3]
+    """Return the error of the binary mechanism after ``time`` slots (Theorem 3).
 
-    Scale N·levels/epsilon, and at most floor(log2 t) + 1 sums in an answer.
+    It is O(log T·sqrt(log t)·log(1/beta)/epsilon). Scale N·levels/epsilon, and at most floor(log2 t) + 1 sums in an
+    answer.
     """
     _within(time, horizon)
     return concentration(bound * binary_levels(horizon) / _positive(epsilon), draws_per_sum * time.bit_length(), beta)
 
 
 def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
-    """Return the error of the unbounded sum after ``time`` slots: half of epsilon and of beta for each part.
-    [Theorem 4]
+    """Return the error of the unbounded sum after ``time`` slots (Theorem 4): half of epsilon and beta for each part.
 
     The logarithmic mechanism at the last power of two, O(sqrt(log t)·log(1/beta)/epsilon), and a WindowSum since with
     noise of scale (log W + 1)/epsilon: log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else,
@@ -81,8 +76,7 @@ def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float 
 
 
 def conjectured_bound(epsilon: float, *, horizon: int, time: int, beta: float, constant: float = 1.0) -> float:
-    """Return constant·(2·log T)·sqrt(log t)·log(1/beta)/epsilon.                                      [Conjectures 1
-    and 2]
+    """Return constant·(2·log T)·sqrt(log t)·log(1/beta)/epsilon (Conjectures 1 and 2).
 
     Both conjectures are false as stated: see docs/explanation/continual.md and ``average_bound``.
     """
@@ -94,11 +88,10 @@ def conjectured_bound(epsilon: float, *, horizon: int, time: int, beta: float, c
 def average_bound(
     epsilon: float, *, horizon: int, time: int, beta: float, bound: float, count: int, draws_per_sum: int = 2
 ) -> float:
-    """Return the error of the average with budgets epsilon/2 for the count and for the sum of values in [-bound,
-    bound].
+    """Return the error of the average with epsilon/2 each for the count and the sum of values in [-bound, bound].
 
-    What replaces Conjecture 1: with L the error of the count at epsilon/2 and beta/2 (the sum's is bound·L), the
-    average is within 2·bound·L/(count - L); no finite bound holds where the count is not above its own error.
+    It replaces Conjecture 1: with L the error of the count at epsilon/2 and beta/2 (the sum's is bound·L), the
+    average is within 2·bound·L/(count - L); no finite bound holds unless the count exceeds its own error.
     """
     of_count = binary_bound(epsilon / 2.0, horizon=horizon, time=time, beta=beta / 2.0, draws_per_sum=draws_per_sum)
     return math.inf if count <= of_count else 2.0 * bound * of_count / (count - of_count)
@@ -109,7 +102,7 @@ def variance_bound(
 ) -> float:
     """Return the error of the variance with budgets epsilon/3 for count, sum and sum of squares.
 
-    What replaces Conjecture 2: with d the error of the average at these budgets, the mean square is within bound·d and
+    It replaces Conjecture 2: with d the error of the average at these budgets, the mean square is within bound·d and
     the variance, mean square minus squared mean, within bound·d + d·(2·bound + d).
     """
     of_count = binary_bound(epsilon / 3.0, horizon=horizon, time=time, beta=beta / 3.0, draws_per_sum=draws_per_sum)

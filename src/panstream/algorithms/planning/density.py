@@ -1,19 +1,19 @@
-"""Sample size, accuracy and budget of the density estimate that panstream ships, from its exact law.
+"""Sample size, accuracy and budget of the shipped density estimate, from its exact distribution.
 
 The estimate is d = (N/m - p0)/(p1 - p0) with N = (ones among m sampled users) + DLap(kappa), p1 = R/(1+R), p0 = 1 - p1,
 R = e**epsilon_state, and (epsilon_state, kappa) the optimal split of ``epsilon``. It *fails* if it is more than
-``alpha`` away from the density of the universe; ``beta`` bounds the probability of that. Three give the fourth:
+``alpha`` away from the density of the universe; ``beta`` bounds the probability of that. Three determine the fourth:
 
 ==========================================  =================================
 ``failure_probability(epsilon, alpha, m)``  beta
 ``sample_size(epsilon, alpha, beta)``       the smallest m that suffices
-``accuracy(epsilon, beta, m)``              the smallest alpha that is kept
+``accuracy(epsilon, beta, m)``              the smallest alpha that holds
 ``epsilon_needed(alpha, beta, m)``          the smallest epsilon that suffices
 ==========================================  =================================
 
-N is an integer, so the estimate moves in steps of 1/(m(p1-p0)) and beta is not quite monotone in m: one more user can
-widen the law before another step comes within reach of alpha. ``sample_size`` returns an m that suffices although
-m - 1 does not, and looks for smaller ones over the last few steps.
+N is an integer, so the estimate is a multiple of 1/(m(p1-p0)) and beta is not quite monotone in m: one more user can
+widen the distribution before another multiple comes within alpha. ``sample_size`` returns an m that suffices although
+m - 1 does not, and searches for smaller ones over the last few steps.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["accuracy", "epsilon_needed", "failure_probability", "sample_size"]
 
 MAX_EPSILON = 50.0
 SCAN_ALL = 128  # the largest universe that is scanned at every density
-_PERIODS = 3
-_JUST_BELOW = tuple(0.95 + 0.0025 * step for step in range(20))
-_COARSELY_BELOW = tuple(0.8**step for step in range(30))
-_FLOOR = 1e-9  # no smaller alpha or epsilon is looked for
+_PERIODS = 3  # of the steps of the estimate, over which smaller sample sizes are tried
+_JUST_BELOW = tuple(0.95 + 0.0025 * step for step in range(20))  # fractions of an epsilon that suffices
+_COARSELY_BELOW = tuple(0.8**step for step in range(30))  # fractions of MAX_EPSILON
+_FLOOR = 1e-9  # smallest alpha or epsilon that is tried
 
 
 def failure_probability(epsilon: float, alpha: float, m: int, universe: int, density: float | None = None) -> float:
@@ -45,8 +45,8 @@ def failure_probability(epsilon: float, alpha: float, m: int, universe: int, den
 
     With ``density`` it is the exact value there, of the estimate as it is released, moved into [0, 1]. Without, it is
     the largest over all densities: exact for universes of up to 128 users; above that a few densities are computed,
-    each with the steps of the estimate lying as badly as they can and without the benefit of moving it into [0, 1].
-    That is a few per cent above the exact maximum, more where a handful of steps spans alpha or alpha is above 1/2.
+    each with the least favourable position of the estimate's steps and without clipping to [0, 1]. That is a few per
+    cent above the exact maximum, more if a handful of steps spans alpha or alpha is above 1/2.
 
     >>> round(failure_probability(1.0, 0.01, 100_000, 100_000), 5)
     0.00195
@@ -111,7 +111,7 @@ def accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
     while low > _FLOOR and not fails(low):
         high = low
         low = low * 0.9
-    _, high = bisect(fails, low, high, 40)  # a tenth of it apart, then 1e-13
+    _, high = bisect(fails, low, high, 40)  # from a tenth apart to a relative 1e-13
     return min(high, 1.0)  # the released estimate lies in [0, 1]
 
 
@@ -179,9 +179,7 @@ class _Deviation:
         return min(1.0, above + below)
 
     def bound(self, alpha: float) -> float:
-        """Return what the scan takes the maximum of: exact if it meets every density, else for this one and its
-        like.
-        """
+        """Return the failure probability: exact if a scan covers every density, else the worst near this one."""
         return self.failure(alpha) if self.law.universe <= SCAN_ALL else self.worst(alpha)
 
     def worst(self, alpha: float) -> float:
@@ -205,11 +203,11 @@ class _Deviation:
 
 
 def _scan(epsilon: float, m: int, universe: int, alpha: float) -> Iterator[_Deviation]:
-    """Yield deviations at densities up to 1/2 (the law is symmetric) that together show the worst case.
+    """Yield deviations at densities up to 1/2 (the distribution is symmetric) that together include the worst case.
 
-    Without sampling the variance is the same at every density, with sampling it is largest at 1/2; what is left depends
-    on the skewness and on where the integers lie. The latter matters where the law is a few integers wide, so there
-    four neighbours are taken whose means differ by quarters of an integer.
+    Without sampling the variance is the same at every density, with sampling it is largest at 1/2; the rest depends on
+    the skewness and on the position of the integers. The latter matters if the distribution is a few integers wide, so
+    then four neighbours are taken whose means differ by quarters of an integer.
     """
     half = universe // 2
     if universe <= SCAN_ALL:
@@ -233,7 +231,7 @@ def _half(epsilon: float, m: int, universe: int, alpha: float) -> _Deviation:
 
 
 def _smallest(suffices: Callable[[int], bool], seed: int, enough: int) -> int:
-    """Return m <= enough with suffices(m) but not suffices(m - 1), looking around ``seed`` first."""
+    """Return m <= enough with suffices(m) but not suffices(m - 1), searching around ``seed`` first."""
     high = min(seed, enough)
     width = 1
     while high < enough and not suffices(high):
@@ -249,7 +247,7 @@ def _smallest(suffices: Callable[[int], bool], seed: int, enough: int) -> int:
 
 
 def _smallest_real(suffices: Callable[[float], bool], seed: float, ratio: float, enough: float) -> float:
-    """Return epsilon <= enough with suffices(epsilon) but not just below, looking around ``seed`` first."""
+    """Return epsilon <= enough with suffices(epsilon) but not just below, searching around ``seed`` first."""
     high = min(seed, enough)
     step = ratio
     while high < enough and not suffices(high):
@@ -268,7 +266,7 @@ def _smallest_real(suffices: Callable[[float], bool], seed: float, ratio: float,
 
 
 def _step_starts(steps: Callable[[int], float], m: int) -> list[int]:
-    """Return the sizes below m at which one more integer comes within reach: beta is locally smallest there."""
+    """Return the sizes below m at which one more integer comes within alpha: local minima of beta."""
     starts = set()
     for count in range(max(1, math.floor(steps(m)) - _PERIODS), math.floor(steps(m)) + 1):
         start = max(1, math.ceil(m * count / steps(m)))
@@ -281,7 +279,7 @@ def _step_starts(steps: Callable[[int], float], m: int) -> list[int]:
 
 
 def _approximate_accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
-    """Return the accuracy of the normal law with the same variance at density 1/2, plus Laplace noise."""
+    """Return the accuracy for a normal distribution of the same variance at density 1/2, plus Laplace noise."""
     epsilon_state, kappa = density_split(epsilon, m)
     p1 = present_probability(epsilon_state)
     gap = _gap(epsilon, m)

@@ -1,4 +1,4 @@
-"""One table for one question: how many users, how much memory and how much privacy each density estimator needs."""
+"""A table of all density estimators: the users, the memory and the privacy loss that each needs for one accuracy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _share(share: float | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What one estimator needs. Figures are ``None`` where no number of users suffices."""
+    """What one estimator needs. Figures are ``None`` if no number of users suffices."""
 
     name: str = column("estimator")
     users: int | None = column("users", format_count, right=True, default=None)
@@ -43,19 +43,19 @@ class _Row:
 
 
 def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> PlanTable:
-    """Compare what panstream needs with what the published estimators need for the same promise.
+    """Compare what panstream needs with what the published estimators need for the same claim.
 
-    ``epsilon`` is the total loss that is promised. The papers claim twice their parameter, so they are run at
-    epsilon/2; what they really lose is in ``true_loss``. ``state_bytes`` is the state as published (a bit, a level or a
-    double per sampled user; ids for PPDS), ``id_bytes`` the table of sampled users that finds a user's place in it,
-    which a permutation makes needless.
+    ``epsilon`` is the total loss that is claimed. The papers claim twice their parameter, so they are run at epsilon/2;
+    their actual loss is in ``true_loss``. ``state_bytes`` is the state as published (a bit, a level or a double per
+    sampled user; ids for PPDS), ``id_bytes`` the table that maps the ids of sampled users to cells, which a permutation
+    makes needless.
 
     >>> plan = density_plan(1.0, 0.05, 0.05, universe=1_000_000)
     >>> plan.rows[0].users, plan.rows[0].state_bytes
     (2525, 316)
     """
     failure_probability(epsilon, alpha, 1, universe)  # checks the parameters
-    rows = [_take_ownership(epsilon, alpha, beta, universe), *_published(epsilon, alpha, beta, universe)]
+    rows = [_shipped(epsilon, alpha, beta, universe), *_published(epsilon, alpha, beta, universe)]
     return PlanTable(
         title=f"density within {alpha:g} except with probability {beta:g}, epsilon {epsilon:g} in total, "
         f"{universe:,} users exist",
@@ -65,7 +65,7 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Pl
     )
 
 
-def _take_ownership(epsilon: float, alpha: float, beta: float, universe: int) -> _Row:
+def _shipped(epsilon: float, alpha: float, beta: float, universe: int) -> _Row:
     best = accuracy(epsilon, beta, universe, universe)
     try:
         users = sample_size(epsilon, alpha, beta, universe)

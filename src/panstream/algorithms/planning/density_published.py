@@ -11,7 +11,7 @@ Every estimator has three sources of error, and ``alpha`` is shared among them b
 The tight beta is the minimum of p1 + p2 + p3 over δ1, δ2 (Digalakis et al. 2018, end of §3.1; Digalakis 2018, end of
 §4.2.2). The optimal sample size m* is the smallest m with beta(m) <= beta; minimising max(m1, m2, m3) over δ1..δ4 gives
 the same (§3.2 and §4.2.3 there), since for any δ1, δ2 the best δ3, δ4 are p1/beta and p2/beta. ``epsilon`` is the
-papers' parameter, of which they claim 2·epsilon in all; what is really lost is ``true_loss``.
+papers' parameter, of which they claim 2·epsilon in all; the actual loss is ``true_loss``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from panstream.privacy.numeric_search import smallest_integer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedEstimator:
-    """One published estimator: the contrast of its stored values, what they cost, and how many bits each takes.
+    """One published estimator: the contrast of its stored values, their loss, and the bits that each takes.
 
     ``contrast`` is the distance of the two means (user seen, user not seen) divided by the range of the stored value;
     by Hoeffding's inequality (the papers' "additive Chernoff bound") p2 <= 2·exp(-2m·(contrast·t)²) for an error t of
@@ -48,7 +48,7 @@ class PublishedEstimator:
     bits_per_user: int
     largest_epsilon: float = math.inf
     pair: Callable[[float], tuple[float, float]] | None = None  # the two coins, where a bit is stored
-    values: Callable[[float], StoredValues] | None = None  # the two laws of other values
+    values: Callable[[float], StoredValues] | None = None  # the two distributions of other values
 
     @classmethod
     def of_bits(cls, *, pair: Callable[[float], tuple[float, float]], **rest: Any) -> PublishedEstimator:
@@ -74,7 +74,7 @@ class PublishedEstimator:
         )
 
     def failure_bound(self, epsilon: float, alpha: float, m: float) -> float:
-        """Return the tight beta: the smallest p1 + p2 + p3 over δ1, δ2, or 1 if that says nothing.
+        """Return the tight beta: the smallest p1 + p2 + p3 over δ1, δ2, at most 1.
 
         >>> round(OPTBERN.failure_bound(0.5, 0.1, 5_000), 4)
         0.083
@@ -156,7 +156,7 @@ def roth_sample_size(epsilon: float, alpha: float, beta: float, *, factor: float
 
 
 def ppds_level(epsilon: float, capacity: int, universe: int, density: float = 1.0) -> int:
-    """Return the level at which PPDS settles: the first at which fewer than ``capacity`` ids are expected in memory.
+    """Return the final level of PPDS: the first at which fewer than ``capacity`` ids are expected in memory.
 
     A share 2^-level of the universe qualifies, and of those a share p0 + (p1-p0)·density is stored (Digalakis et al.
     2018, Algorithm 3). The real level is random and depends on the stream; a full stream (density 1) fills the memory

@@ -1,9 +1,7 @@
 """Error, size and budget of a distinct count, in inverse pairs, and when one bit per user is better.
 
-``bitmap_error(users, epsilon, buckets)`` is the relative standard error of
-`Bitmap`:
-sqrt(1/I(n) - n)/n with I the Fisher information of the noisy levels and the best split of ``epsilon``. Two give the
-third:
+``bitmap_error(users, epsilon, buckets)`` is the relative standard error of `Bitmap`: sqrt(1/I(n) - n)/n with I the
+Fisher information of the noisy levels, at the best split of ``epsilon``. Two of the quantities determine the third:
 
 ===========================================  ==========================================
 ``bitmap_error(users, epsilon, buckets)``    error
@@ -23,14 +21,14 @@ from panstream.primitives import validation as checks
 from panstream.privacy.numeric_search import minimise, smallest_integer, smallest_positive
 
 _LEVELS = 24
-_MOST_BUCKETS = 1 << 26
+_MAX_BUCKETS = 1 << 26
 _MAX_EPSILON = 50.0
 
 
 def bitmap_error(
     users: float, epsilon: float, buckets: int = 4096, *, levels: int = _LEVELS, releases: int = 1, announced: int = 0
 ) -> float:
-    """Return the relative standard error of a bitmap's count when ``users`` come, tuned for that many.
+    """Return the relative standard error of a bitmap's count at ``users`` users, for which it is tuned.
 
     >>> round(bitmap_error(1_000_000, 1.0), 4)
     0.0317
@@ -55,7 +53,7 @@ def bitmap_buckets(users: float, error: float, epsilon: float, *, levels: int = 
     def at(buckets: int) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
 
-    best = round(2.0 ** minimise(lambda power: at(round(2.0**power)), 0.0, math.log2(_MOST_BUCKETS), 1e-4))
+    best = round(2.0 ** minimise(lambda power: at(round(2.0**power)), 0.0, math.log2(_MAX_BUCKETS), 1e-4))
     if at(best) > error:
         raise InvalidParameter(
             f"error must be at least {at(best):.4g} for {users:g} users at epsilon={epsilon}, got error={error}"
@@ -85,7 +83,7 @@ def bitmap_epsilon(
 
 
 def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) -> float:
-    """Return the part of a known population above which one bit per user beats the best bitmap, memory being ample.
+    """Return the share of a known population above which one bit per user beats the best bitmap of any size.
 
     >>> round(break_even_density(1.0, 1_000_000), 2)
     0.13

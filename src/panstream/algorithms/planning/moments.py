@@ -1,4 +1,4 @@
-"""What a second moment or an inner product costs: its error by what is protected, and where it drowns."""
+"""The error of a second moment or an inner product by protected unit, and where noise exceeds the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USERS = (2, 5, 10, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MomentsPlanRow:
-    """One question at one unit; without figures where it is refused."""
+    """One statistic at one unit; without figures if its parameters are refused."""
 
     name: str = column("question")
     protects: str = column("protects")
@@ -34,7 +34,7 @@ def moments_plan(
     releases: int = 1,
     beta: float = 0.05,
 ) -> PlanTable:
-    """Compare what one event, and users with at most this many rows, cost at an L2 norm of ``expected``.
+    """Compare the errors for one event and for users with at most some rows, at an L2 norm of ``expected``.
 
     The error is that of the last release, in parts of the squared norm; of the norm itself it is half as large.
 

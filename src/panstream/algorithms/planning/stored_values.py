@@ -1,4 +1,4 @@
-"""Laws of the values that some published estimators store instead of a bit, with their contrast and true loss."""
+"""Distributions of the values that some published estimators store instead of a bit; contrast and true loss."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from panstream.primitives import validation as checks
 
 Floats = NDArray[np.float64]
-_NODES = 40
-_FAR = 1e3  # no mass beyond, in double precision
+_NODES = 40  # of the quadrature rule between two breaks
+_FAR = 1e3  # beyond it the distributions have no mass in double precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredValues:
-    """Two laws on the same values: atoms (``measure`` all ones) or densities at the nodes of a quadrature rule."""
+    """Two distributions on the same values: atoms (``measure`` all ones) or densities at quadrature nodes."""
 
     values: Floats
     measure: Floats
@@ -43,9 +43,9 @@ class StoredValues:
     def joint_loss(self, epsilon: float) -> float:
         """Return the joint loss with Laplace(1/(ε·m)) noise on the debiased mean.
 
-        A stored value v moves the debiased mean by v/(m·gap). Compare all histories: last drawn as absent or present
-        before the look, then kept or re-drawn before the output. As a function of the output the ratio of two of them
-        is monotone between neighbouring values, so it is largest at a value or far outside.
+        A stored value v moves the debiased mean by v/(m·gap). All histories are compared: drawn as absent or present
+        before the copy, then left or redrawn before the output. As a function of the output the ratio of two of them
+        is monotone between neighbouring values, so it is largest at a value or far beyond all of them.
         """
         rate = epsilon / self.gap
         offset = self.values - self.values[0]
@@ -94,7 +94,7 @@ def lloyd_max(epsilon: float, levels: int) -> tuple[tuple[float, ...], tuple[flo
 
 
 def quantised_values(epsilon: float, levels: int) -> StoredValues:
-    """Return the law of the quantised Laplace value, in units of its scale b and centred."""
+    """Return the distribution of the quantised Laplace value, centred, in units of its scale b."""
     boundaries, points = lloyd_max(epsilon, levels)
     edges = np.concatenate(([-_FAR], boundaries, [_FAR]))
     absent, present = (np.diff(_laplace_mass(edges, mean)) for mean in (-epsilon / 2, epsilon / 2))

@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """What every method can do about one question: ``asked`` is the question, ``rows`` are dataclasses, one a method.
+    """The methods that can answer one question: ``asked`` holds its parameters, ``rows`` one dataclass per method.
 
-    The fields of their ``kind`` that are a `column` are printed.
+    The fields of their ``kind`` that are declared with `column` are printed.
     """
 
     title: str
@@ -23,7 +23,7 @@ class PlanTable:
     def table(self) -> str:
         """Return the plan as aligned plain text."""
         columns = {row_field.name: row_field.metadata for row_field in fields(self.kind) if row_field.metadata}
-        body = [[metadata["say"](getattr(row, name)) for name, metadata in columns.items()] for row in self.rows]
+        body = [[metadata["text_of"](getattr(row, name)) for name, metadata in columns.items()] for row in self.rows]
         right = [index for index, metadata in enumerate(columns.values()) if metadata["right"]]
         return format_table(self.title, [metadata["heading"] for metadata in columns.values()], body, right)
 
@@ -33,16 +33,20 @@ class PlanTable:
         return {**self.asked, "rows": rows}
 
 
-def column(heading: str, say: Callable[[Any], str] = str, *, right: bool = False, **options: Any) -> Any:
-    """Declare a field of a row that is printed under a heading, as ``say`` says it, flush right if asked.
+def column(heading: str, text_of: Callable[[Any], str] = str, *, right: bool = False, **options: Any) -> Any:
+    """Declare a field of a row that is printed under a heading.
 
-    Keywords are those of ``dataclasses.field``.
+    Args:
+        heading: Heading of the column.
+        text_of: Formats a value of the field.
+        right: Whether the column is right-aligned.
+        options: Keywords of ``dataclasses.field``.
     """
-    return field(metadata={"heading": heading, "say": say, "right": right}, **options)
+    return field(metadata={"heading": heading, "text_of": text_of, "right": right}, **options)
 
 
 def format_count(number: int | None) -> str:
-    """Return a number of something as it stands in a table; a dash for none.
+    """Return an integer with thousands separators; a dash for None.
 
     >>> format_count(12_345), format_count(None)
     ('12,345', '-')
@@ -51,7 +55,7 @@ def format_count(number: int | None) -> str:
 
 
 def format_table(title: str, head: Sequence[str], body: Sequence[Sequence[str]], right: Collection[int]) -> str:
-    """Return a titled table; the columns numbered in ``right`` are flush right.
+    """Return a titled table; the columns numbered in ``right`` are right-aligned.
 
     >>> print(format_table("sizes", ("what", "bytes"), [("bits", "8"), ("ids", "1,024")], right={1}))
     sizes

@@ -1,11 +1,10 @@
-"""Which counter for integer inserts and deletes, and what error: one table for one question, and errors in inverse
-pairs.
+"""Counters for integer inserts and deletes: their errors in inverse pairs, and a table of all that answer a question.
 
-=====================================  ======================================================================
-``counter_error(counter, beta)``            the error that is exceeded with probability at most ``beta``
-``counter_epsilon(counter, error)``     the smallest epsilon at which that error is kept
-``turnstile_plan(question, ...)``      every counter that can answer the question, the best first
-=====================================  ======================================================================
+===================================  ==================================================================
+``counter_error(counter, beta)``     the error that is exceeded with probability at most ``beta``
+``counter_epsilon(counter, error)``  the smallest epsilon with at most that error
+``turnstile_plan(question, ...)``    every counter that can answer the question, the best first
+===================================  ==================================================================
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _three_digits = functools.partial(format_number, digits=3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnstilePlanRow:
-    """What one counter promises: its error at ``beta``, its expected bias from collisions, and its memory."""
+    """One counter: its error at ``beta``, the expected bias from collisions, and its memory."""
 
     name: str = column("counter")
     setting: str = column("setting")
@@ -50,8 +49,12 @@ class TurnstilePlanRow:
 
 
 def counter_error(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
-    """Return the error of a counter that is exceeded with probability at most ``beta``, at ``users`` if it depends on
-    them.
+    """Return the error of a counter that is exceeded with probability at most ``beta``.
+
+    Args:
+        counter: The counter.
+        beta: Probability that the error is exceeded.
+        users: Number of users, on which the error of hash buckets depends.
 
     >>> round(counter_error(LegendreCounter(universe=20_000, epsilon=1.0), 0.05))
     666
@@ -62,8 +65,7 @@ def counter_error(counter: ModularCounter, beta: float = 0.05, *, users: int | N
 
 
 def counter_epsilon(counter: ModularCounter, error: float, beta: float = 0.05, *, users: int | None = None) -> float:
-    """Return the smallest epsilon at which the counter, otherwise as given, keeps ``error``: the inverse of
-    ``counter_error``.
+    """Return the smallest epsilon with at most ``error``, the counter being the same otherwise.
 
     >>> round(counter_epsilon(LegendreCounter(universe=20_000, epsilon=9.0), 666.3), 2)
     1.0
@@ -126,12 +128,12 @@ def turnstile_plan(
         rows = _heavy(common, universe, (min_net_weight, largest), threshold, total_weight, answer, beta)
     else:
         raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
-    ordered = sorted(rows, key=lambda row: row.error + row.bias)
+    ordered = sorted(rows, key=_total_error)
     return PlanTable(
         title=f"{question}, {users:,} users, epsilon {epsilon:g} in total, error exceeded with probability at most "
         f"{beta:g}; the answer can be at most {_three_digits(answer)}",
         asked={"question": question, "epsilon": epsilon, "beta": beta, "users": users, "largest_answer": answer},
-        rows=tuple(replace(row, useful=row.error + row.bias < answer) for row in ordered),
+        rows=tuple(replace(row, useful=_total_error(row) < answer) for row in ordered),
         kind=TurnstilePlanRow,
     )
 
@@ -162,12 +164,12 @@ def _cropped(
         if largest <= _PROFILE_LARGEST:
             yield _profile(common, universe, largest, Statistic.cropped_moment(1, crop), beta)
     spread = (_shared(common, users, users << power, largest, crop, beta) for power in range(8))
-    yield min(spread, key=lambda row: row.error + row.bias)
+    yield min(spread, key=_total_error)
 
 
 def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> TurnstilePlanRow:
     counter = BlockCounter(buckets=buckets, crop=crop, largest=largest, **common)
-    read = buckets * crop * -math.expm1(-users / buckets)  # with everybody at the crop, where collisions hide most
+    read = buckets * crop * -math.expm1(-users / buckets)  # all users at the crop, where collisions hide most
     note = "ids of any kind, weights of one sign"
     return _row(counter, f"buckets={buckets}", beta, bias=users * crop - read, note=note)
 
@@ -181,10 +183,10 @@ def _heavy(
     answer: float,
     beta: float,
 ) -> Iterator[TurnstilePlanRow]:
-    drowned = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
+    useless = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
 
     def note(row: TurnstilePlanRow, otherwise: str) -> TurnstilePlanRow:
-        return replace(row, note=otherwise if row.error + row.bias < answer else drowned)
+        return replace(row, note=otherwise if _total_error(row) < answer else useless)
 
     min_net_weight, largest = between
     if universe is not None:
@@ -201,14 +203,18 @@ def _heavy(
     if total_weight is not None and (min_net_weight or 0) >= 0:
         best = min(
             (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),
-            key=lambda row: row.error + row.bias,
+            key=_total_error,
         )
         counter = HeavyHitterCount(buckets=1, threshold=threshold, **common)
         yield note(best, f"ids of any kind; {_reach(counter)}")
 
 
+def _total_error(row: TurnstilePlanRow) -> float:
+    return row.error + row.bias
+
+
 def _reach(counter: HeavyHitterCount) -> str:
-    """Return what kind of answer a heavy-hitter count gives."""
+    """Return a note on the kind of answer that a heavy-hitter count gives."""
     if not counter.bracketed:
         return "a step for every weight: a point"
     near = f"those from {counter.light + 1} to {counter.threshold + counter.width - 1}"

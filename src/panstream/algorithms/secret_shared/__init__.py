@@ -1,3 +1,4 @@
-"""Statistics whose cells two machines hold as shares: the arithmetic, the rules of each kind of cell, one party's part
-of a step, and the statistics themselves. Who talks to whom, and what is on disk when, is not here.
+"""Statistics whose cells two machines hold as secret shares: ring, share rules, one party's steps, and estimates.
+
+Transport and storage are in `panstream.distributed.two_party`.
 """

@@ -1,4 +1,4 @@
-"""How often users came, each counted up to a cap, from exact thermometers on shares."""
+"""Sums and counts of users' appearances, each capped, from secret-shared saturating counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members
 from panstream.algorithms.secret_shared.share_rules import Dealt, SaturatingCounters
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
-from panstream.core.estimate import Estimate
+from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import InvalidBatch
 from panstream.primitives import validation as checks
 from panstream.primitives.inputs import integers
@@ -25,7 +25,7 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim
 from panstream.privacy.secret_shared_loss import shared_claim, shared_law
 
-_MOST = 64
+_MAX_CROP = 64  # bits of a user's word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class SharedCroppedSum(SharedStatistic):
 
     Privacy:
         Unit: user; any of one user's rows may be added or removed, which moves the sum by ``crop`` at most. Any number
-        of looks at one machine at a time, and all releases, lose ``epsilon``.
+        of copies of one machine at a time, and all releases, lose ``epsilon``.
 
     Error:
         Two draws of scale crop/epsilon, whatever the population is: standard error 2·crop/epsilon.
@@ -42,13 +42,13 @@ class SharedCroppedSum(SharedStatistic):
     Args:
         universe: Number of users (ids 0..U-1), or the public list of their ids.
         epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
-        crop: The most appearances that count of one user, at most 64.
+        crop: The largest number of a user's appearances that count, at most 64.
         releases: How many estimates will be published.
         key: Public number that picks the sample.
     """
 
     kind: ClassVar[str] = "moved"
-    min_weight: ClassVar[int] = 1  # what came cannot be taken away again
+    min_weight: ClassVar[int] = 1  # a saturating counter cannot be decremented
     max_weight: ClassVar[int] = 1 << 31
 
     universe: Members
@@ -60,23 +60,23 @@ class SharedCroppedSum(SharedStatistic):
 
     def __post_init__(self) -> None:
         checks.require_positive(epsilon=self.epsilon)
-        checks.require_integer_in_range(1, _MOST, crop=self.crop)
+        checks.require_integer_in_range(1, _MAX_CROP, crop=self.crop)
         plain = OptBern(universe=self.universe, epsilon=math.inf, releases=self.releases, key=self.key)
         object.__setattr__(self, "universe", plain.universe)
         object.__setattr__(self, "plain", plain)
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of each machine's draws."""
+        """Return the noise that each machine adds to an answer."""
         return shared_law(self.epsilon, self.releases * self.crop)
 
     def claim(self) -> Claim:
-        """Return what is promised."""
+        """Return the claim for one user."""
         return shared_claim(self.epsilon, "user", self.releases, "the universe")
 
     @property
     def rule(self) -> SaturatingCounters:
-        """Return ``crop`` bits a user, all of them counted."""
+        """Return the rule of ``crop`` bits per user, all of them counted."""
         return SaturatingCounters(cells=self.plain.cells, tau=self.crop, noise=self.law, releases=self.releases)
 
     @property
@@ -89,7 +89,7 @@ class SharedCroppedSum(SharedStatistic):
         return f"sum of min(appearances, {self.crop})"
 
     def batch(self, ids: Any, weight: Any = None) -> PresenceBatch:
-        """Check ids; every row is one appearance, or as many as its weight, a positive integer, says."""
+        """Check ids and weights; a row counts as ``weight`` appearances, a positive integer, 1 by default."""
         batch = self.plain.batch(ids)
         if weight is None:
             return batch
@@ -103,7 +103,7 @@ class SharedCroppedSum(SharedStatistic):
         return PresenceBatch(batch.cells, weights, (*batch.owned, weights) if copied else batch.owned)
 
     def empty_buffer(self) -> Dealt:
-        """Return how often every user came in the step."""
+        """Return a counter per user for the rows of one step, all 0."""
         return (np.zeros(self.plain.cells, np.uint8),)
 
     def accumulate(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
@@ -112,24 +112,19 @@ class SharedCroppedSum(SharedStatistic):
             add_capped(change[0], cells, weights[0] if weights else np.ones(cells.size, np.int64), self.crop)
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
-        """Return it as it is."""
+        """Return the buffer unchanged: the rule deals counts."""
         return change
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
-        """Return the sum."""
+        """Return the estimate of the sum."""
         return self._read(float(opened[0]), tuple(opened))
 
     def expected_estimate(self, total: float) -> Estimate:
-        """Return what an answer gives at a sum of ``total``, where no noise moved it."""
+        """Return the answer at a sum of ``total`` if all draws were 0."""
         return self._read(min(total, self.most), ())
 
     def _read(self, value: float, released: tuple[int, ...]) -> Estimate:
-        parts = ((2.0, self.law),)
-
-        def rule(level: float) -> tuple[float, float]:
-            half = half_width(level, parts)
-            return value - half, value + half
-
+        parts = ((2.0, self.law),)  # both machines add a draw
         return Estimate.clipped(
             value,
             (0.0, self.most),
@@ -137,13 +132,13 @@ class SharedCroppedSum(SharedStatistic):
             claim=self.claim(),
             name=self._name,
             released=released,
-            interval_rule=rule,
+            interval_rule=symmetric_interval(value, lambda level: half_width(level, parts)),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedHeavyCount(SharedCroppedSum):
-    """How many of a known population appeared at least ``crop`` times.
+    """The number of users of a known population that appeared at least ``crop`` times.
 
     Privacy:
         As `SharedCroppedSum`; one user moves the number by one.
@@ -157,12 +152,12 @@ class SharedHeavyCount(SharedCroppedSum):
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of each machine's draws."""
+        """Return the noise that each machine adds to an answer; a user changes the count by one."""
         return shared_law(self.epsilon, self.releases)
 
     @property
     def rule(self) -> SaturatingCounters:
-        """Return ``crop`` bits a user, the last of which is counted."""
+        """Return the rule of ``crop`` bits per user, the last of which is counted."""
         return SaturatingCounters(
             cells=self.plain.cells, tau=self.crop, low=self.crop - 1, noise=self.law, releases=self.releases
         )

@@ -1,4 +1,4 @@
-"""Counts, sums, means, variances and quantiles at every tick, from exact totals on shares and a tree of noise."""
+"""Counts, sums, means, variances and quantiles at every tick, from secret-shared exact totals and a tree of noise."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ from panstream.privacy.secret_shared_loss import ASSUMPTION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedContinual(SharedStatistic):
-    """A statistic of the default tree (count, sum, mean, variance, quantile), with exact totals on shares.
+    """A statistic of the default tree (count, sum, mean, variance, quantile), with secret-shared exact totals.
 
     Privacy:
-        As the algorithm that it reads (`ContinualCount` and its like), with
-        any number
-        of looks at one machine at a time. An event is in one node on each of h levels, and its loss is h·kappa.
+        As the algorithm ``statistic`` (`ContinualCount` and others), with any number of copies of one machine at a
+        time. An event is in one node on each of h levels, and its loss is h·kappa.
 
     Error:
-        Twice the variance of `LeastSquaresTree`, which trusts
-        its machine: 840 for counts over 2**16 ticks at epsilon 1, where one pan-private machine has 1,623.
+        Twice the variance of `LeastSquaresTree`, which assumes a trusted machine: 840 for counts over 2**16 ticks at
+        epsilon 1, where one pan-private machine has 1,623.
 
     Args:
-        statistic: The algorithm whose batches it takes and whose answers it gives, by name.
+        statistic: Name of the algorithm whose batches it takes and whose answers it gives.
         options: That algorithm's parameters, with a horizon and without ``one_step_ticks``.
         radices: Children per node of the tree over time, from the leaves up; chosen for the
             horizon.
@@ -65,7 +64,7 @@ class SharedContinual(SharedStatistic):
 
     @classmethod
     def of(cls, algorithm: Tree) -> SharedContinual:
-        """Return the statistic that answers what a one-machine algorithm answers."""
+        """Return the statistic with the answers of a one-machine algorithm."""
         options = {
             name: value
             for name, value in algorithm.parameters().items()
@@ -75,19 +74,19 @@ class SharedContinual(SharedStatistic):
 
     @property
     def horizon(self) -> int:
-        """Return how many ticks there are at most."""
+        """Return the largest number of ticks."""
         assert self.reader.horizon is not None
         return self.reader.horizon
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of each machine's draws."""
+        """Return the distribution of each machine's draws."""
         reader = self.reader
         kappa = tree_kappa(reader.epsilon, len(self.radices), reader.sensitivity, reader.contributions or 1)
         return DiscreteLaplace.at_most(kappa)
 
     def claim(self) -> Claim:
-        """Return the algorithm's claim, with any number of looks at one machine at a time."""
+        """Return the algorithm's claim, for any number of copies of one machine at a time."""
         return replace(
             self.reader.claim(),
             intrusions=Intrusions(unannounced=-1, machines=2),
@@ -97,7 +96,7 @@ class SharedContinual(SharedStatistic):
 
     @property
     def rule(self) -> NoisyRunningSums:
-        """Return totals and a tree of noise."""
+        """Return the rule of totals with a tree of noise."""
         return NoisyRunningSums(width=self.reader.width, radices=self.radices, noise=self.law, releases=self.horizon)
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
@@ -105,7 +104,7 @@ class SharedContinual(SharedStatistic):
         return self.reader.batch(values, users=users)
 
     def empty_buffer(self) -> Dealt:
-        """Return what is added to every total."""
+        """Return the sum of the rows of one step, all 0."""
         return (np.zeros(self.reader.width, np.int64),)
 
     def accumulate(self, change: Dealt, batch: TreeBatch, scratch: Scratch) -> None:
@@ -113,12 +112,12 @@ class SharedContinual(SharedStatistic):
         change[0][:] += batch.total
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
-        """Return it as it is."""
+        """Return the buffer unchanged: the rule deals sums."""
         return change
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
         """Return the answer after ``number`` ticks."""
-        return self._own(self.totals(opened, number), tuple(opened), number)
+        return self._answer(self.totals(opened, number), tuple(opened), number)
 
     def totals(self, opened: Sequence[int], number: int) -> NDArray[np.float64]:
         """Return the noisy totals after ``number`` ticks, and their variance last."""
@@ -130,17 +129,17 @@ class SharedContinual(SharedStatistic):
         return 2 * self.rule.variance(ticks) * self.law.variance
 
     def at(self, state: tuple[Sequence[int], int], what: Any) -> Estimate:
-        """Return another answer, from the numbers of the last one and how many ticks there were."""
+        """Return another statistic from the numbers of the last answer and the number of ticks."""
         return self.from_totals(self.totals(*state), what)
 
     def from_totals(self, total: NDArray[np.float64], what: Any) -> Estimate:
-        """Return another answer that is made of the same numbers."""
+        """Return another statistic from the same totals; raise NotSupported if the algorithm has none."""
         if not hasattr(self.reader, "from_totals"):
             raise NotSupported(f"{self.statistic} has no {what}")
         estimate: Estimate = self.reader.from_totals(total, what, self.law)
         return replace(estimate, claim=self.claim())
 
-    def _own(self, total: NDArray[np.float64], released: tuple[int, ...], slots: int) -> Estimate:
+    def _answer(self, total: NDArray[np.float64], released: tuple[int, ...], slots: int) -> Estimate:
         reader = self.reader
         if isinstance(reader, RangeHistogram):
             return replace(self.from_totals(total, reader.quantile), released=released)
@@ -149,17 +148,17 @@ class SharedContinual(SharedStatistic):
         return replace(estimate, claim=self.claim())
 
     def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
-        """Return the answer after ``ticks`` slots where ``rows`` values lie evenly and no noise moved it."""
-        return self._own(self.expected_totals(ticks, rows), (), ticks)
+        """Return the answer after ``ticks`` slots if ``rows`` values were uniform and all draws were 0."""
+        return self._answer(self.expected_totals(ticks, rows), (), ticks)
 
     def expected_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
-        """Return the totals in that case, and their variance last."""
+        """Return the totals for that case, and their variance last."""
         return np.append(rows * self.reader.uniform_totals(), self.variance_at(ticks))
 
-    def tick(self, state: Any, source: Any) -> Estimate:
-        """Refuse: the machines close a slot."""
+    def tick(self, state: Any, rng: Any) -> Estimate:
+        """Raise NotSupported: a slot is closed by a step of both machines."""
         return self.start()  # type: ignore[no-any-return]
 
-    def tick_many(self, state: Any, values: Any, source: Any) -> Estimates:
-        """Refuse: the machines close a slot."""
+    def tick_many(self, state: Any, values: Any, rng: Any) -> Estimates:
+        """Raise NotSupported: a slot is closed by a step of both machines."""
         return self.start()  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""One machine's part of a step: from what it was dealt to its new shares and its share of an answer. No disk, no wire.
+"""One party's part of a step: from what it was dealt to its new shares and its share of an answer, without I/O.
 
-A step is taken in two halves. `open` draws noise, masks shares and returns what goes to the other machine;
-`close` takes what came back and returns the new shares beside the old ones, which stay until the caller
-says `settle`. Every state is blinded anew in every step, whatever the step does.
+A step has two halves. `open` draws noise, masks shares and returns the message to the other machine; `close` takes the
+other machine's message and returns the new shares. The old ones stay valid until the caller calls `install_shares`.
+Every state is re-randomised in every step, whatever the step does.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from panstream.primitives.noise import NoiseSource
 
 Kind = Literal["rows", "answers", "idle"]
 Change = Mapping[str, Dealt]
-"""What rows do to every state: arrays of public sizes, which name no row."""
+"""The change of every state in a step: arrays whose sizes do not depend on the rows."""
 
 
 @dataclass(slots=True)
 class StateShare:
-    """One machine's share of a state, and how many answers were prepared of it, which is public.
+    """One machine's share of a state, and the public number of answers prepared from it.
 
-    ``answers`` are its shares of the noised answers that the last step prepared, by number. They are committed with
-    the cells and opened afterwards, so that whoever opens them, however often, opens the same numbers.
+    ``answers`` are its shares of the noised answers that the last step prepared, by number. They are committed with the
+    cells and reconstructed afterwards, so that repeating the reconstruction always gives the same numbers.
     """
 
     rule: Rule
@@ -40,7 +40,7 @@ class StateShare:
     answers: dict[int, Numbers] = field(default_factory=dict)
 
     def copy(self) -> StateShare:
-        """Return a share of its own."""
+        """Return a deep copy."""
         answers = {number: part.copy() for number, part in self.answers.items()}
         return StateShare(self.rule, self.cells.copy(), self.released, answers)
 
@@ -50,7 +50,7 @@ class StateShare:
         self.wipe_answers()
 
     def wipe_answers(self) -> None:
-        """Overwrite the answers, and forget them."""
+        """Overwrite and remove the answers."""
         for part in self.answers.values():
             wipe(part)
         self.answers.clear()
@@ -58,7 +58,7 @@ class StateShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTask:
-    """What a step does, all of it public: states that start, states that are over, and those that are answered."""
+    """The public part of a step: states that start, states that are dropped, and those that are answered."""
 
     kind: Kind
     started: Mapping[str, Rule] = field(default_factory=dict)
@@ -68,20 +68,20 @@ class StepTask:
 
 @dataclass(slots=True)
 class StepResult:
-    """What a step leaves: the shares of the next epoch, and which of their answers the step prepared."""
+    """The shares of the next epoch, and the answers that the step prepared."""
 
     shares: dict[str, StateShare]
     answers: dict[str, Numbers]
 
     def wipe(self) -> None:
-        """Overwrite the shares, if they are not to be."""
+        """Overwrite the shares, if the step is not committed."""
         for share in self.shares.values():
             share.wipe()
 
 
 @dataclass(slots=True)
 class _PendingStep:
-    """A step that waits for the other machine."""
+    """A step that waits for the message of the other machine."""
 
     task: StepTask
     shares: dict[str, StateShare]
@@ -90,7 +90,7 @@ class _PendingStep:
 
 
 class Party:
-    """One of the two machines: its shares by name. ``first`` is the one whose part comes from its seed alone."""
+    """One of the two machines: its shares by name. The ``first`` gets a seed only, the second also what is dealt."""
 
     def __init__(self, *, first: bool) -> None:
         self.first = first
@@ -100,7 +100,11 @@ class Party:
     def open(
         self, task: StepTask, expander: SeedExpander, dealt: Mapping[str, Dealt] | None, rng: NoiseSource
     ) -> list[Bits]:
-        """Begin a step; return what goes to the other machine. ``dealt`` is for the second machine only."""
+        """Begin a step on copies of the shares and return the message to the other machine.
+
+        Raises:
+            BudgetExhausted: An answered state has no release left.
+        """
         shares = {name: share.copy() for name, share in self.shares.items() if name not in task.dropped}
         shares |= {name: StateShare(rule, rule.start(rng)) for name, rule in task.started.items()}
         names = sorted(shares) if task.kind == "rows" else sorted(task.answered)
@@ -120,7 +124,12 @@ class Party:
         return list(step.sent.values())
 
     def close(self, received: Bits, common: SeedExpander) -> StepResult:
-        """End the step with what the other machine sent and with what both drew together; nothing is replaced yet."""
+        """End the step and return the new shares; the current ones are not replaced yet.
+
+        Args:
+            received: The message of the other machine.
+            common: Uniform numbers that both machines drew together, for the re-randomisation.
+        """
         step = self._open
         if step is None or received.nbytes != sum(sent.nbytes for sent in step.sent.values()):
             raise TwoPartyError("the other machine sent something that does not belong to this step")
@@ -145,7 +154,7 @@ class Party:
         return StepResult(step.shares, answers)
 
     def abandon(self) -> None:
-        """Give up a step that will not be closed, and overwrite what it holds."""
+        """Abort a step that will not be closed, and overwrite its shares."""
         step = self._open
         self._open = None
         if step is not None:
@@ -153,7 +162,7 @@ class Party:
                 share.wipe()
 
     def install_shares(self, outcome: StepResult) -> None:
-        """Let the new shares count, and overwrite the old ones."""
+        """Replace the current shares by those of a step, and overwrite the old ones."""
         previous_shares = self.shares
         self.shares = outcome.shares
         for share in previous_shares.values():
@@ -163,9 +172,9 @@ class Party:
 def deal(
     task: StepTask, rules: Mapping[str, Rule], change: Change, first: SeedExpander, second: SeedExpander
 ) -> dict[str, Dealt]:
-    """Do the front end's part of a step; return what the second machine gets besides its seed.
+    """Do the dealer's part of a step; return what the second machine gets in addition to its seed.
 
-    ``rules`` are those of all states that there are in the step.
+    ``rules`` are those of all states of the step.
     """
     if task.kind == "rows":
         return {name: rules[name].deal(change[name], first, second) for name in sorted(rules)}
@@ -173,7 +182,7 @@ def deal(
 
 
 def open_answers(rules: Mapping[str, Rule], parts: Sequence[Mapping[str, Numbers]]) -> dict[str, list[int]]:
-    """Return the numbers that both machines' parts add up to."""
+    """Reconstruct the answers from both machines' shares."""
     opened = {}
     for name, number in parts[0].items():
         total: NDArray[np.uint64] = number.copy()

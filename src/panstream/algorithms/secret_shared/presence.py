@@ -1,4 +1,4 @@
-"""Presence as shares of exact bits: distinct users in a bitmap, users of a known population, edges of a graph."""
+"""Presence from secret-shared exact bits: distinct users in a bitmap, users of a known population, edges of a graph."""
 
 from __future__ import annotations
 
@@ -34,23 +34,22 @@ from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.bitmap_loss import Decoder, LevelMoments
-from panstream.privacy.claim import Claim
+from panstream.privacy.claim import Claim, Unit
 from panstream.privacy.secret_shared_loss import noisy_claim, shared_claim, shared_law
 
 _EXACT = Decoder.redrawn(1.0)
-_MEMORY = 1 << 16  # bytes of a bitmap, unless more is allowed
-# a layout is judged at the expected number, and at so many times that
-_REACH = 8.0
-_WORSE = 1.5
+_DEFAULT_MEMORY = 1 << 16  # bytes of a bitmap
+_HEADROOM = 8.0  # a layout must also serve this many times the expected number of users,
+_HEADROOM_ERROR = 1.5  # where its relative error may be this many times as large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedDistinct(SharedStatistic):
-    """The number of different users that came, for ids of any kind, from a bitmap whose cells are exact.
+    """The number of distinct users that appeared, for ids of any kind, from a bitmap whose cells are exact.
 
     Privacy:
-        Unit: user; any of one user's rows may be added or removed. Any number of looks at one machine at a time, and
-        all releases, lose ``epsilon``; both machines in one epoch show the exact cells.
+        Unit: user; any of one user's rows may be added or removed. Any number of copies of one machine at a time, and
+        all releases, lose ``epsilon``; copies of both machines in one epoch reveal the exact cells.
 
     Error:
         That of linear counting on each level, with the noise of two draws: .0041 at epsilon 1 and 100,000 users in 48
@@ -63,7 +62,7 @@ class SharedDistinct(SharedStatistic):
         releases: How many estimates will be published.
         key: Public number that picks the hash function.
         hash: Of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids
-            if you keep ``key`` to yourself; integers have a hash function of their own.
+            if ``key`` is secret; integers have a hash function of their own.
         noisy: Whether cells are drawn as on one machine, so that both machines in one epoch,
             once, are covered too; the error is that of one machine then, with twice the noise
             of its answers.
@@ -104,42 +103,43 @@ class SharedDistinct(SharedStatistic):
         key: int = 0,
         hash: StringHash = "fold",
     ) -> SharedDistinct:
-        """Return the bitmap within ``memory`` bytes that is best at the expected number and still good at eight times
-        as many; the default layout where no number is expected.
+        """Return the bitmap within ``memory`` bytes with the smallest error at ``expected`` and at eight times as many.
+
+        Without both it has the default layout.
         """
         rest: dict[str, Any] = {"epsilon": epsilon, "releases": releases, "key": key, "hash": hash}
         if expected is None and memory is None:
             return cls(**rest)
-        cells = 8 * (memory or _MEMORY)
+        cells = 8 * (memory or _DEFAULT_MEMORY)
         users = float(expected or 1e6)
         noise = 2 * shared_law(epsilon, releases).variance
 
         def worst(levels: int) -> float:
             law = _moments(cells // levels, levels, noise)
-            return max(law.relative_error(users), law.relative_error(_REACH * users) / _WORSE)
+            return max(law.relative_error(users), law.relative_error(_HEADROOM * users) / _HEADROOM_ERROR)
 
         levels = min(range(1, 25), key=worst)
         return cls(buckets=cells // levels, levels=levels, **rest)
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of each machine's draws."""
+        """Return the noise that each machine adds to an answer."""
         return self.table.law.noise if self.noisy else shared_law(self.epsilon, self.releases)
 
     def claim(self) -> Claim:
-        """Return what is promised."""
+        """Return the claim; with ``noisy`` it also covers one copy of both machines in one epoch."""
         if self.noisy:
             return noisy_claim(self.table.claim())
         return shared_claim(self.epsilon, "user", self.releases, "the hash function and its key")
 
     @property
     def rule(self) -> OverwrittenBits:
-        """Return bits, counted level by level."""
+        """Return the rule of bits that are counted level by level."""
         return OverwrittenBits(cells=self.table.cells, rows=self.levels, noise=self.law, releases=self.releases)
 
     @property
     def moments(self) -> LevelMoments:
-        """Return the law of the empty cells on every level, with both machines' noise."""
+        """Return the moments of the empty cells on every level, with both machines' noise."""
         return _moments(self.buckets, self.levels, 2 * self.law.variance, self.table.law.decoder)
 
     def relative_error(self, users: float) -> float:
@@ -151,7 +151,7 @@ class SharedDistinct(SharedStatistic):
         return self.table.batch(ids)
 
     def empty_buffer(self) -> Dealt:
-        """Return marks of all cells."""
+        """Return a byte per cell, all 0."""
         return (np.zeros(self.table.cells, np.uint8),)
 
     def accumulate(self, change: Dealt, batch: ItemBatch, scratch: Scratch) -> None:
@@ -159,39 +159,27 @@ class SharedDistinct(SharedStatistic):
         self.table.mark_cells(batch, change[0], scratch)
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
-        """Return which cells are touched; all of them become 1, or are drawn."""
+        """Return which cells are touched and what they become, packed: 1, or a draw if cells are noisy."""
         touched = _packed(change[0])
         if self.noisy:
             return draw_cells(touched, touched, self.table.cells, self.table.law, rng, fresh=fresh)
         return touched, touched
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
-        """Return the likeliest number of users."""
+        """Return the most likely number of users."""
         ones = np.array(opened, np.float64)
         decoder = self.table.law.decoder
-        return self._read(decoder.zero * (self.buckets - ones) + decoder.one * ones, tuple(opened))
+        empty = decoder.zero * (self.buckets - ones) + decoder.one * ones
+        return Likelihood(self.moments, empty).estimate(self.claim(), tuple(opened))
 
     def expected_estimate(self, users: float) -> Estimate:
-        """Return what an answer gives where every level is as full as expected when ``users`` came."""
-        return self._read(self.moments.at(users)[0], ())
-
-    def _read(self, empty: NDArray[np.float64], released: tuple[int, ...]) -> Estimate:
-        likelihood = Likelihood(self.moments, empty)
-        fit = likelihood.fit()
-        return Estimate.clipped(
-            fit.unbiased,
-            (0.0, math.inf),
-            standard_error=fit.standard_error,
-            claim=self.claim(),
-            name="distinct users",
-            released=released,
-            interval_rule=lambda level: likelihood.interval(fit, level),
-        )
+        """Return the answer in which every level is as full as expected after ``users`` users."""
+        return Likelihood(self.moments, self.moments.at(users)[0]).estimate(self.claim(), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedDensity(SharedStatistic):
-    """The fraction, or number, of a known population that is present, from one exact bit a user.
+    """The fraction, or number, of a known population that is present, from one exact bit per user.
 
     Privacy:
         As `SharedDistinct`; where rows may delete, the last row of a user counts.
@@ -213,6 +201,8 @@ class SharedDensity(SharedStatistic):
     """
 
     kind: ClassVar[str] = "overwritten"
+    _unit: ClassVar[Unit] = "user"
+    _public_fact: ClassVar[str] = "the universe"
 
     universe: Members
     epsilon: float
@@ -224,10 +214,10 @@ class SharedDensity(SharedStatistic):
     plain: Presence = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._keep(OptBern, universe=self.universe)
+        self._build_plain(OptBern, universe=self.universe)
 
-    def _keep(self, kind: type[Presence], **options: Any) -> None:
-        """Build the algorithm of one machine, whose cells are exact unless they are noisy here too."""
+    def _build_plain(self, kind: type[Presence], **options: Any) -> None:
+        """Set ``plain``, the algorithm of one machine that maps rows to cells; without noise unless ``noisy``."""
         checks.require_positive(epsilon=self.epsilon)
         epsilon = self.epsilon if self.noisy else math.inf
         plain = kind(epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key, **options)
@@ -236,22 +226,22 @@ class SharedDensity(SharedStatistic):
 
     @property
     def law(self) -> DiscreteLaplace:
-        """Return the law of each machine's draws."""
+        """Return the noise that each machine adds to an answer."""
         return self.plain.law.noise if self.noisy else shared_law(self.epsilon, self.releases)
 
     def claim(self) -> Claim:
-        """Return what is promised."""
+        """Return the claim; with ``noisy`` it also covers one copy of both machines in one epoch."""
         if self.noisy:
             return noisy_claim(self.plain.claim())
-        return shared_claim(self.epsilon, "user", self.releases, "the universe")
+        return shared_claim(self.epsilon, self._unit, self.releases, self._public_fact)
 
     @property
     def rule(self) -> OverwrittenBits:
-        """Return one bit a user, counted together."""
+        """Return the rule of one bit per user, all counted together."""
         return OverwrittenBits(cells=self.plain.cells, noise=self.law, releases=self.releases)
 
     def standard_error(self, users: float) -> float:
-        """Return the standard error in users, however many came."""
+        """Return the standard error in users, which does not depend on how many are present."""
         coins = self.plain.law  # p0 = 0 and p1 = 1 where cells are exact
         tossed = self.plain.cells * coins.p1 * coins.p0 if self.noisy else 0.0
         return math.sqrt(tossed + 2 * self.law.variance) / self._gap
@@ -265,32 +255,32 @@ class SharedDensity(SharedStatistic):
         return self.plain.batch(ids, weight, insert=insert, delete=delete)
 
     def empty_buffer(self) -> Dealt:
-        """Return which users are touched, and what becomes of them."""
+        """Return two bytes per user, all 0: whether a row touched the user, and whether she is present then."""
         cells = self.plain.cells
         return np.zeros(cells, np.uint8), np.zeros(cells, np.uint8)
 
     def accumulate(self, change: Dealt, batch: PresenceBatch, scratch: Scratch) -> None:
-        """Let every row overwrite its user, in order."""
+        """Set the presence of every row's user; the last row of a user counts."""
         for cells, *weights in self.plain.cell_updates(batch, scratch):
             mark_last(change[0], change[1], cells, weights[0] if weights else np.ones(cells.size, np.int8))
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
-        """Return both, packed, or what is drawn."""
+        """Return which users are touched and what they become, packed: their presence, or a draw if cells are noisy."""
         touched = _packed(change[0])
-        there = _packed(change[1])
+        present = _packed(change[1])
         if self.noisy:
-            drawn = draw_cells(touched, there, self.plain.cells, self.plain.law, rng, fresh=fresh)
-            wipe(there)
+            drawn = draw_cells(touched, present, self.plain.cells, self.plain.law, rng, fresh=fresh)
+            wipe(present)
             return drawn
-        return touched, there
+        return touched, present
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
-        """Return the number of users present over that of all, or itself."""
+        """Return the fraction of users that are present, or their number."""
         baseline = self.plain.law.p0 * self.plain.cells if self.noisy else 0.0
         return self._read((opened[0] - baseline) / self._gap, tuple(opened))
 
     def expected_estimate(self, users: float) -> Estimate:
-        """Return what an answer gives when ``users`` are present and no noise moved it."""
+        """Return the answer if ``users`` are present and all draws were 0."""
         return self._read(min(users, float(self.plain.cells)), ())
 
     def _read(self, users: float, released: tuple[int, ...]) -> Estimate:
@@ -320,20 +310,19 @@ class SharedDensity(SharedStatistic):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGraphDensity(SharedDensity):
-    """The fraction of a graph's possible edges that are present, from one exact bit an edge.
+    """The fraction of a graph's possible edges that are present, from one exact bit per edge.
 
     Privacy:
         Unit: edge; else as `SharedDensity`. Whether a vertex takes part at all is not protected.
 
     Args:
-        epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
-        releases: How many estimates will be published.
-        deletions: Whether rows may remove users (presence toggles; excludes announced
-            intrusions).
-        key: Public number that picks the sample.
-        count: Whether the answer is the number of users that came instead of their fraction.
+        deletions: Whether rows may remove edges.
+        count: Whether the answer is the number of edges instead of their fraction.
         vertices: Number of vertices, which are numbered from 0.
     """
+
+    _unit: ClassVar[Unit] = "edge"
+    _public_fact: ClassVar[str] = "the vertices"
 
     vertices: int
     universe: Members = field(init=False, repr=False, compare=False)
@@ -341,13 +330,7 @@ class SharedGraphDensity(SharedDensity):
     def __post_init__(self) -> None:
         if self.vertices > 1 << 14:
             raise InvalidParameter(f"vertices must be at most {1 << 14}: every pair has a cell, got {self.vertices}")
-        self._keep(GraphDensity, vertices=self.vertices)
-
-    def claim(self) -> Claim:
-        """Return what is promised for one edge."""
-        if self.noisy:
-            return noisy_claim(self.plain.claim())
-        return shared_claim(self.epsilon, "edge", self.releases, "the vertices")
+        self._build_plain(GraphDensity, vertices=self.vertices)
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check edges, as on one machine."""
@@ -373,12 +356,14 @@ def _moments(buckets: int, levels: int, noise: float, decoder: Decoder = _EXACT)
 def draw_cells(
     touched: Bits, there: Bits, cells: int, law: CoinPair, rng: NoiseSource, *, fresh: bool
 ) -> tuple[Bits, Bits]:
-    """Return which cells are touched and what they become, packed: a toss of ``law.present`` where somebody is
-    ``there``, of ``law.absent`` elsewhere. In the step that starts a state (``fresh``) all cells are touched.
+    """Return which cells are touched and what they become, packed.
 
-    So cells are noisy under their shares too (``cells = "noisy"``): whoever sees both machines in one epoch, once, sees
-    what one look at one machine shows. docs/proofs/two-machines.md.
+    A cell becomes a toss of ``law.present`` where ``there`` is 1, of ``law.absent`` elsewhere. In the step that starts
+    a state (``fresh``) all cells are touched. So cells are noisy under their shares too (``cells = "noisy"``): an
+    attacker who copies both machines in one epoch, once, learns what one copy of a single machine shows
+    (docs/proofs/two-machines.md).
     """
+    # values ^ (there & (present ^ values)) selects without a branch and without temporary copies of exact bits.
     present = draw_packed_bits(law.present, cells, rng)
     values = draw_packed_bits(law.absent, cells, rng)
     present ^= values

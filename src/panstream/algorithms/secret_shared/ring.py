@@ -1,16 +1,17 @@
-"""Cells as shares on two machines: the integers they are kept in, and the seeds that are dealt.
+"""Cells as secret shares on two machines: the rings of their integers, and the expansion of seeds.
 
 The true bits x are a ⊕ b, the true integers a + b modulo a public number; the first machine holds a, the second b. The
-front end knows what a batch does and not what the cells hold; the machines hold shares and never learn what a batch
-does. Four verbs, all on whole arrays, whatever a batch touches:
+dealer knows what a batch does but not what the cells hold; the machines hold shares and never learn what a batch does.
+The protocol has four operations, all on whole arrays, so that sizes do not depend on which cells a batch touches:
 
-- *deal*: the front end expands a seed for each machine and computes what the second one gets besides;
-- *exchange*: a machine masks its share and sends it to the other; the two together are x under a mask nobody knows;
-- *combine*: from both masked shares and what was dealt each machine computes its new share;
+- *deal*: the dealer expands a seed for each machine and computes the correction that the second one gets as well;
+- *exchange*: a machine masks its share and sends it to the other; both masked shares together are x under a mask that
+  neither machine knows;
+- *combine*: each machine computes its new share from both masked shares and what it was dealt;
 - *convert*: masked bits become shares of integers, which can be added up.
 
-Seeds are expanded by an `SeedExpander`, integers live in a `Ring`: the exact enumeration of all views drives
-the rules with one bit a cell and a modulus of three. Arrays that an expander returns are the caller's to change.
+Seeds are expanded by a `SeedExpander`, and the modulus is a parameter (`Ring`), so that tests can enumerate all views
+exactly with one bit per cell and a modulus of three. A caller may change the arrays that an expander returns.
 docs/proofs/two-machines.md.
 """
 
@@ -49,20 +50,20 @@ class Ring:
 
     @property
     def small(self) -> np.uint64:
-        """Return the modulus, 0 where it is 2**128."""
+        """Return the modulus, or 0 if it is 2**128, which no word holds."""
         return np.uint64(self.modulus % (1 << 128))
 
     def zeros(self, size: int) -> Numbers:
-        """Return so many zeros."""
+        """Return ``size`` zeros of the ring."""
         return np.zeros((size, 2) if self.wide else size, np.uint64)
 
     def from_bytes(self, data: bytes | NDArray[np.uint8]) -> Numbers:
-        """Return a copy of the numbers whose memory is given; raise ValueError if it has no such size."""
+        """Return a copy of the numbers in ``data``; raise ValueError if its size is no multiple of a number's."""
         words = np.frombuffer(data, np.uint64).copy()
         return words.reshape(-1, 2) if self.wide else words
 
     def add(self, into: Numbers, other: NDArray[Any]) -> None:
-        """Add in place."""
+        """Add ``other`` to ``into`` in place, modulo the modulus."""
         if not self.small:
             add_wide(into, other)
         else:
@@ -70,7 +71,7 @@ class Ring:
             np.remainder(into, self.small, out=into)
 
     def subtract(self, into: Numbers, other: NDArray[Any]) -> None:
-        """Subtract in place."""
+        """Subtract ``other`` from ``into`` in place, modulo the modulus."""
         if not self.small:
             subtract_wide(into, other)
         else:
@@ -79,7 +80,7 @@ class Ring:
             np.remainder(into, self.small, out=into)
 
     def of(self, integers: NDArray[np.int64]) -> Numbers:
-        """Return signed integers as numbers of the ring; no other copy of them is made."""
+        """Return signed integers as numbers of the ring, without temporary copies that would have to be wiped."""
         numbers = self.zeros(integers.size)
         low = (numbers[:, 0] if self.wide else numbers).view(np.int64)
         if self.small:
@@ -90,7 +91,7 @@ class Ring:
         return numbers
 
     def centred(self, numbers: Numbers) -> list[int]:
-        """Return the integer next to 0 that each number stands for."""
+        """Return each number's representative closest to 0."""
         integers = [int(low) | int(high) << 64 for low, high in numbers] if self.wide else numbers.tolist()
         return [integer - self.modulus if 2 * integer >= self.modulus else integer for integer in integers]
 
@@ -100,7 +101,7 @@ SUMS: Final = Ring(1 << 128, wide=True)  # sums, and noise in fine fractions
 
 
 class SeedExpander(Protocol):
-    """Uniform numbers out of one seed, which is used once: the same for everybody who holds it."""
+    """Uniform numbers from one seed, which is used once: dealer and machine expand it to the same numbers."""
 
     def bits(self, size: int) -> Bits:
         """Return ``size`` bytes of uniform bits."""
@@ -110,7 +111,7 @@ class SeedExpander(Protocol):
 
 
 class Keystream:
-    """AES-256 in counter mode from 0, under a key that is used once. Its arrays are wiped with ``scratch``."""
+    """AES-256 in counter mode from 0, with a key that is used once. Its arrays are wiped with ``scratch``."""
 
     __slots__ = ("_cipher", "_scratch")
 

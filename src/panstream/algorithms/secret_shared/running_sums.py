@@ -1,4 +1,4 @@
-"""Running sums as shares: totals, and the noise of a least-squares tree over time, neither of them ever in clear."""
+"""Running sums as secret shares: totals, and the noise of a least-squares tree over time, neither ever in the clear."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from panstream.primitives.kernels.algorithms.secret_shared_tree import FRACTION,
 from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 
-_NOTHING = np.empty(0, np.uint8)
-_MOST_BITS = 127
-_ROOM = 50  # bits of a sum before the fractions of its noise
+_NO_BYTES = np.empty(0, np.uint8)
+_MAX_BITS = 127  # of a signed number modulo 2**128
+_SUM_BITS = 50  # of a sum, above the fractional bits of its noise
 _MAX_SHARE_BYTES = 1 << 32
 
 
@@ -35,8 +35,8 @@ _MAX_SHARE_BYTES = 1 << 32
 class NoisyRunningSums:
     """Running totals of ``width`` numbers and the noise of a least-squares tree over time, answered at every tick.
 
-    Each machine adds its own draw to its own share of a node's noise when the node opens; the step's blinding hides it.
-    So no noise is drawn for an answer, and none is kept in clear. ``change`` is what is added to every total.
+    Each machine adds its own draw to its own share of a node's noise when the node opens; the step's re-randomisation
+    masks it. So no noise is drawn for an answer, and none is stored in the clear. ``change`` is added to the totals.
     """
 
     width: int
@@ -49,7 +49,7 @@ class NoisyRunningSums:
     def __post_init__(self) -> None:
         object.__setattr__(self, "radices", tuple(self.radices))
         object.__setattr__(self, "unit", FRACTION * (len(self.radices) - 1))
-        if self.unit + _ROOM > _MOST_BITS or math.prod(self.radices) < self.releases:
+        if self.unit + _SUM_BITS > _MAX_BITS or math.prod(self.radices) < self.releases:
             raise InvalidParameter(f"radices must be at most 7 and multiply to {self.releases} or more")
 
     @property
@@ -60,16 +60,16 @@ class NoisyRunningSums:
 
     @property
     def size(self) -> int:
-        """Return the bytes of totals and noises."""
+        """Return the bytes of a share: totals and noises."""
         return 8 * sum(math.prod(shape) for shape in self._shapes)
 
     def parameters(self) -> dict[str, Any]:
-        """Return width, radices, noise and the number of ticks."""
+        """Return the public parameters that rebuild the rule: width, radices, noise and the number of ticks."""
         noise = self.noise.numerator
         return {"width": self.width, "radices": list(self.radices), "noise": noise, "releases": self.releases}
 
     def _views(self, share: Bits) -> list[Numbers]:
-        """Return totals, the noise of the nodes around the open slot, and that of closed ones, within a share."""
+        """Return views of a share: totals, the noise of the nodes around the open slot, and that of closed ones."""
         words = share.view(np.uint64)
         offset = 0
         views = []
@@ -79,7 +79,7 @@ class NoisyRunningSums:
         return views
 
     def start(self, rng: NoiseSource) -> Bits:
-        """Return zeros, and this machine's draws for the first nodes."""
+        """Return a share of zeros with this machine's draws for the first nodes."""
         share = np.zeros(self.size, np.uint8)
         top = len(self.radices) - 1
         noise = draw_noise((1 + sum(self.radices[:-1])) * self.width, self.noise, rng)
@@ -87,52 +87,51 @@ class NoisyRunningSums:
         return share
 
     def _open(self, level: int, siblings: Numbers, noise: NDArray[np.int64]) -> None:
-        """Open nodes up to a level, with this machine's draws."""
         numbers = self.ring.of(noise)
         open_nodes(level, siblings, np.array(self.radices), numbers)
         wipe(numbers)
 
     def rerandomize(self, share: Bits, common: SeedExpander, *, first: bool) -> None:
-        """Add the same numbers to one share and take them from the other."""
+        """Add common uniform numbers to the first machine's share, and subtract them from the second's."""
         numbers = share.view(np.uint64).reshape(-1, 2)
         (self.ring.add if first else self.ring.subtract)(numbers, common.words(len(numbers), self.ring))
 
     def empty_update(self) -> Dealt:
-        """Return that nothing is added."""
+        """Return the change of a step without rows."""
         return (np.zeros(self.width, np.int64),)
 
     def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
-        """Deal numbers to be added: the first machine's part comes from its seed."""
+        """Deal shares of the numbers to add: the first machine's come from its seed, the second's are sent to it."""
         added = self.ring.of(change[0])
         self.ring.subtract(added, first.words(len(added), self.ring))
         return (added,)
 
     def dealt(self, data: Bits) -> Dealt:
-        """Return the second machine's part."""
+        """Return the second machine's shares from the bytes that it received."""
         return (data.view(np.uint64).reshape(-1, 2),)
 
     def dealt_size(self, *, answers: bool) -> int:
-        """Return the bytes of what is added; an answer needs nothing."""
+        """Return how many bytes the second machine is dealt; none for an answer."""
         return 0 if answers else 16 * self.width
 
     def begin_update(self, expander: SeedExpander, dealt: Dealt | None) -> Dealt:
-        """Return what is added to this machine's share."""
+        """Return the numbers that are added to this machine's share."""
         return (expander.words(self.width, self.ring),) if dealt is None else dealt
 
     def outgoing_message(self, share: Bits, held: Dealt) -> Bits:
-        """Return nothing: addition needs no exchange."""
-        return _NOTHING
+        """Return no bytes: addition needs no exchange."""
+        return _NO_BYTES
 
     def finish_update(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
         """Add to the totals."""
         self.ring.add(self._views(share)[0], held[0])
 
     def deal_answer(self, first: SeedExpander, second: SeedExpander) -> Dealt:
-        """Return nothing."""
+        """Return no arrays: an answer is a linear function of the shares."""
         return ()
 
     def dealt_answer(self, data: Bits) -> Dealt:
-        """Return nothing."""
+        """Return no arrays."""
         return ()
 
     def hold_answer(
@@ -144,8 +143,8 @@ class NoisyRunningSums:
         return PendingReveal((), draw_noise(count, self.noise, rng), released)
 
     def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
-        """Return nothing."""
-        return _NOTHING
+        """Return no bytes."""
+        return _NO_BYTES
 
     def answer(self, share: Bits, sent: Bits, received: Bits, held: PendingReveal, *, first: bool) -> Numbers:
         """Close the slot, open the nodes that follow, and return a share of the totals with their noise."""
@@ -175,10 +174,10 @@ class NoisyRunningSums:
 
 @lru_cache(maxsize=4096)
 def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
-    """Return the whole weights, in 2**-12, by which an answer corrects what is complete and what is to come on every
-    level, and the variance of its noise in draws.
+    """Return the weights, in units of 2**-12, of the complete and of the coming nodes of every level in an answer.
 
-    Only sums, products and quotients of floats, which are the same on every machine: both must use the same weights.
+    Both machines must use the same weights, so only sums, products and quotients of floats occur, which IEEE 754 makes
+    the same on every machine. The third result is the variance of the answer's noise in draws.
     """
     top = len(radices) - 1
     one = float(1 << FRACTION)
@@ -203,7 +202,7 @@ def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray
 
 @lru_cache(maxsize=256)
 def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the weight of a node's own draw, in 2**-12, when it is closed."""
+    """Return the weights, in units of 2**-12, of a node's own draw against its children's when it is closed."""
     folds = np.zeros(len(radices), np.int64)
     draws = node_draws(radices)
     for level in range(1, len(radices)):
@@ -213,7 +212,7 @@ def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 Rule: TypeAlias = OverwrittenBits | NoisyRunningSums
-"""How a state is kept; a thermometer is a kind of bits that are overwritten."""
+"""How a state is shared and updated; `SaturatingCounters` is a kind of `OverwrittenBits`."""
 _RULES: dict[str, type[Rule]] = {
     "overwritten": OverwrittenBits,
     "moved": SaturatingCounters,
@@ -222,13 +221,13 @@ _RULES: dict[str, type[Rule]] = {
 
 
 def rule_from_parameters(kind: str, parameters: dict[str, Any]) -> Rule:
-    """Return the rule that public parameters from outside describe.
+    """Return the rule that public parameters received from another process describe.
 
     Raises:
-        InvalidParameter: There is no such rule, or its parameters are none that a rule writes.
+        InvalidParameter: There is no such rule, or its parameters are out of range.
     """
     try:
-        # Checked before anything is drawn or allocated: a negative decay rate would be drawn from without end.
+        # Checked before anything is drawn or allocated: sampling with a negative decay rate would not terminate.
         if not all(_is_size(value) for name, value in parameters.items() if name not in ("noise", "radices")):
             raise TypeError
         if not all(_is_size(radix) for radix in parameters.get("radices", ())):

@@ -1,17 +1,21 @@
-"""How one state is kept as shares: what rows do to it, and what an answer opens of it.
+"""Share rules: how a state is held as secret shares, updated by rows, and partially reconstructed for an answer.
 
-A rule has public parameters only. The front end deals with it, both machines act on it, and none of its verbs looks at
-anything but arrays of public sizes. A share is an array of bytes:
+A rule has public parameters only. The dealer and both machines call it, and every array that it works on has a public
+size, so that neither sizes nor access patterns depend on rows. A share is an array of bytes. The order of calls:
 
-=================================  =====================================================================================
-``start``, ``blind``               a machine's share before the first row; the same uniform numbers on both, every step
-``nothing``, ``deal``, ``dealt``   the change of rows that do nothing; what both machines are dealt for rows, from bytes
-``hold``, ``send``, ``take``       what a machine holds in a step with rows, what it sends, how its share changes
-``deal_answer``, ``dealt_answer``  what the second machine is dealt to open an answer, and that from its bytes
-``hold_answer``, ``send_answer``   what a machine holds for an answer, its noise included; what it then sends
-``answer``                         a machine's part of the numbers that are opened, with its own noise
-``dealt_size``, ``parameters``     how many bytes are dealt; public numbers that rebuild the rule
-=================================  =====================================================================================
+=====================================  =================================================================================
+``start``, ``rerandomize``             a machine's share before the first row; the same uniform numbers for both, at
+                                       every step
+``empty_update``, ``deal``, ``dealt``  the change of a step without rows; what the second machine is dealt for rows;
+                                       the same from its bytes
+``begin_update``                       masks and correlated randomness that a machine holds during a step with rows
+``outgoing_message``                   its masked share, which goes to the other machine
+``finish_update``                      the new share, from both masked shares
+``deal_answer``, ``dealt_answer``      what the second machine is dealt for an answer, and the same from its bytes
+``hold_answer``, ``send_answer``       what a machine holds for an answer, with its own noise; what it sends
+``answer``                             its share of the answer's numbers, with its own noise
+``dealt_size``, ``parameters``         how many bytes are dealt; public parameters that rebuild the rule
+=====================================  =================================================================================
 """
 
 from __future__ import annotations
@@ -35,14 +39,12 @@ from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 
 Dealt = tuple[NDArray[Any], ...]
-"""What the front end sends the second machine besides its seed."""
+"""Arrays that the dealer sends to the second machine in addition to its seed."""
 
 
 @dataclass(slots=True)
 class PendingReveal:
-    """What a machine holds while an answer is opened: its mask or words, its own noise, and the number of answers
-    before.
-    """
+    """What a machine holds during an answer: its masks, its own noise, and the number of answers before this one."""
 
     masks: Dealt
     noise: NDArray[np.int64]
@@ -51,9 +53,9 @@ class PendingReveal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverwrittenBits:
-    """Bits that rows overwrite; an answer opens the number of ones in each of ``rows`` equal rows of cells.
+    """Bits that rows overwrite; an answer is the number of ones in each of ``rows`` equal rows of cells.
 
-    ``change`` is which cells are touched and what they become, packed.
+    ``change`` holds which cells are touched and what they become, packed.
     """
 
     cells: int
@@ -64,7 +66,7 @@ class OverwrittenBits:
 
     @property
     def size(self) -> int:
-        """Return the bytes of all cells, packed."""
+        """Return the bytes of a share: all cells, packed."""
         return (self.cells + 7) // 8
 
     @property
@@ -73,25 +75,27 @@ class OverwrittenBits:
         return self.cells
 
     def parameters(self) -> dict[str, Any]:
-        """Return cells, rows, noise and releases."""
+        """Return the public parameters that rebuild the rule."""
         return {"cells": self.cells, "rows": self.rows, "noise": self.noise.numerator, "releases": self.releases}
 
     def start(self, rng: NoiseSource) -> Bits:
-        """Return zeros."""
+        """Return a share of zeros; the first re-randomisation makes it uniform."""
         return np.zeros(self.size, np.uint8)
 
     def rerandomize(self, share: Bits, common: SeedExpander, *, first: bool) -> None:
-        """Flip the same bits of both shares."""
-        # A share of one step is then independent of that of the next: copies of both add nothing to one of them.
+        """Flip the same uniform bits of both shares."""
+        # The shares of two steps on one machine are then independent: copies of both reveal no more than one of them.
         share ^= common.bits(share.size)
 
     def empty_update(self) -> Dealt:
-        """Return that no cell is touched."""
+        """Return the change of a step without rows."""
         return np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
 
     def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal "x becomes v where h is 1": h_B = h ⊕ h_A and w_B = h ∧ (u_A ⊕ u_B ⊕ v) ⊕ w_A."""
-        # All cells are dealt, touched or not, so that neither sizes nor places tell which rows there were.
+        # All cells are dealt, touched or not, so that neither sizes nor positions depend on the rows. The first
+        # machine's h_A, w_A and both masks u come from seeds; the second machine sees h_B and w_B, masked by h_A and
+        # w_A.
         touched, values = change
         mask, factor, term = (first.bits(touched.size) for _ in range(3))
         mask ^= second.bits(touched.size)
@@ -102,7 +106,7 @@ class OverwrittenBits:
         return factor, term
 
     def dealt(self, data: Bits) -> Dealt:
-        """Return factor and term."""
+        """Return the second machine's shares of factor and term from the bytes that it received."""
         return data[: self.size], data[self.size :]
 
     def dealt_size(self, *, answers: bool) -> int:
@@ -110,12 +114,12 @@ class OverwrittenBits:
         return 4 * self.counted if answers else 2 * self.size
 
     def begin_update(self, expander: SeedExpander, dealt: Dealt | None) -> Dealt:
-        """Return a mask of the share, and shares of a factor and of a term, which the second machine was dealt."""
+        """Return a mask, and shares of factor and term: from the seed, or as the second machine was dealt them."""
         mask = expander.bits(self.size)
         return mask, *((expander.bits(self.size), expander.bits(self.size)) if dealt is None else dealt)
 
     def outgoing_message(self, share: Bits, held: Dealt) -> Bits:
-        """Return the masked share, in the place of the mask."""
+        """Return the masked share, written over the mask."""
         return np.bitwise_xor(held[0], share, out=held[0])
 
     def finish_update(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
@@ -126,7 +130,7 @@ class OverwrittenBits:
         share ^= held[2]
 
     def deal_answer(self, first: SeedExpander, second: SeedExpander) -> Dealt:
-        """Deal a random bit rho for every cell that is counted: s_A + s_B = rho_A ⊕ rho_B in the ring."""
+        """Deal a random bit rho for every counted cell, as bits and as integers s_A + s_B = rho_A ⊕ rho_B."""
         rho = first.bits((self.counted + 7) // 8)
         rho ^= second.bits(rho.size)
         first_words = first.words(self.counted, self.ring)
@@ -141,18 +145,18 @@ class OverwrittenBits:
     def hold_answer(
         self, expander: SeedExpander, dealt: Dealt | None, released: int, rng: NoiseSource
     ) -> PendingReveal:
-        """Return the random bits, as bits and as integers, and draw the noise."""
-        # Each machine adds the whole noise: whoever has looked at one of them knows what that one drew.
+        """Return the random bits, as bits and as integers, and draw this machine's noise."""
+        # Each machine adds noise for the whole epsilon: an attacker with a copy of one machine knows its draw.
         rho = expander.bits((self.counted + 7) // 8)
         words = expander.words(self.counted, self.ring) if dealt is None else dealt[0]
         return PendingReveal((rho, words), draw_noise(self.rows, self.noise, rng), released)
 
     def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
-        """Return the share masked by the random bits, in their place."""
+        """Return the share masked by the random bits, written over them."""
         return np.bitwise_xor(held.masks[0], share, out=held.masks[0])
 
     def answer(self, share: Bits, sent: Bits, received: Bits, held: PendingReveal, *, first: bool) -> Numbers:
-        """Return a share of the number of ones in each row, from both shares masked by rho."""
+        """Return a share of the noisy number of ones in each row, from both shares masked by rho."""
         opened = np.bitwise_xor(sent, received, out=sent)
         words = held.masks[1]
         counts = np.zeros(self.rows, np.uint64)
@@ -165,9 +169,9 @@ class OverwrittenBits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaturatingCounters(OverwrittenBits):
-    """A thermometer for every user: of ``tau`` bits the first min(rows so far, tau) are 1.
+    """A counter in unary for every user: of ``tau`` bits the first min(rows so far, tau) are 1.
 
-    ``change`` is the number of rows of every user, at most tau. An answer opens the number of ones among the bits from
+    ``change`` is the number of rows of every user, at most tau. An answer is the number of ones among the bits from
     ``low`` up to ``tau``: with low = 0 the sum of min(rows, tau), with low = tau - 1 the users with tau rows or more.
     ``cells`` is the number of users.
     """
@@ -181,12 +185,12 @@ class SaturatingCounters(OverwrittenBits):
 
     @property
     def word(self) -> Any:
-        """Return the type of a user's bits."""
+        """Return the smallest unsigned integer type for a user's bits."""
         return next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if self.tau <= 8 * kind().itemsize)
 
     @property
     def size(self) -> int:
-        """Return the bytes of all users' words."""
+        """Return the bytes of a share: one word per user."""
         return self.cells * int(np.dtype(self.word).itemsize)
 
     @property
@@ -195,18 +199,18 @@ class SaturatingCounters(OverwrittenBits):
         return self.cells * (self.tau - self.low)
 
     def parameters(self) -> dict[str, Any]:
-        """Return those of all bits, and the thermometer's."""
+        """Return the public parameters that rebuild the rule."""
         return {**OverwrittenBits.parameters(self), "tau": self.tau, "low": self.low}
 
     def empty_update(self) -> Dealt:
-        """Return that no user came."""
+        """Return the change of a step without rows."""
         return (np.zeros(self.cells, np.uint8),)
 
     def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal "k more of the tau bits become 1" for every user.
 
-        The factor has one bit of tau, the k-th; the term is what the mask adds. One exchange, whatever tau is: both
-        machines move the same masked bits by every k, and the factor's shares pick the right one.
+        The factor has one of tau bits set, the k-th; the term corrects for the mask. One exchange suffices for any tau:
+        both machines shift the same masked bits by every k, and the shares of the factor select the right shift.
         """
         arrivals = change[0]
         word = self.word
@@ -222,13 +226,13 @@ class SaturatingCounters(OverwrittenBits):
         return factor, term
 
     def finish_update(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
-        """Move every user's bits up, in place."""
+        """Shift every user's bits by her number of rows, in place."""
         opened = np.bitwise_xor(sent, received, out=sent)
         move_up(share.view(self.word), opened.view(self.word), held[1].view(self.word), self.tau)
         share ^= held[2]
 
     def send_answer(self, share: Bits, held: PendingReveal) -> Bits:
-        """Return the share of the bits that are counted, packed and masked."""
+        """Return the share of the counted bits, packed and masked."""
         counted = np.empty((self.counted + 7) // 8, np.uint8)
         pack_columns(share.view(self.word), self.low, self.tau, counted)
         sent = OverwrittenBits.send_answer(self, counted, held)
@@ -237,7 +241,7 @@ class SaturatingCounters(OverwrittenBits):
 
 
 def draw_noise(count: int, law: DiscreteLaplace, rng: NoiseSource) -> NDArray[np.int64]:
-    """Return so many draws of a law."""
+    """Return ``count`` draws in scratch memory of ``rng``."""
     noise: NDArray[np.int64] = rng.scratch.array(count, np.int64)
     noise.fill(0)
     rng.add_discrete_laplace(noise, law)

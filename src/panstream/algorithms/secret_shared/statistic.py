@@ -1,7 +1,7 @@
-"""A statistic on shares: how a batch becomes a dense change, what the machines keep, and how opened numbers are read.
+"""A statistic on secret shares: the dense update of a batch, the rule of its shares, and the decoding of an answer.
 
-It is a frozen value of public parameters, like an algorithm, and takes the same batches. It has no state of its own: on
-one machine it would be exact, and a copy of it would show everybody.
+It is a frozen value of public parameters, like an algorithm, and takes the same batches. It has no state of its own:
+its cells are exact, so a state on one machine would reveal every user to an attacker who copies it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from panstream.privacy.claim import Claim
 class SharedStatistic(Protocol):
     """Public parameters and the rules of one statistic whose state two machines hold as shares."""
 
-    kind: ClassVar[str]  # of the rule
+    kind: ClassVar[str]  # name of the rule, as it is stored
     proof: ClassVar[str] = "two-machines.md"
 
     @abstractmethod
     def claim(self) -> Claim:
-        """Return what is promised: any number of looks, at one machine at a time."""
+        """Return the claim, which covers any number of copies of one machine at a time."""
 
     @property
     @abstractmethod
     def rule(self) -> Rule:
-        """Return how the machines keep it."""
+        """Return the rule by which the machines hold and update their shares."""
 
     @abstractmethod
     def batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -43,30 +43,30 @@ class SharedStatistic(Protocol):
 
     @abstractmethod
     def empty_buffer(self) -> Dealt:
-        """Return the change of a step in which nothing happened."""
+        """Return the buffer of a step without rows."""
 
     @abstractmethod
     def accumulate(self, change: Dealt, batch: Any, scratch: Scratch) -> None:
-        """Take a checked batch into the change of a step."""
+        """Add a checked batch to the buffer of a step."""
 
     @abstractmethod
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
-        """Return a change as the rule deals it, in the step that starts the state (``fresh``) or in a later one."""
+        """Return a buffer in the form that the rule deals; ``fresh`` in the step that starts the state."""
 
     @abstractmethod
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
-        """Return the answer whose numbers were opened, the ``number``-th of this state."""
+        """Return the estimate from the reconstructed numbers of the ``number``-th answer of this state."""
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters that rebuild this value."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return what one machine keeps of it: bytes that are uniform by themselves."""
+        """Return the layout of one machine's share, whose bytes are uniform by themselves."""
         return {"cells": FieldLayout("u1", (self.rule.size,))}
 
     def start(self) -> Any:
-        """Refuse: one machine alone would hold the exact state."""
+        """Raise NotSupported: a single machine would hold the exact state."""
         raise NotSupported(
             f"{type(self).__name__} needs two machines: name them in [stream] machines, or use the algorithm of one"
         )
