@@ -11,8 +11,7 @@ import numpy as np
 from panstream.algorithms.continual_users.ones_counter import PublicView, SetBitCounter
 from panstream.algorithms.continual_users.release_strategies import TUNED_TICKS, StrategyInputs
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.distinct.bitmap_base import count_error_bound
-from panstream.algorithms.distinct.likelihood import Likelihood
+from panstream.algorithms.distinct.likelihood import Likelihood, count_error_bound
 from panstream.core.estimate import Estimate
 from panstream.primitives.hashing import StringHash
 from panstream.privacy.bitmap_loss import Floats, LevelMoments, level_rates, reference_users

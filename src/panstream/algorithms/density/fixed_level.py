@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.density.universe import Universe, as_members
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.primitives import validation as checks
 
 
@@ -42,3 +43,8 @@ class FixedLevel(Presence):
         size = Universe(as_members(self.universe), None, self.key).size
         object.__setattr__(self, "sample", -(-size >> self.level) if self.level else None)
         Presence.__post_init__(self)
+
+    @property
+    def law(self) -> CoinPair:
+        """Return the symmetric pair of coins and the release noise at the best split."""
+        return self._optimal_law()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence, PresenceBatch
 from panstream.algorithms.density.universe import Members
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch
 from panstream.primitives import validation as checks
@@ -51,6 +52,11 @@ class GraphDensity(Presence):
         checks.require_integer_in_range(2, 1 << 31, vertices=self.vertices)
         object.__setattr__(self, "universe", self.vertices * (self.vertices - 1) // 2)
         Presence.__post_init__(self)
+
+    @property
+    def law(self) -> CoinPair:
+        """Return the symmetric pair of coins and the release noise at the best split."""
+        return self._optimal_law()
 
     def claim(self) -> Claim:
         """Return OptBern's claim about one edge."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.density.presence import Presence
+from panstream.algorithms.randomized_bits import CoinPair
 from panstream.core.estimate import Estimate
 
 
@@ -44,6 +45,11 @@ class OptBern(Presence):
     """
 
     count: bool = False
+
+    @property
+    def law(self) -> CoinPair:
+        """Return the symmetric pair of coins and the release noise at the best split."""
+        return self._optimal_law()
 
     def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
         density = Presence._decode(self, released, sizes, phases)

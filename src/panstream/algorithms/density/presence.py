@@ -8,6 +8,7 @@ public keyed permutation of the universe; the state is m bits and a count of rel
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -60,7 +61,7 @@ class PresenceBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence(RandomizedBits):
-    """Base of the algorithms with one bit per sampled user. Subclasses may choose other coins (``law``).
+    """Base of the algorithms with one bit per sampled user. Subclasses give the coins (``law``).
 
     Args:
         universe: Number of users (ids 0..U-1), or the public list of their ids.
@@ -94,7 +95,11 @@ class Presence(RandomizedBits):
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
     @property
+    @abstractmethod
     def law(self) -> CoinPair:
+        """Return the two coins of a bit and the release noise."""
+
+    def _optimal_law(self) -> CoinPair:
         """Return the symmetric pair of coins and the release noise at the split of epsilon with the smallest error."""
         return CoinPair.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.distinct.likelihood import Likelihood
+from panstream.algorithms.distinct.likelihood import Likelihood, count_error_bound
 from panstream.algorithms.randomized_bits import MAX_PHASES, BitState, CoinPair, RandomizedBits, bit_claim
 from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
@@ -250,23 +249,6 @@ class SiteBitmap(BitmapCounter):
         """Return the exact joint loss of one copy at any time and all releases, in either order."""
         state, _ = self._split()
         return bit_claim(self.epsilon, state, self.announced, self.releases, "the hash function and its key")
-
-
-def count_error_bound(relative_error: Callable[[float], float], users: float | None, beta: float) -> float:
-    """Return the error that a count of up to ``users`` users exceeds with probability at most ``beta``.
-
-    The logarithm of the count is taken as normal, as in the interval of a large count.
-
-    Args:
-        relative_error: Standard error at a number of users, divided by that number.
-        users: Largest number of users that the bound is for.
-        beta: Probability that the bound is exceeded.
-    """
-    checks.require_probability(beta=beta)
-    if users is None or not users > 0:
-        raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {users}")
-    reach = NormalDist().inv_cdf(1 - beta / 2) * relative_error(users)
-    return users * math.expm1(reach) if reach < 700 else math.inf  # exp(709) is the largest double
 
 
 def _check_table(buckets: Any, levels: Any, key: Any, shards: Any, owned: Any) -> tuple[int, ...]:

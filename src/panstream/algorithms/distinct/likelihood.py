@@ -16,6 +16,8 @@ from statistics import NormalDist
 import numpy as np
 
 from panstream.core.estimate import Estimate, bisect_decreasing
+from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
 from panstream.privacy.bitmap_loss import Floats, LevelMoments
 from panstream.privacy.claim import Claim
 
@@ -123,6 +125,23 @@ class Likelihood:
                 return math.inf  # every cell is full: the counts cannot rule out any larger number
             step *= 2.0
         return bisect_decreasing(allowed_rise, fit.users, fit.users + step, 1e-6)
+
+
+def count_error_bound(relative_error: Callable[[float], float], users: float | None, beta: float) -> float:
+    """Return the error that a count of up to ``users`` users exceeds with probability at most ``beta``.
+
+    The logarithm of the count is taken as normal, as in the interval of a large count.
+
+    Args:
+        relative_error: Standard error at a number of users, divided by that number.
+        users: Largest number of users that the bound is for.
+        beta: Probability that the bound is exceeded.
+    """
+    checks.require_probability(beta=beta)
+    if users is None or not users > 0:
+        raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {users}")
+    reach = _NORMAL.inv_cdf(1 - beta / 2) * relative_error(users)
+    return users * math.expm1(reach) if reach < 700 else math.inf  # exp(709) is the largest double
 
 
 def _critical_value(level: float, distance: float) -> float:

@@ -12,14 +12,33 @@ from typing import TYPE_CHECKING
 from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from panstream.algorithms.planning.continual import *  # noqa: F403
-    from panstream.algorithms.planning.density import *  # noqa: F403
-    from panstream.algorithms.planning.density_comparison import *  # noqa: F403
-    from panstream.algorithms.planning.density_published import *  # noqa: F403
-    from panstream.algorithms.planning.distinct import *  # noqa: F403
-    from panstream.algorithms.planning.moments import *  # noqa: F403
+    from panstream.algorithms.planning.continual import average_bound as average_bound
+    from panstream.algorithms.planning.continual import binary_bound as binary_bound
+    from panstream.algorithms.planning.continual import concentration as concentration
+    from panstream.algorithms.planning.continual import conjectured_bound as conjectured_bound
+    from panstream.algorithms.planning.continual import corollary_one as corollary_one
+    from panstream.algorithms.planning.continual import epsilon_for as epsilon_for
+    from panstream.algorithms.planning.continual import event_counter_bound as event_counter_bound
+    from panstream.algorithms.planning.continual import unbounded_sum_bound as unbounded_sum_bound
+    from panstream.algorithms.planning.continual import variance_bound as variance_bound
+    from panstream.algorithms.planning.density import accuracy as accuracy
+    from panstream.algorithms.planning.density import epsilon_needed as epsilon_needed
+    from panstream.algorithms.planning.density import failure_probability as failure_probability
+    from panstream.algorithms.planning.density import sample_size as sample_size
+    from panstream.algorithms.planning.density_comparison import density_plan as density_plan
+    from panstream.algorithms.planning.density_published import ppds_capacity as ppds_capacity
+    from panstream.algorithms.planning.density_published import ppds_failure as ppds_failure
+    from panstream.algorithms.planning.density_published import ppds_level as ppds_level
+    from panstream.algorithms.planning.density_published import roth_sample_size as roth_sample_size
+    from panstream.algorithms.planning.distinct import bitmap_buckets as bitmap_buckets
+    from panstream.algorithms.planning.distinct import bitmap_epsilon as bitmap_epsilon
+    from panstream.algorithms.planning.distinct import bitmap_error as bitmap_error
+    from panstream.algorithms.planning.distinct import break_even_density as break_even_density
+    from panstream.algorithms.planning.moments import moments_plan as moments_plan
     from panstream.algorithms.planning.tables import PlanTable as PlanTable
-    from panstream.algorithms.planning.turnstile import *  # noqa: F403
+    from panstream.algorithms.planning.turnstile import counter_epsilon as counter_epsilon
+    from panstream.algorithms.planning.turnstile import counter_error as counter_error
+    from panstream.algorithms.planning.turnstile import turnstile_plan as turnstile_plan
 
 _NAMES = {
     "continual": (
