@@ -2,7 +2,7 @@
 
 After an announced intrusion bits are *frozen*: the array that was copied becomes a public constant and a new array is
 drawn. Flipping the copied bits again in place could not be decoded, and leaving them would have no finite loss. No row
-may arrive between the copy and the refresh: otherwise the frozen array differs from the copy and is a second look at
+may arrive between the copy and the refresh: otherwise the frozen array differs from the copy and is a second copy of
 the phase (docs/proofs/joint-loss.md, Theorem 3).
 """
 

@@ -55,7 +55,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     Privacy:
         Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
-        says "intrusions: none". A copy of the state has no finite loss.
+        states "intrusions: none". A copy of the state has no finite loss.
 
     Error:
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over

@@ -97,11 +97,6 @@ class ContinualSum(GridTree):
         return Grid.around_zero(self.lower, self.upper, self.resolution, _STEPS, self.outside)
 
     @property
-    def sensitivity(self) -> int:
-        """Return by how many steps one unit changes a leaf at most."""
-        return self.grid.sensitivity(self.unit)
-
-    @property
     def scale(self) -> float:
         """Return the length of a step."""
         return self.grid.step
@@ -159,11 +154,6 @@ class KaryTree(GridTree):
     def grid(self) -> Grid:
         """Return the integers within the range."""
         return Grid.whole_numbers(self.lower, self.upper, self.outside)
-
-    @property
-    def sensitivity(self) -> int:
-        """Return by how much one unit changes a leaf at most."""
-        return self.grid.sensitivity(self.unit)
 
     def read_slots(self, values: Any) -> GridBatch:
         """Return the checked totals of slots: one value each if the unit is the slot, else any number of events."""

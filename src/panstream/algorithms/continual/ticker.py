@@ -118,7 +118,7 @@ class Ticker(Algorithm[StateT]):
         """Return the name of an estimate of slots filled by ``tick_many``, with the range they are clipped to.
 
         The range is part of every answer. A warning or an error when something is clipped would depend on a single
-        value and so reveal it to whoever sees the message, or finds it in a log.
+        value and so reveal it to every reader of the message or of a log.
         """
         return self.label
 

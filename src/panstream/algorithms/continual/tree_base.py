@@ -297,6 +297,11 @@ class GridTree(Tree):
     def grid(self) -> Grid:
         """Return the grid to which values are rounded; raise InvalidParameter if its parameters are out of range."""
 
+    @property
+    def sensitivity(self) -> int:
+        """Return by how many steps one unit changes a leaf at most."""
+        return self.grid.sensitivity("slot" if self.unit == "slot" else "event")
+
     def check(self) -> None:
         """Raise InvalidParameter if range or resolution are out of range."""
         _ = self.grid

@@ -29,7 +29,7 @@ from panstream.privacy.claim import Claim
 
 @dataclass(slots=True)
 class CroppedState:
-    """Per user, a counter modulo t with a uniform start, and a noisy bit that tells whether the counter wrapped."""
+    """Per user, a counter modulo t with a uniform start, and a noisy bit drawn by whether the counter wrapped."""
 
     counters: NDArray[np.int32] = noised()
     bits: NDArray[np.uint8] = noised()
@@ -164,7 +164,7 @@ class CroppedMean(Shardable[Any]):
 
     @property
     def release_error(self) -> float:
-        """Return the standard deviation of the mean that the release noise alone causes."""
+        """Return the standard deviation of the mean due to the release noise."""
         law = self.law
         return math.sqrt(law.noise.variance) * self.crop / ((law.p1 - law.p0) * self.cells)
 

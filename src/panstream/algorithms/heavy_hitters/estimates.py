@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from panstream.algorithms.heavy_hitters._decoder import decode
@@ -30,12 +30,7 @@ class CountedName:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            "name": self.name,
-            "count": self.count,
-            "standard_error": self.standard_error,
-            "interval": list(self.interval),
-        }
+        return {**asdict(self), "interval": list(self.interval)}
 
 
 @dataclass(frozen=True, slots=True)

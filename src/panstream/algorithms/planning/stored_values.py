@@ -37,7 +37,7 @@ class StoredValues:
 
     @property
     def state_loss(self) -> float:
-        """Return the loss of the stored value alone."""
+        """Return the loss of a copy of the stored value, without releases."""
         return float(np.abs(np.log(self.present / self.absent)).max())
 
     def joint_loss(self, epsilon: float) -> float:

@@ -107,25 +107,25 @@ def turnstile_plan(
     if users < 1 or (universe is not None and users > universe):
         raise InvalidParameter(f"users must be in 1..universe={universe}, got users={users}")
     common: dict[str, Any] = {"epsilon": epsilon, "releases": releases, "adjacency": adjacency}
+    planner = _Planner(users=users, universe=universe, largest=largest, beta=beta, common=common)
     if question == "distinct":
         answer = float(users)
-        rows = _distinct(common, users, universe, largest, beta)
+        rows = planner.distinct()
     elif question == "cropped sum":
         if crop is None:
             raise InvalidParameter("crop must be given for a cropped sum")
         answer = float(users * crop)
-        rows = _cropped(common, users, universe, largest, crop, beta)
+        rows = planner.cropped(crop)
     elif question == "heavy hitters":
         if threshold is None:
             raise InvalidParameter("threshold must be given for heavy hitters")
         answer = float(users if total_weight is None else min(users, total_weight // threshold))
         if universe is None and (min_net_weight or 0) < 0:
             raise InvalidParameter(
-                "universe must be given where net weights may end below 0, got "
-                f"min_net_weight={min_net_weight}: in a shared bucket they "
-                "would cancel others"
+                f"universe must be given where net weights may end below 0, got min_net_weight={min_net_weight}: in a "
+                "shared bucket they would cancel others"
             )
-        rows = _heavy(common, universe, (min_net_weight, largest), threshold, total_weight, answer, beta)
+        rows = planner.heavy(threshold, min_net_weight, total_weight, answer)
     else:
         raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
     ordered = sorted(rows, key=_total_error)
@@ -138,75 +138,91 @@ def turnstile_plan(
     )
 
 
-def _distinct(
-    common: dict[str, Any], users: int, universe: int | None, largest: int, beta: float
-) -> Iterator[TurnstilePlanRow]:
-    if universe is not None:
-        yield _row(LegendreCounter(universe=universe, **common), f"universe={universe}", beta)
-        if largest <= _PROFILE_LARGEST:
-            yield _profile(common, universe, largest, DISTINCT, beta)
-    yield min((_hashed(common, users, 1 << power, beta) for power in range(6, 17)), key=lambda row: row.error)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planner:
+    """What all candidates for one question share; a method per question yields their rows."""
 
+    users: int
+    universe: int | None
+    largest: int
+    beta: float
+    common: dict[str, Any]  # parameters of every counter
 
-def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> TurnstilePlanRow:
-    levels = max(1, math.ceil(math.log2(users / buckets)) + 1) if users > buckets else 1
-    counter = LegendreCounter(buckets=buckets, levels=levels, **common)
-    note = "ids of any kind; small bias of maximum likelihood"
-    return _row(counter, f"buckets={buckets}, levels={levels}", beta, users=users, note=note)
+    def distinct(self) -> Iterator[TurnstilePlanRow]:
+        if self.universe is not None:
+            yield self._row(LegendreCounter(universe=self.universe, **self.common), f"universe={self.universe}")
+            yield from self._profile(self.largest, DISTINCT)
+        yield min((self._distinct_in_buckets(1 << power) for power in range(6, 17)), key=lambda row: row.error)
 
+    def _distinct_in_buckets(self, buckets: int) -> TurnstilePlanRow:
+        levels = max(1, math.ceil(math.log2(self.users / buckets)) + 1) if self.users > buckets else 1
+        counter = LegendreCounter(buckets=buckets, levels=levels, **self.common)
+        note = "ids of any kind; small bias of maximum likelihood"
+        return self._row(counter, f"buckets={buckets}, levels={levels}", note=note)
 
-def _cropped(
-    common: dict[str, Any], users: int, universe: int | None, largest: int, crop: int, beta: float
-) -> Iterator[TurnstilePlanRow]:
-    if universe is not None:
-        counter = BlockCounter(universe=universe, crop=crop, largest=largest, **common)
-        yield _row(counter, f"universe={universe}, prime={counter.prime}", beta)
-        if largest <= _PROFILE_LARGEST:
-            yield _profile(common, universe, largest, Statistic.cropped_moment(1, crop), beta)
-    spread = (_shared(common, users, users << power, largest, crop, beta) for power in range(8))
-    yield min(spread, key=_total_error)
+    def cropped(self, crop: int) -> Iterator[TurnstilePlanRow]:
+        if self.universe is not None:
+            counter = BlockCounter(universe=self.universe, crop=crop, largest=self.largest, **self.common)
+            yield self._row(counter, f"universe={self.universe}, prime={counter.prime}")
+            yield from self._profile(self.largest, Statistic.cropped_moment(1, crop))
+        yield min((self._cropped_in_buckets(self.users << power, crop) for power in range(8)), key=_total_error)
 
+    def _cropped_in_buckets(self, buckets: int, crop: int) -> TurnstilePlanRow:
+        counter = BlockCounter(buckets=buckets, crop=crop, largest=self.largest, **self.common)
+        # With all users at the crop collisions hide most of the sum.
+        read = buckets * crop * -math.expm1(-self.users / buckets)
+        note = "ids of any kind, weights of one sign"
+        return self._row(counter, f"buckets={buckets}", bias=self.users * crop - read, note=note)
 
-def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> TurnstilePlanRow:
-    counter = BlockCounter(buckets=buckets, crop=crop, largest=largest, **common)
-    read = buckets * crop * -math.expm1(-users / buckets)  # all users at the crop, where collisions hide most
-    note = "ids of any kind, weights of one sign"
-    return _row(counter, f"buckets={buckets}", beta, bias=users * crop - read, note=note)
+    def heavy(
+        self, threshold: int, min_net_weight: int | None, total_weight: int | None, answer: float
+    ) -> Iterator[TurnstilePlanRow]:
+        useless = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
 
+        def note(row: TurnstilePlanRow, otherwise: str) -> TurnstilePlanRow:
+            return replace(row, note=otherwise if _total_error(row) < answer else useless)
 
-def _heavy(
-    common: dict[str, Any],
-    universe: int | None,
-    between: tuple[int | None, int],
-    threshold: int,
-    total_weight: int | None,
-    answer: float,
-    beta: float,
-) -> Iterator[TurnstilePlanRow]:
-    useless = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
-
-    def note(row: TurnstilePlanRow, otherwise: str) -> TurnstilePlanRow:
-        return replace(row, note=otherwise if _total_error(row) < answer else useless)
-
-    min_net_weight, largest = between
-    if universe is not None:
-        counter = HeavyHitterCount(
-            universe=universe, threshold=threshold, min_net_weight=min_net_weight, largest=largest, **common
-        )
-        yield note(_row(counter, f"universe={universe}, prime={counter.prime}", beta), _reach(counter))
-        furthest = max(largest, -(min_net_weight or 0))
-        if furthest <= _PROFILE_LARGEST:
-            yield note(
-                _profile(common, universe, furthest, Statistic.heavy_hitters(threshold), beta),
-                "a point at any threshold",
+        if self.universe is not None:
+            counter = HeavyHitterCount(
+                universe=self.universe,
+                threshold=threshold,
+                min_net_weight=min_net_weight,
+                largest=self.largest,
+                **self.common,
             )
-    if total_weight is not None and (min_net_weight or 0) >= 0:
-        best = min(
-            (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),
-            key=_total_error,
+            yield note(self._row(counter, f"universe={self.universe}, prime={counter.prime}"), _reach(counter))
+            furthest = max(self.largest, -(min_net_weight or 0))
+            for row in self._profile(furthest, Statistic.heavy_hitters(threshold)):
+                yield note(row, "a point at any threshold")
+        if total_weight is not None and (min_net_weight or 0) >= 0:
+            rows = (self._heavy_in_buckets(1 << power, threshold, total_weight) for power in range(4, 26))
+            counter = HeavyHitterCount(buckets=1, threshold=threshold, **self.common)
+            yield note(min(rows, key=_total_error), f"ids of any kind; {_reach(counter)}")
+
+    def _heavy_in_buckets(self, buckets: int, threshold: int, total_weight: int) -> TurnstilePlanRow:
+        top = min(self.largest, total_weight)
+        counter = HeavyHitterCount(
+            buckets=buckets, threshold=threshold, largest=top, total_weight=total_weight, **self.common
         )
-        counter = HeavyHitterCount(buckets=1, threshold=threshold, **common)
-        yield note(best, f"ids of any kind; {_reach(counter)}")
+        return self._row(counter, f"buckets={buckets}, prime={counter.prime}", bias=counter.collision_bias())
+
+    def _profile(self, largest: int, statistic: Statistic) -> Iterator[TurnstilePlanRow]:
+        """Yield the row of a profile sketch, unless it would publish too many numbers."""
+        if largest <= _PROFILE_LARGEST:
+            sketch = ProfileSketch(universe=self.universe, largest=largest, **self.common)
+            setting = f"universe={self.universe}, prime={sketch.prime}"
+            row = self._row(sketch, setting, note="answers every other question too")
+            yield replace(row, error=sketch.error_of(statistic, beta=self.beta))
+
+    def _row(self, counter: ModularCounter, setting: str, *, bias: float = 0.0, note: str = "") -> TurnstilePlanRow:
+        return TurnstilePlanRow(
+            name=type(counter).__name__,
+            setting=setting,
+            error=counter_error(counter, self.beta, users=self.users),
+            bias=bias,
+            state_bytes=8 * counter.cells,
+            note=note,
+        )
 
 
 def _total_error(row: TurnstilePlanRow) -> float:
@@ -219,32 +235,3 @@ def _reach(counter: HeavyHitterCount) -> str:
         return "a step for every weight: a point"
     near = f"those from {counter.light + 1} to {counter.threshold + counter.width - 1}"
     return f"an interval without a point, wider by the number of {near}"
-
-
-def _bucketed(
-    common: dict[str, Any], buckets: int, largest: int, threshold: int, total_weight: int, beta: float
-) -> TurnstilePlanRow:
-    top = min(largest, total_weight)
-    counter = HeavyHitterCount(buckets=buckets, threshold=threshold, largest=top, total_weight=total_weight, **common)
-    return _row(counter, f"buckets={buckets}, prime={counter.prime}", beta, bias=counter.collision_bias())
-
-
-def _profile(
-    common: dict[str, Any], universe: int, largest: int, statistic: Statistic, beta: float
-) -> TurnstilePlanRow:
-    sketch = ProfileSketch(universe=universe, largest=largest, **common)
-    row = _row(sketch, f"universe={universe}, prime={sketch.prime}", beta, note="answers every other question too")
-    return replace(row, error=sketch.error_of(statistic, beta=beta))
-
-
-def _row(
-    counter: ModularCounter, setting: str, beta: float, *, users: int | None = None, bias: float = 0.0, note: str = ""
-) -> TurnstilePlanRow:
-    return TurnstilePlanRow(
-        name=type(counter).__name__,
-        setting=setting,
-        error=counter_error(counter, beta, users=users),
-        bias=bias,
-        state_bytes=8 * counter.cells,
-        note=note,
-    )

@@ -28,7 +28,7 @@ class BlockCounter(ModularCounter):
 
     Privacy:
         As for `LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state
-        at any time and all releases; twice that where one user takes another's place. Two unannounced copies: no bound.
+        at any time and all releases; twice that if one user is replaced by another. Two unannounced copies: no bound.
 
     Error:
         Unbiased. Variance crop²·[m·pi(1-pi) + Var DLap(kappa)]/(P-w)² with pi = w + (P-w)(1 - T/(m·crop)), at most

@@ -36,7 +36,7 @@ class HeavyHitterCount(ModularCounter):
     Privacy:
         At most ``epsilon`` = epsilon_state + releases·sensitivity·kappa for one copy of the state at any time and all
         releases, and exactly that wherever the field has as many neighbouring squares as are read. The sensitivity is
-        the number of readings, and one more for a bracket. Twice that where one user takes another's place. Two
+        the number of readings, and one more for a bracket. Twice that if one user is replaced by another. Two
         unannounced copies: no bound. With ``for_total_share`` the total weight is public, as the paper assumes, and the
         adjacency is replace.
 

@@ -36,8 +36,8 @@ class ProfileSketch(ModularCounter):
     Privacy:
         Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases
         (one user moves between two cells of the histogram); questions asked of a release are free. Each announced copy
-        costs epsilon_state more, and adds a second start value to every counter. Twice that where one user takes
-        another's place. Two unannounced copies: no bound.
+        costs epsilon_state more, and adds a second start value to every counter. Twice that if one user is
+        replaced by another. Two unannounced copies: no bound.
 
     Error:
         Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds,
