@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = ["ReleaseLaw", "bits", "laplace_sum", "sampled"]
+__all__ = ["ReleaseLaw", "assert_exact_intervals", "bits", "laplace_sum", "sampled"]
 
 
 def bits(counts: dict[float, int]) -> NDArray[np.float64]:
@@ -35,6 +36,19 @@ def laplace_sum(draws: int, kappa: float) -> tuple[NDArray[np.int64], NDArray[np
     for _ in range(draws):
         law = np.convolve(law, one / one.sum())
     return np.arange(law.size) - law.size // 2, law
+
+
+def assert_exact_intervals(answer: Any, draws: int, kappa: float, unit: float) -> None:
+    """Check error and intervals of an answer whose noise is ``unit`` times a sum of so many discrete Laplace draws."""
+    values, chances = laplace_sum(draws, kappa)
+    assert answer.standard_error == pytest.approx(math.sqrt(float(chances @ values**2)) * unit, rel=1e-6)
+    for level in (0.5, 0.9, 0.99):
+        low, high = answer.interval_rule(level)
+        assert answer.interval(level) == (max(low, 0.0), high)
+        assert low + high == pytest.approx(2 * answer.value)
+        steps = (high - low) / 2 / unit
+        assert chances[np.abs(values) <= steps].sum() >= level - 1e-3
+        assert chances[np.abs(values) <= steps - 2].sum() < level
 
 
 def sampled(

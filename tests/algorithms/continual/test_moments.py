@@ -16,7 +16,7 @@ from panstream.primitives.noise import SeededSource
 from panstream.testing.enumeration import snapshot, tick, update
 from panstream.testing.linear_views import linear_views, ticks
 from tests.algorithms.continual.linear_view import joint_loss, several_steps, with_event
-from tests.exact_law import laplace_sum
+from tests.exact_law import assert_exact_intervals
 from tests.statistical import ALPHA
 from tests.zero_noise import ZeroNoiseSource
 
@@ -260,17 +260,9 @@ def test_what_is_told_beside_a_moment_has_the_interval_of_its_own_noise(
         state = tree.initial_state(source)
         tree.update(state, tree.batch([1.0, 3.0]), source)
         tree.tick(state, source)
-    told = tree.at(state, what)
-    values, chances = laplace_sum(2 * parts, tree.engine.law().kappa)
-    unit = weight / tree.sensitivity
-    assert told.value == true
-    assert told.standard_error == pytest.approx(math.sqrt(float(chances @ values**2)) * unit, rel=1e-6)
-    for level in (0.5, 0.9, 0.99):
-        low, high = told.interval_rule(level)
-        assert told.interval(level) == (max(low, 0.0), high)
-        steps = (high - low) / 2 / unit
-        assert chances[np.abs(values) <= steps].sum() >= level - 1e-3
-        assert chances[np.abs(values) <= steps - 2].sum() < level
+    answer = tree.at(state, what)
+    assert answer.value == true
+    assert_exact_intervals(answer, 2 * parts, tree.engine.law().kappa, weight / tree.sensitivity)
 
 
 @pytest.mark.parametrize("kind", KINDS)

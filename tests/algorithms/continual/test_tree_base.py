@@ -2,14 +2,13 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import SeededSource
-from tests.exact_law import laplace_sum
+from tests.exact_law import assert_exact_intervals
 from tests.zero_noise import ZeroNoiseSource
 
 SMALLEST = 2.0**-42  # of the rates that are drawn to within a thousandth
@@ -48,16 +47,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say_in_units_of_the_data(reso
         state = tree.initial_state(source)
         tree.update(state, tree.batch([16.0]), source)
         answer = tree.tick(state, source)
-    values, chances = laplace_sum(2, tree.engine.law().kappa)
     assert answer.value == 16.0
-    assert answer.standard_error == pytest.approx(resolution * math.sqrt(float(chances @ values**2)), rel=1e-6)
-    for level in (0.5, 0.9, 0.99):
-        low, high = answer.interval_rule(level)
-        assert answer.interval(level) == (max(low, 0.0), high)
-        assert low + high == pytest.approx(32.0)
-        steps = (high - low) / 2 / resolution
-        assert chances[np.abs(values) <= steps].sum() >= level - 1e-3
-        assert chances[np.abs(values) <= steps - 2].sum() < level
+    assert_exact_intervals(answer, 2, tree.engine.law().kappa, resolution)
 
 
 def test_without_noise_an_interval_is_its_value() -> None:

@@ -1,18 +1,16 @@
 """What the tests of the bitmaps share: ids that fall into a given cell, and the exact law of the levels' counts."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from panstream.algorithms.distinct.bitmap_base import BitmapCounter
-from panstream.errors import InvalidParameter
 from panstream.primitives.inputs import items
 from panstream.primitives.memory.scratch import Scratch
 from panstream.privacy.bitmap_loss import level_rates
+from panstream.testing.enumeration import Enumerator, enumerate_streams
 
 
 def cells_of(algorithm: BitmapCounter, ids: Any) -> list[int]:
@@ -26,6 +24,12 @@ def ids_in(algorithm: BitmapCounter, cell: int, count: int = 1) -> list[int]:
     found = np.flatnonzero(np.array(cells_of(algorithm, range(4096))) == cell)[:count]
     assert found.size == count, f"no {count} ids below 4096 fall into cell {cell}"
     return [int(number) for number in found]
+
+
+def joint(algorithm: BitmapCounter, slots: list[Any], actions: list[Any], looks: Any = None, reach: int = 1) -> float:
+    """Return the enumerated joint loss of one user's actions in the empty slots."""
+    enumerator = Enumerator(algorithm, window=(-reach, algorithm.buckets + reach))
+    return enumerator.joint_loss(enumerate_streams(slots, actions), looks=looks).epsilon
 
 
 def occupied(rng: np.random.Generator, users: int, buckets: int, levels: int) -> NDArray[np.int64]:
@@ -52,17 +56,3 @@ def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm:
     if math.isinf(kappa):
         return ones
     return ones + rng.geometric(-math.expm1(-kappa), ones.shape) - rng.geometric(-math.expm1(-kappa), ones.shape)
-
-
-def paid_phases(build: Callable[..., BitmapCounter], announced: int) -> BitmapCounter:
-    """Check which shares of the state are refused: a look in every phase must leave something for the release.
-
-    Return one that is taken.
-    """
-    top = 2.0 / (announced + 1)
-    for wrong in (-0.1, 0.0, top, math.nextafter(top, 3.0)):
-        with pytest.raises(InvalidParameter, match=f"epsilon_state must be in \\(0, {top}\\), got"):
-            build(epsilon=2.0, epsilon_state=wrong, announced=announced)
-    taken = build(epsilon=2.0, epsilon_state=0.9 * top, announced=announced)
-    assert taken.claim().epsilon == pytest.approx(2.0)
-    return taken

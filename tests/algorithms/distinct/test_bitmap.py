@@ -13,14 +13,16 @@ import pytest
 from panstream import Monitor
 from panstream.algorithms.distinct import bitmap_base as cells_module
 from panstream.algorithms.distinct.bitmap import Bitmap
+from panstream.algorithms.distinct.bitmap_base import SiteBitmap
+from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 from panstream.algorithms.randomized_bits import BitState, CoinPair
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeError, NotSupported
 from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, SeededSource
 from panstream.primitives.packed_bits import get_bit, pack_bits, popcount, unpack_bits
 from panstream.privacy.joint_loss import symmetric_loss
-from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
+from panstream.testing.enumeration import Enumerator, refresh, release, update
 from panstream.testing.sources import outcomes
-from tests.algorithms.distinct.bitmap_cases import cells_of, ids_in, paid_phases
+from tests.algorithms.distinct.bitmap_cases import cells_of, ids_in, joint
 from tests.statistical import assert_mean, assert_same_law
 
 SHAPES = [(1, 1), (2, 1), (1, 2)]
@@ -28,11 +30,6 @@ SHAPES = [(1, 1), (2, 1), (1, 2)]
 
 def tiny(buckets: int = 1, levels: int = 1, epsilon: float = 1.0, **rest: Any) -> Bitmap:
     return Bitmap(epsilon=epsilon, buckets=buckets, levels=levels, **rest)
-
-
-def joint(algorithm: Bitmap, slots: list[Any], actions: list[Any], looks: Any = None, reach: int = 1) -> float:
-    enumerator = Enumerator(algorithm, window=(-reach, algorithm.buckets + reach))
-    return enumerator.joint_loss(enumerate_streams(slots, actions), looks=looks).epsilon
 
 
 @pytest.mark.parametrize(("buckets", "levels"), SHAPES)
@@ -88,9 +85,10 @@ def test_claim_of_several_releases() -> None:
     assert joint(algorithm, [None, release(), None, release(), None], actions) <= 1.0 + 1e-12
 
 
+@pytest.mark.parametrize("kind", [Bitmap, TogglingBitmap])
 @pytest.mark.parametrize("announced", [1, 2])
-def test_claim_of_announced_intrusions(announced: int) -> None:
-    algorithm = tiny(announced=announced)
+def test_claim_of_announced_intrusions(announced: int, kind: type[SiteBitmap]) -> None:
+    algorithm = kind(epsilon=1.0, buckets=1, levels=1, announced=announced)
     (user,) = ids_in(algorithm, 0)
     slots: list[Any] = [None, refresh()] * announced + [None, None, release()]
     last_phase = range(2 * announced, len(slots) + 1)
@@ -435,10 +433,16 @@ def test_what_announced_looks_cost_is_taken_from_the_output(announced: int) -> N
     assert announced * 0.4 + last == pytest.approx(2.0, rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", [Bitmap, TogglingBitmap])
 @pytest.mark.parametrize("announced", [0, 1, 3])
-def test_every_phase_must_be_paid_and_the_release_too(announced: int) -> None:
-    """One look in each of ``announced`` + 1 phases costs epsilon_state, and something must be left for the release."""
-    claim = paid_phases(tiny, announced).claim()
+def test_every_phase_must_be_paid_and_the_release_too(announced: int, kind: type[SiteBitmap]) -> None:
+    """One copy in each of ``announced`` + 1 phases costs epsilon_state, and something must be left for the release."""
+    top = 2.0 / (announced + 1)
+    for wrong in (-0.1, 0.0, top, math.nextafter(top, 3.0)):
+        with pytest.raises(InvalidParameter, match=f"epsilon_state must be in \\(0, {top}\\), got"):
+            kind(epsilon=2.0, epsilon_state=wrong, announced=announced)
+    claim = kind(epsilon=2.0, epsilon_state=0.9 * top, announced=announced).claim()
+    assert claim.epsilon == pytest.approx(2.0)
     assert claim.parts["state"] + claim.parts["output"] == pytest.approx(2.0)
     assert claim.note == ""
 

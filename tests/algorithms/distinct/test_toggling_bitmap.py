@@ -16,18 +16,13 @@ from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives.noise import Coin, DiscreteLaplace, SeededSource
 from panstream.primitives.packed_bits import pack_bits
 from panstream.privacy.joint_loss import kappa_for
-from panstream.testing.enumeration import Enumerator, enumerate_streams, refresh, release, update
-from tests.algorithms.distinct.bitmap_cases import cells_of, ids_in, paid_phases
+from panstream.testing.enumeration import release, update
+from tests.algorithms.distinct.bitmap_cases import cells_of, ids_in, joint
 from tests.statistical import assert_mean
 
 
 def tiny(buckets: int = 1, levels: int = 1, epsilon: float = 1.0, **rest: Any) -> TogglingBitmap:
     return TogglingBitmap(epsilon=epsilon, buckets=buckets, levels=levels, **rest)
-
-
-def joint(algorithm: TogglingBitmap, slots: list[Any], actions: list[Any], looks: Any = None, reach: int = 1) -> float:
-    enumerator = Enumerator(algorithm, window=(-reach, algorithm.buckets + reach))
-    return enumerator.joint_loss(enumerate_streams(slots, actions), looks=looks).epsilon
 
 
 @pytest.mark.parametrize(("buckets", "levels"), [(1, 1), (2, 1), (1, 2)])
@@ -49,16 +44,6 @@ def test_claim_of_several_releases_and_another_user() -> None:
     user, other = ids_in(algorithm, 0, 2)
     slots = [update([other]), None, None, release(), release()]
     assert joint(algorithm, slots, [update([]), update([user])]) == pytest.approx(1.0, rel=1e-9)
-
-
-@pytest.mark.parametrize("announced", [1, 2])
-def test_claim_of_announced_intrusions(announced: int) -> None:
-    algorithm = tiny(announced=announced)
-    (user,) = ids_in(algorithm, 0)
-    slots: list[Any] = [None, refresh()] * announced + [None, None, release()]
-    looks = [None, *range(2 * announced, len(slots) + 1)]
-    loss = joint(algorithm, slots, [update([]), update([user])], looks=looks, reach=0)
-    assert loss == pytest.approx(1.0, rel=1e-9)
 
 
 @pytest.mark.parametrize("sabotage", ["output noise halved", "start wider by 1%", "the mixture's larger kappa"])
@@ -170,9 +155,3 @@ def test_bad_parameters(bad: dict[str, Any], words: str) -> None:
 def test_it_does_not_merge() -> None:
     with pytest.raises(NotSupported, match="cannot be merged"):
         TogglingBitmap(epsilon=1.0).start().merge(TogglingBitmap(epsilon=1.0).start())
-
-
-@pytest.mark.parametrize("announced", [0, 1, 3])
-def test_every_phase_must_be_paid_and_the_release_too(announced: int) -> None:
-    """One look in each of ``announced`` + 1 phases costs epsilon_state, and something must be left for the release."""
-    paid_phases(tiny, announced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -28,6 +29,22 @@ def exact_counts(counter: ModularCounter, weight: int) -> list[Fraction]:
         counter._count(state.counters, counts)
         means = [mean + chance * int(count) for mean, count in zip(means, counts, strict=True)]
     return means
+
+
+def exact_plus(counter: ModularCounter) -> tuple[Fraction, Fraction]:
+    """Return the exact chances of the plus class at net weight 0 and at any other."""
+    assert counter.law.start is not None
+    plus = counter.law.start.plus.probability
+    return plus, Fraction(1, 2) - plus / (counter.prime - 1)
+
+
+def assert_sampling_errs(whole: ModularCounter, part: ModularCounter, top: int) -> None:
+    """Two of five users drawn without replacement, each at ``top`` or at 0: exact by counting the samples."""
+    for full in range(6):
+        loads = [top] * full + [0] * (5 - full)
+        answers = [5 / 2 * (one + other) for one, other in itertools.combinations(loads, 2)]
+        assert part._linear().variance(sum(loads)) == pytest.approx(np.var(answers))  # type: ignore[attr-defined]
+        assert whole._linear().variance(sum(loads)) == 0.0  # type: ignore[attr-defined]
 
 
 def churn(net: NDArray[np.int64], rng: np.random.Generator, size: int = 1_000_000) -> tuple[NDArray[Any], NDArray[Any]]:

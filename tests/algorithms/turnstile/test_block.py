@@ -1,7 +1,7 @@
 """Cropped sums: exact means, the published target, wrap-around, buckets and levels."""
 
-import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,9 +14,11 @@ from panstream.privacy.turnstile_loss import _counter_variance
 from tests.algorithms.turnstile.helpers import (
     assert_covers,
     assert_linear_law,
+    assert_sampling_errs,
     assert_unbiased,
     churn,
     exact_counts,
+    exact_plus,
     runs,
 )
 
@@ -153,14 +155,8 @@ def test_the_error_of_one_user_is_that_of_a_bit(crop: int) -> None:
 
 
 def test_without_noise_only_the_sample_errs() -> None:
-    """Two of five users drawn without replacement, each at the crop or at 0: exact by counting the samples."""
     whole = BlockCounter(universe=5, epsilon=math.inf, crop=4, largest=8)
-    part = BlockCounter(universe=5, sample=2, epsilon=math.inf, crop=4, largest=8)
-    for full in range(6):
-        loads = [4] * full + [0] * (5 - full)
-        answers = [5 / 2 * (one + other) for one, other in itertools.combinations(loads, 2)]
-        assert part._linear().variance(sum(loads)) == pytest.approx(np.var(answers))
-        assert whole._linear().variance(sum(loads)) == 0.0
+    assert_sampling_errs(whole, replace(whole, sample=2), top=4)
     assert whole._decode((whole.cells * 4,)).standard_error == 0.0
 
 
@@ -184,9 +180,7 @@ def test_a_bucket_is_full_at_most_once() -> None:
 def test_what_is_foreseen_is_what_users_at_the_crop_give_on_average(crop: int, users: int) -> None:
     """The exact means of one user at the crop and at 0, from the first test here."""
     counter = BlockCounter(universe=400, epsilon=1.2, crop=crop, largest=2 * crop)
-    assert counter.law.start is not None
-    plus = counter.law.start.plus.probability
-    other = Fraction(1, 2) - plus / (counter.prime - 1)
+    plus, other = exact_plus(counter)
     found = counter.expected_estimate(users * crop)
     assert found.released == (round(users * other + (400 - users) * plus),)
     assert found.unbiased == pytest.approx(users * crop, abs=crop / counter.law.gap)

@@ -1,6 +1,5 @@
 """Heavy-hitter counts: exact means, shares of a public total, collisions, the sqrt(k) limit."""
 
-import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +12,15 @@ from panstream import Monitor
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount, _reading_variance
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.primitives.noise import SeededSource
-from tests.algorithms.turnstile.helpers import assert_covers, assert_unbiased, churn, exact_counts, runs
+from tests.algorithms.turnstile.helpers import (
+    assert_covers,
+    assert_sampling_errs,
+    assert_unbiased,
+    churn,
+    exact_counts,
+    exact_plus,
+    runs,
+)
 
 N = 200
 
@@ -238,14 +245,8 @@ def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
 
 
 def test_without_noise_only_the_sample_errs() -> None:
-    """Two of five users drawn without replacement, heavy or not: exact by counting the samples."""
     whole = HeavyHitterCount(universe=5, epsilon=math.inf, threshold=4, largest=20)
-    part = HeavyHitterCount(universe=5, sample=2, epsilon=math.inf, threshold=4, largest=20)
-    for heavy in range(6):
-        users = [1] * heavy + [0] * (5 - heavy)
-        answers = [5 / 2 * (one + other) for one, other in itertools.combinations(users, 2)]
-        assert part._linear().variance(heavy) == pytest.approx(np.var(answers))
-        assert whole._linear().variance(heavy) == 0.0
+    assert_sampling_errs(whole, replace(whole, sample=2), top=1)
 
 
 def test_no_fewer_than_nobody_is_heavy() -> None:
@@ -263,9 +264,7 @@ def test_what_is_foreseen_is_what_users_far_above_and_at_zero_give_on_average(
 ) -> None:
     """The exact means of one user, of whom no reading differs far above, and one at 0."""
     counter = HeavyHitterCount(universe=400, epsilon=1.2, threshold=6, largest=20, **bracket)
-    assert counter.law.start is not None
-    plus = counter.law.start.plus.probability
-    other = Fraction(1, 2) - plus / (counter.prime - 1)
+    plus, other = exact_plus(counter)
     expected = [400 * counter.readings * other + (400 - users) * (plus - other), 400 * other][: counter._outputs]
     assert counter.expected_estimate(users).released == tuple(round(mean) for mean in expected)
     assert counter.expected_estimate(500).released == counter.expected_estimate(400).released  # there are no more users

@@ -20,6 +20,7 @@ from tests.algorithms.turnstile.helpers import (
     assert_unbiased,
     churn,
     exact_counts,
+    exact_plus,
     runs,
 )
 
@@ -215,9 +216,7 @@ def test_the_split_is_for_the_counters_that_one_release_adds_up() -> None:
 def test_what_is_foreseen_is_what_users_give_on_average(users: int, sample: int | None) -> None:
     """The exact means of one user with a net weight and of one without, from the first test here."""
     counter = LegendreCounter(universe=400, epsilon=1.2, sample=sample)
-    assert counter.law.start is not None
-    plus = counter.law.start.plus.probability
-    other = Fraction(1, 2) - plus / (counter.prime - 1)
+    plus, other = exact_plus(counter)
     mean = (users * other + (400 - users) * plus) * Fraction(sample or 400, 400)
     assert counter.expected_estimate(users).released == (round(mean),)
     assert counter.expected_estimate(500).released == counter.expected_estimate(400).released  # there are no more users
