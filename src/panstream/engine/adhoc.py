@@ -21,7 +21,7 @@ from panstream.engine.reporting.export import notes, visible_rows
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, feed_of, ingest_all, is_paths
+from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, ingest_all, is_paths, source_for
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import Dialect
 from panstream.engine.sources.first_rows import Caller, check_first_rows
@@ -144,7 +144,7 @@ class PreparedQuery:
         )
         self._doubts = self._check_first_rows(caller) if is_paths(source) else []
         self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
-        self.fed = IngestResult()  # what became of the rows, for their owner only
+        self.ingested = IngestResult()  # what became of the rows, for their owner only
 
     @functools.cached_property
     def config(self) -> Config:
@@ -234,7 +234,7 @@ class PreparedQuery:
             self._with_hints(lambda: _as_query_errors(lambda: Selector(self.config))) as select,
             _as_query_errors(lambda: Engine(self.config)) as engine,
         ):
-            feed = feed_of(self.config, self._source, **self.guess.reading)
+            source = source_for(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
             alone = sum(not query.of_unusable for query in self.config.queries) == 1
@@ -242,8 +242,8 @@ class PreparedQuery:
                 self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims
             }
             charged = charge_ledgers(paths, claims_by_text, budget=budget)
-            self.fed = ingest_all(engine, feed, select, on_batch=tick, once=True)
-            if self.fed.interrupted:
+            self.ingested = ingest_all(engine, source, select, on_batch=tick, once=True)
+            if self.ingested.interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()

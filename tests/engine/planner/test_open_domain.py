@@ -24,7 +24,7 @@ from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
 from panstream.engine.reporting.export import answers, notes, visible_rows, write_releases
 from panstream.engine.reporting.point_queries import point_query
-from panstream.engine.runtime import name_decoder as spelling
+from panstream.engine.runtime import name_decoder
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
 from panstream.engine.runtime.selector import Selector
@@ -103,7 +103,7 @@ def test_after_a_crash_an_answer_is_published_with_its_table(tmp_path: Path) -> 
     broken.log.publish = lambda release: (_ for _ in ()).throw(StoreError("no disk"))  # type: ignore[method-assign]
     with pytest.raises(StoreError), broken:
         run(broken, visits(a=2000))
-    (drawn,) = broken.spelling.has_pending
+    (drawn,) = broken.names.pending
     for _ in range(2):  # at the second start it was published
         with Engine(config(base=tmp_path, store={"directory": "state"})) as engine:
             engine.publish_names()
@@ -131,7 +131,7 @@ def test_rows_are_taken_in_while_names_are_read(tmp_path: Path, monkeypatch: pyt
         assert may_read.wait(60)
         return decode_names(tables)
 
-    monkeypatch.setattr(spelling, "decode_names", slow)
+    monkeypatch.setattr(name_decoder, "decode_names", slow)
     described = {"base": tmp_path, "store": {"directory": "state"}, "stream": {"time": "at"}, "window": "1 day"}
     with Engine(config(**described)) as engine:
         days(engine, 2)

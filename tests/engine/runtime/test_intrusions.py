@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.intrusions import CopyTime, say_recorded
+from panstream.engine.runtime.intrusions import CopyTime, describe_record
 from panstream.errors import InvalidParameter
 from tests.engine.runtime.streams import COUNT, config, question, rows
 
@@ -224,8 +224,8 @@ def test_verdicts_are_recorded_for_every_question_and_window(clock: Clock, tmp_p
         }
         assert [each["covered"] for each in second["verdicts"]] == [True, True]
         assert (third["copied"], [each["covered"] for each in third["verdicts"]]) == (None, [False, True])
-        assert say_recorded(third) == "1970-01-12T13:50:00Z (copied at an unknown time; not covered: bits)"
-        assert say_recorded(second) == "1970-01-12T13:48:20Z (copied at 1970-01-12T13:47:30Z; covered)"
+        assert describe_record(third) == "1970-01-12T13:50:00Z (copied at an unknown time; not covered: bits)"
+        assert describe_record(second) == "1970-01-12T13:48:20Z (copied at 1970-01-12T13:47:30Z; covered)"
         assert engine._queries["bits"].refreshed == {0: [START + 100]}
 
 

@@ -137,7 +137,7 @@ def test_event_time_needs_no_watch() -> None:
 def test_the_clock_that_nobody_sets_goes_on() -> None:
     before = _since_boot()
     assert _since_boot() >= before
-    believed = _JumpGuardedClock(lambda: 7.0, None, most_jump=1.0)
+    believed = _JumpGuardedClock(lambda: 7.0, None, max_jump=1.0)
     assert (believed(), believed.jumped) == (7.0, False)
 
 

@@ -215,10 +215,10 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
             pass
     launcher.communicate()
     with Engine(counting(tmp_path), zero_noise=True) as engine:
-        from panstream.engine.runtime.ingest import feed_of, ingest_all
+        from panstream.engine.runtime.ingest import ingest_all, source_for
         from panstream.engine.runtime.selector import Selector
 
-        feed = feed_of(engine.config, [broker.url(topic)])
+        feed = source_for(engine.config, [broker.url(topic)])
         empty = 0
         real = feed.batches
 

@@ -134,7 +134,7 @@ def query(
         if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
             for note in answer.notes:
                 _tell(f"note: {note}")
-        report(prepared.fed)
+        report(prepared.ingested)
         paths = ", ".join(path.name for path in prepared.ledgers(where)[:3])
         _tell(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.")
 

@@ -106,7 +106,7 @@ def _announce(
     with exit_codes():
         from panstream.distributed.two_party.session import open_stream
         from panstream.engine.config.config import load_config
-        from panstream.engine.runtime.intrusions import CopyTime, say_recorded
+        from panstream.engine.runtime.intrusions import CopyTime, describe_record
 
         copy = CopyTime.parse("--copied-at", copied_at, just_now=just_now)
         copy.check_past(time.time())
@@ -117,7 +117,7 @@ def _announce(
             for plan in engine.plans:
                 typer.echo(f"  {plan.config.name}: {engine.exposure.outlook(plan)[1]}", err=True)
             for record in engine.intrusions:
-                typer.echo(f"  announced before: {say_recorded(record)}", err=True)
+                typer.echo(f"  announced before: {describe_record(record)}", err=True)
             if not yes:
                 typer.confirm("Announce an intrusion now?", abort=True, err=True)
             for state in engine.announce_intrusion(copy):
@@ -172,7 +172,7 @@ def _check_unseen(meta: dict[str, Any]) -> None:
 
 
 def _confirm(meta: dict[str, Any], yes: bool) -> None:
-    from panstream.engine.runtime.intrusions import say_recorded
+    from panstream.engine.runtime.intrusions import describe_record
 
     typer.echo(
         "Reading the state is an intrusion and is recorded. States that can be refreshed are, at no cost; for all "
@@ -182,7 +182,7 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
     for name, query in meta["queries"].items():
         typer.echo(f"  {name}: {query['algorithm']}", err=True)
     for record in meta["intrusions"]:
-        typer.echo(f"  announced before: {say_recorded(record)}", err=True)
+        typer.echo(f"  announced before: {describe_record(record)}", err=True)
     if not yes:
         typer.confirm("Read it?", abort=True, err=True)
 
@@ -190,7 +190,7 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
 def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
     """Return the states as plain values; in ``parts`` they are refreshed and the intrusion is on record."""
     from panstream.core.monitor import Monitor
-    from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome, recorded, refresh_state
+    from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome, intrusion_record, refresh_state
     from panstream.engine.runtime.release_record import iso_timestamp
 
     shown: dict[str, Any] = {}
@@ -215,7 +215,7 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
             refreshed[int(window)].append(now)
         query["refreshed"] = list(refreshed.items())
         parts[label] = monitor.to_bytes(checksum=False)
-    meta["intrusions"].append(recorded(now, CopyTime(just_now=True), states))
+    meta["intrusions"].append(intrusion_record(now, CopyTime(just_now=True), states))
     parts["meta"] = json.dumps(meta).encode()
     return shown
 

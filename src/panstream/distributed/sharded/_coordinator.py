@@ -115,8 +115,8 @@ class ClusterEngine(Engine):
             self.exposure.note_applied()
 
     def _reached(self) -> dict[str, tuple[int, float]]:
-        last_numbers = {producer: (number, math.inf) for producer, number in self._kept.applied_batches.items()}
-        begun = self._kept.begun
+        last_numbers = {producer: (number, math.inf) for producer, number in self._checkpoint.applied_batches.items()}
+        begun = self._checkpoint.begun
         return last_numbers if begun is None else {**last_numbers, begun[0]: position_of(begun)}
 
     @_serialized
@@ -152,7 +152,7 @@ class ClusterEngine(Engine):
 
         ``time`` is that of the batch's next row, where the batch of a live source goes on.
         """
-        begun = self._kept.begun
+        begun = self._checkpoint.begun
         origins = _origins(piece, time)
         if self.is_applied(piece.producer, piece.sequence) or (
             begun is not None
@@ -174,13 +174,13 @@ class ClusterEngine(Engine):
         self._divided.announce_batch(piece.count, origins)
         if time is not None:
             piece = replace(piece, producer=None)
-            self._kept.begun = origins[0] if origins else None
+            self._checkpoint.begun = origins[0] if origins else None
         elif begun is not None and piece.producer == begun[0]:
-            self._kept.begun = None
+            self._checkpoint.begun = None
         try:
             return super().apply(piece, commit=commit)
         except BaseException:
-            self._kept.begun = begun
+            self._checkpoint.begun = begun
             raise
 
     def _pieces(self, rows: RowBatch) -> list[tuple[RowBatch, float | None]]:
@@ -212,7 +212,7 @@ class ClusterEngine(Engine):
 
     def _known(self, producer: str) -> set[Origin]:
         """Return how far we and the shards came with a producer, where these differ or are within a batch."""
-        begun = self._kept.begun
+        begun = self._checkpoint.begun
         begun_producer = {begun} if begun is not None and begun[0] == producer else set()
         return {*self._divided.ahead.get(producer, ()), *begun_producer, (producer, self.last_sequence(producer), None)}
 
@@ -237,8 +237,8 @@ class ClusterEngine(Engine):
                     query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
                 wipe(total)
                 wipe(events)
-            self._kept.applied_batches |= dict.fromkeys(producers, 0)
-            self._kept.dirty = self._uncommitted = True
+            self._checkpoint.applied_batches |= dict.fromkeys(producers, 0)
+            self._checkpoint.dirty = self._uncommitted = True
             self.exposure.note_applied()
 
     @_serialized

@@ -138,11 +138,11 @@ def _row(release: Release) -> list[Any]:
         record.get("too_uncertain", False),
     ]
     more.append(record["unclipped"])
-    seen = [record.get("since"), said_gaps(record)]
+    seen = [record.get("since"), format_gaps(record)]
     return [release.query, release.number, release.time, window, record.get("end"), *figures, *more, *seen]
 
 
-def said_gaps(record: Mapping[str, Any]) -> str | None:
+def format_gaps(record: Mapping[str, Any]) -> str | None:
     """Return the times whose rows an answer has not seen, as ISO 8601 intervals; None if there are none."""
     return "; ".join("/".join(gap) for gap in record.get("gaps", ())) or None
 

@@ -16,7 +16,7 @@ from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
 from panstream.engine.reporting.explain import explain, format_error
 from panstream.engine.reporting.statement_page import PAGE, code, html_list, html_table, paragraph
 from panstream.engine.reporting.unusable_share import epsilon_for_files
-from panstream.engine.runtime.intrusions import break_ins_in_words
+from panstream.engine.runtime.intrusions import covered_intrusions_text
 from panstream.primitives.durations import format_duration
 from panstream.primitives.escaping import html_text
 from panstream.privacy.claim import Unit
@@ -184,7 +184,7 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
             plan.config.name,
             _unit(plan, config),
             *_bounds(plan.claim.epsilon, plan.claim.delta),
-            break_ins_in_words(plan.claim),
+            covered_intrusions_text(plan.claim),
         ]
         for plan in plans
     ]
@@ -254,7 +254,7 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], document: dict[st
     limits += [
         f"Any copy of the state of “{plan.config.name}”: no break-in is covered there."
         for plan in plans
-        if break_ins_in_words(plan.claim) == "none"
+        if covered_intrusions_text(plan.claim) == "none"
     ]
     late = [plan.config.name for plan in plans if plan.claim.intrusions.freezes]
     if late:

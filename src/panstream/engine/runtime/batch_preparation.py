@@ -1,8 +1,8 @@
-"""Checking a micro-batch against every query, before any state is touched."""
+"""Validate a micro-batch for every query, before any state changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,19 @@ from panstream.errors import BadRowError
 Mask = NDArray[np.bool_]
 
 
+def usable_times(
+    rows: RowBatch, stream: StreamConfig, queries: Iterable[RunningQuery], clock: Callable[[], float]
+) -> tuple[Mask, NDArray[np.float64] | None]:
+    """Return which rows have a usable time, and all times with NaN for the others; None if no query needs times."""
+    if rows.times is None:
+        scheduled = any(query.schedule is not None for query in queries)
+        return np.ones(rows.count, bool), np.full(rows.count, clock()) if scheduled else None
+    has_time: Mask = np.isfinite(rows.times)
+    if stream.max_ahead is not None:
+        has_time &= rows.times <= clock() + stream.max_ahead
+    return has_time, rows.times if has_time.all() else np.where(has_time, rows.times, np.nan)
+
+
 def prepare_batch(
     queries: Mapping[str, RunningQuery],
     stream: StreamConfig,
@@ -23,20 +36,20 @@ def prepare_batch(
     times: NDArray[np.float64] | None,
     marks: NDArray[np.float64] | None,
 ) -> tuple[list[tuple[RunningQuery, PreparedBatch]], Mask, Mask]:
-    """Return the checked work of every query, and which rows are left out and which are late.
+    """Return the validated part of every query, the mask of skipped rows, and the mask of late rows.
 
     Args:
         queries: The running queries by name.
         stream: The stream's configuration.
         rows: The micro-batch.
-        has_time: Which rows have a time that can be used.
-        times: The times of the rows, None where nothing depends on them.
-        marks: The stream's time at every row.
+        has_time: Which rows have a usable time.
+        times: The times of the rows; None where nothing depends on them.
+        marks: The stream's time at every row; None with ``times``.
 
     Raises:
         BadRowError: A row cannot be used, and ``on_bad_row`` is "stop".
     """
-    has_time = has_time & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
+    has_time = has_time & ~rows.bad  # only now: bad rows have advanced the stream's time like all others
     skipped = ~has_time
     late = np.zeros(rows.count, bool)
     work: list[tuple[RunningQuery, PreparedBatch]] = []

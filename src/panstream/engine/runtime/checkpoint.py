@@ -1,10 +1,10 @@
-"""What an engine keeps from one start to the next: states, seen batches, the ledger, and releases not yet published."""
+"""The checkpoint of an engine: states, applied batches, ledger, and releases that are drawn but not yet published."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -13,6 +13,7 @@ from panstream.engine.planner.public_facts import Intake
 from panstream.engine.runtime.coverage import Coverage
 from panstream.engine.runtime.producers import Producers
 from panstream.engine.runtime.running_query import RunningQuery
+from panstream.engine.runtime.state_backend import Slot
 from panstream.engine.storage.release_log import Release, ReleaseLog
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
@@ -22,7 +23,7 @@ _FORMAT = 1
 
 
 def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
-    """Return the store of a configuration, None if it names no directory."""
+    """Open the store of a configuration; None if it names no directory."""
     if config.directory is None:
         return None
     if sys.platform == "win32":
@@ -33,7 +34,7 @@ def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | No
 
 
 def open_log(config: Config) -> ReleaseLog:
-    """Return the log of a configuration's answers, in memory if it names no directory."""
+    """Open the log of published answers, in memory if the configuration names no directory."""
     if config.directory is None:
         return ReleaseLog(":memory:", keep_tables=config.keep_tables)
     path = config.directory / "releases.sqlite"
@@ -42,29 +43,28 @@ def open_log(config: Config) -> ReleaseLog:
 
 @dataclass(slots=True)
 class EngineCheckpoint:
-    """Everything that goes into one commit besides the states themselves.
+    """Everything that one commit stores besides the states themselves.
 
-    With durability "none" the states are left out: each start begins afresh and is charged again.
+    With durability "none" states are not stored: every start creates new ones and charges for them again.
     """
 
     stream: str
     ledger: Ledger
-    applied_batches: dict[str, int] = field(default_factory=dict)  # by file, or by the place of a producer
+    applied_batches: dict[str, int] = field(default_factory=dict)  # by file, or by a producer's position key
     producers: Producers = field(default_factory=Producers)
     unpublished: list[Release] = field(default_factory=list)
     intrusions: list[dict[str, Any]] = field(default_factory=list)
-    applied: int | None = None  # when rows were last applied, or may have been, by the clock of arrival
-    newest: float | None = None
+    applied: int | None = None  # arrival time at which rows were last applied, or may have been
+    newest: float | None = None  # the stream's time
     dirty: bool = True  # whether input came since the last end of input
     with_states: bool = True
-    intakes: list[Intake] = field(default_factory=list)  # how rows have come in so far
+    intakes: list[Intake] = field(default_factory=list)  # how rows have arrived so far
     parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
     parked_states: dict[str, bytes] = field(default_factory=dict)
     config: Config | None = None
-    begun: tuple[str, int, float | None] | None = (
-        None  # of a cluster: producer, number and next time of a batch cut short
-    )
-    _declarations: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the queries, which stay as they are
+    # Cluster only: producer, number and next time of a batch that was applied in part.
+    begun: tuple[str, int, float | None] | None = None
+    _fingerprints: dict[str, dict[str, Any]] = field(default_factory=dict)  # cache, by query
 
     @classmethod
     def restore(
@@ -76,7 +76,12 @@ class EngineCheckpoint:
         *,
         now: str,
     ) -> EngineCheckpoint:
-        """Load what is stored into ``queries``, start what is new at the time ``now``, and charge for it."""
+        """Load the stored checkpoint into ``queries``; start new queries at the time ``now`` and charge for them.
+
+        Raises:
+            ConfigError: A stored query was changed, or the store belongs to another stream.
+            StoreError: Store and release log do not fit each other, so one of them was rolled back or removed.
+        """
         parts = store.load() if store is not None else None
         published = log.counts()
         if parts is None and published:
@@ -88,9 +93,9 @@ class EngineCheckpoint:
         checkpoint.with_states = config.durability != "none"
         stored = {} if parts is None else cls.meta(parts)["queries"]
         checkpoint.parked = {name: {"removed": now, **meta} for name, meta in stored.items() if name not in queries}
-        for label, data in (parts or {}).items():
-            if label.startswith("state/") and label.split("/", 3)[3] in checkpoint.parked:
-                checkpoint.parked_states[label] = data
+        checkpoint.parked_states = {
+            label: data for label, name, _, data in stored_states(parts or {}) if name in checkpoint.parked
+        }
         for name, query in queries.items():
             _restore_query(query, config, stored.get(name), parts or {})
             query.coverage = _coverage(stored.get(name), now, begun=parts is not None)
@@ -136,19 +141,18 @@ class EngineCheckpoint:
 
     @staticmethod
     def meta(parts: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return the public part of a commit: no state in it."""
-        damaged = "the store holds something other than an engine's state"
+        """Return the public part of a commit, which contains no state."""
         try:
             meta = json.loads(parts["meta"])
             format_version = meta["format"]
         except (KeyError, ValueError, TypeError):
-            raise StoreDamaged(damaged) from None
+            raise StoreDamaged("the store holds something other than an engine's state") from None
         if format_version != _FORMAT:
             raise StoreDamaged(f"the state has format {format_version!r}; this release reads format {_FORMAT}")
         return dict(meta)
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
-        """Return everything as the named parts of one commit."""
+        """Return the named parts of one commit: ``meta``, ``state/window/group/query`` and ``table/number/query``."""
         meta = {
             "format": _FORMAT,
             "stream": self.stream,
@@ -174,21 +178,20 @@ class EngineCheckpoint:
         return parts
 
     def expose_parked(self) -> None:
-        """Note that the states of queries that the configuration no longer names were copied and not refreshed."""
-        exposed: dict[str, list[list[int]]] = {}
-        for label in self.parked_states:
-            _, window, group, name = label.split("/", 3)
-            exposed.setdefault(name, []).append([int(window), int(group)])
+        """Record that the states of parked queries were copied; without an algorithm they cannot be refreshed."""
+        exposed: dict[str, list[Slot]] = {}
+        for _, name, slot, _ in stored_states(self.parked_states):
+            exposed.setdefault(name, []).append(slot)
         for name, slots in exposed.items():
             self.parked[name]["exposed"] = slots
 
     def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
         assert self.config is not None
         name = query.plan.config.name
-        if name not in self._declarations:
-            self._declarations[name] = _query_fingerprint(query.plan.config, self.config)
+        if name not in self._fingerprints:
+            self._fingerprints[name] = _query_fingerprint(query.plan.config, self.config)
         return {
-            "declared": self._declarations[name],
+            "declared": self._fingerprints[name],
             "algorithm": type(query.plan.algorithm).__name__,
             "claim": query.plan.claim.to_json(),
             "kept": self.with_states,
@@ -205,6 +208,14 @@ class EngineCheckpoint:
         }
 
 
+def stored_states(parts: Mapping[str, bytes]) -> Iterator[tuple[str, str, Slot, bytes]]:
+    """Yield the states among the parts of a commit: label, query, slot and bytes."""
+    for label, data in parts.items():
+        if label.startswith("state/"):
+            window, group, name = label.removeprefix("state/").split("/", 2)
+            yield label, name, (int(window), int(group)), data
+
+
 def _restore_query(
     query: RunningQuery, config: Config, meta: dict[str, Any] | None, parts: Mapping[str, bytes]
 ) -> None:
@@ -214,7 +225,7 @@ def _restore_query(
     name = query.plan.config.name
     now = _query_fingerprint(query.plan.config, config)
     for key, value in meta["declared"].items():
-        # Without a stored state the query starts afresh, under whatever the claim now depends on.
+        # Without a stored state the query starts again, under the settings that its claim now depends on.
         if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
             raise _changed(name, key)
     if not meta["kept"]:
@@ -224,13 +235,11 @@ def _restore_query(
         return
     if meta["claim"]["epsilon"] == "inf" and query.plan.claim.is_private:
         raise _changed(name, "a setting or a source of noise that gave it no privacy")
-    for label, data in parts.items():
-        if label.startswith("state/") and label.split("/", 3)[3] == name:
-            window, group = map(int, label.split("/", 3)[1:3])
-            monitor = query.backend.restore(name, (window, group), data)
-            if monitor.algorithm != query.plan.algorithm:
+    for _, state_query, slot, data in stored_states(parts):
+        if state_query == name:
+            query.monitors[slot] = query.backend.restore(name, slot, data)
+            if query.monitors[slot].algorithm != query.plan.algorithm:
                 raise _changed(name, "its algorithm")
-            query.monitors[window, group] = monitor
     query.release_count = meta["made"]
     query.prior_releases = meta["before"]
     query.starts = meta["starts"]
@@ -243,7 +252,7 @@ def _restore_query(
 
 
 def _coverage(meta: dict[str, Any] | None, now: str, *, begun: bool) -> Coverage:
-    """Return which rows a query can have seen: one that is new, or whose state was not kept, those from now on."""
+    """Return which rows a query can have seen: only later ones if it is new or its state was not stored."""
     if meta is None or not meta["kept"]:
         return Coverage(since=now if begun else None)
     gaps = [(begin, end) for begin, end in meta["gaps"]]
@@ -255,9 +264,9 @@ def _coverage(meta: dict[str, Any] | None, now: str, *, begun: bool) -> Coverage
 def _check_log(
     query: RunningQuery, published: Mapping[str, tuple[int, int]], drawn: Collection[tuple[str, int]]
 ) -> None:
-    """Refuse a state that was rolled back, and a log that was removed, replaced by an older one or cut.
+    """Reject a state that was rolled back, and a log that was removed, truncated or replaced by an older one.
 
-    Every answer is stored before it is published, and those of the last commits may not have been: they are ``drawn``.
+    Releases are stored before they are published, so a log may lack those of the last commits, which are ``drawn``.
     """
     name = query.plan.config.name
     release_count = query.prior_releases + query.release_count
@@ -268,18 +277,18 @@ def _check_log(
                 f"{name!r} has published more answers than its state knows of, so the state was rolled back and "
                 "answers would be drawn twice: use a new directory"
             )
-        waiting = sum((series, number) in drawn for number in range(last + 1, release_count + 1))
-        if count < last or last + waiting < release_count:
+        unpublished = sum((series, number) in drawn for number in range(last + 1, release_count + 1))
+        if count < last or last + unpublished < release_count:
             raise StoreError(
                 f"the release log (releases.sqlite) has {count} answers of {name!r}, which has published "
-                f"{release_count - waiting}, so the log was removed or replaced, and answers drawn twice would go "
+                f"{release_count - unpublished}, so the log was removed or replaced, and answers drawn twice would go "
                 "unnoticed: "
                 "put the log back, or give the query a new name, which starts afresh and is charged on top"
             )
 
 
-# Settings of the whole stream that claims depend on, by the keys under which they are stored: what a state was ever
-# exposed to stays true of it, whatever the configuration says later.
+# Settings of the whole stream that claims depend on, by the keys under which they are stored. They must not change
+# while a state is stored, since what the state was exposed to under the old setting cannot be undone.
 _CLAIMED: dict[str, Callable[[Config], Any]] = {
     "[stream] on_bad_row": lambda config: config.stream.on_bad_row,
     "[store] durability": lambda config: config.durability,
@@ -289,7 +298,7 @@ _CLAIMED: dict[str, Callable[[Config], Any]] = {
 
 
 def _query_fingerprint(query: QueryConfig, config: Config) -> dict[str, Any]:
-    """Return all that the meaning of a query's state and its claim depend on, as JSON holds it."""
+    """Return, as JSON values, every setting that the meaning of a query's state or its claim depends on."""
     stream = config.stream
     values = {
         option.name: getattr(query, option.name) for option in fields(query) if option.name not in ("parsed", "name")
@@ -298,9 +307,8 @@ def _query_fingerprint(query: QueryConfig, config: Config) -> dict[str, Any]:
     claimed = {key: read(config) for key, read in _CLAIMED.items()}
     types = {column: stream.columns[column] for column in sorted(query.parsed.columns)}
     means = {"meaning": dict(query.parsed.meaning)} if query.parsed.meaning else {}
-    every = {**values, **about, **claimed, "columns": types, **means}
-    plain: dict[str, Any] = json.loads(json.dumps(every, default=str))
-    return plain
+    fingerprint = {**values, **about, **claimed, "columns": types, **means}
+    return dict(json.loads(json.dumps(fingerprint, default=str)))
 
 
 def _changed(name: str, what: str) -> ConfigError:

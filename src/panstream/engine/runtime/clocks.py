@@ -1,9 +1,8 @@
-"""Clocks: the stream's own, the ticks at which a query answers, and the system's, watched.
+"""Clocks: the stream's time, the schedule of a query's releases, and a guard on the system clock.
 
-When the system's clock jumps ahead, time stands still and nothing is drawn until an operator has looked.
-
-A clock that is a month ahead for a second would close a month of slots, and spend their answers for ever. So the clock
-is compared with one that nobody sets: since the start of the machine it counts seconds, also while that sleeps.
+A system clock that is a month ahead for one second would close a month of slots and spend their paid releases for
+good. So it is compared with the seconds since boot, which no administrator sets. When it jumps ahead of them, the
+guarded clock stops and no release is drawn by arrival time until an operator has intervened.
 """
 
 from __future__ import annotations
@@ -29,73 +28,75 @@ JUMPED = (
     "--accept-time"
 )
 
-UNKNOWN = -(2**61)  # the step of rows that came before the first time was known
+UNKNOWN = -(2**61)  # the step of rows that came before the first known time
 
 
 @dataclass(slots=True)
 class StreamClock:
-    """The stream's time: the newest event time, or the time of arrival.
+    """The stream's time: the newest event time, or the arrival time.
 
-    It depends on the times of all rows, whatever a query selects: times are public, what rows hold is not.
+    It depends on the times of all rows, not on what a query selects: times are public, the rows' contents are not.
     """
 
     newest: float | None = None
 
     def watermarks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the clock as it stands at every row, in order; rows without a time leave it where it is."""
+        """Return the stream's time at every row, in order; rows without a time do not change it."""
         start = -math.inf if self.newest is None else self.newest
         finite_times = np.where(np.isfinite(times), times, -math.inf)
         return np.maximum(np.maximum.accumulate(finite_times), start) if times.size else finite_times
 
     def reach(self, times: NDArray[np.float64]) -> None:
-        """Move on to the newest of the times."""
+        """Advance to the newest of the times."""
         finite_times = times[np.isfinite(times)]
         if finite_times.size:
             self.advance_to(float(finite_times.max()))
 
     def advance_to(self, time: float) -> float:
-        """Move on to ``time``, unless it is in the past; return the stream's time."""
+        """Advance to ``time``, unless it is in the past; return the stream's time."""
         self.newest = time if self.newest is None else max(self.newest, time)
         return self.newest
 
 
 @dataclass(slots=True)
 class Schedule:
-    """Steps of ``length`` seconds: step k is [k·length, (k+1)·length). ``step`` is the open one, None before any
-    row.
-    """
+    """Steps of ``length`` seconds: step k is [k·length, (k+1)·length); ``step`` is the open one, None before a row."""
 
     length: float
     step: int | None = None
 
     def steps(self, marks: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the step that is open at every row: never one that was closed before."""
+        """Return the step that is open at every row, never one that is already closed."""
         min_step = self.step if self.step is not None else UNKNOWN
         mark_steps = np.where(np.isfinite(marks), np.floor(marks / self.length), float(min_step))
         return np.maximum(mark_steps.astype(np.int64), min_step)
 
     def advance_to(self, step: int) -> None:
-        """Move on to ``step``."""
+        """Open ``step``, unless a later one is open already."""
         self.step = step if self.step is None else max(self.step, step)
 
     def at(self, now: float) -> int:
-        """Return the step at time ``now``."""
+        """Return the step that contains the time ``now``."""
         return math.floor(now / self.length)
 
 
 def _since_boot() -> float:
-    """Return seconds that nobody sets, sleep included where the system counts it."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
+    if hasattr(time, "CLOCK_BOOTTIME"):  # Linux; unlike the monotonic clock it also counts time asleep
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class _JumpGuardedClock:
-    """Tells the time, but stands still while the system's clock is more than ``most_jump`` seconds ahead of what has
-    passed.
+    """Return the system time, but stop while it is more than ``max_jump`` seconds ahead of the elapsed time.
 
-    An earlier process left off at ``last``: if it is later than ``until`` at the start, it stands still there.
-    Without ``elapsed`` the clock is believed. It may go back: the stream's own time (`StreamClock`) does not.
+    The clock may be set back; the stream's time (`StreamClock`) does not follow it.
+
+    Args:
+        clock: The system clock, seconds since 1970.
+        elapsed: Seconds since boot; None trusts ``clock``.
+        max_jump: Seconds that the clock may advance beyond the elapsed ones.
+        last: The stream's time at the last commit of an earlier process.
+        until: If it is later than this at the start, stop at ``last``.
     """
 
     def __init__(
@@ -103,37 +104,37 @@ class _JumpGuardedClock:
         clock: Callable[[], float],
         elapsed: Callable[[], float] | None,
         *,
-        most_jump: float,
+        max_jump: float,
         last: float | None = None,
         until: float = math.inf,
     ) -> None:
         self._clock = clock
         self._elapsed = elapsed
-        self._most = most_jump
+        self._max_jump = max_jump
         passed = 0.0 if elapsed is None else elapsed()
-        self._told = clock() if last is None else last
-        # How far the clock may be ahead of the one that nobody sets.
-        self._allowed = (self._told + most_jump if last is None else until) - passed
-        # Up to ``last`` nothing is left to draw: a clock that was back at the start may be put right.
-        self._furthest = -math.inf if last is None else last - passed
+        self._trusted = clock() if last is None else last
+        # Largest accepted offset of the clock from the elapsed time.
+        self._max_offset = (self._trusted + max_jump if last is None else until) - passed
+        # Releases up to ``last`` are drawn already, so a clock that was behind at the start may catch up to there.
+        self._offset = -math.inf if last is None else last - passed
         self.jumped = False
         self()
 
     def __call__(self) -> float:
-        """Return the time, or when the clock was last believed."""
+        """Return the time, or the last trusted one while the clock is ahead."""
         now = self._clock()
         if self._elapsed is None:
             return now
         offset = now - self._elapsed()
         had_jumped = self.jumped
-        self.jumped = offset > self._allowed
+        self.jumped = offset > self._max_offset
         if self.jumped:
             if not had_jumped:
                 _LOG.warning(JUMPED)
-            return self._told
-        self._furthest = max(self._furthest, offset)
-        self._allowed = self._furthest + self._most
-        self._told = now
+            return self._trusted
+        self._offset = max(self._offset, offset)
+        self._max_offset = self._offset + self._max_jump
+        self._trusted = now
         return now
 
 
@@ -144,13 +145,13 @@ def follow_clock(
     *,
     start: bool,
 ) -> None:
-    """Start the schedule of a query if it has none yet, or draw what is due by it.
+    """Advance the schedule of a query to the arrival time, and draw the releases that are due.
 
     Args:
         query: The query.
         now: The stream's time.
-        drawer: Returns what takes the query's drawn answers.
-        start: Whether to start schedules that stand still; otherwise only the others are followed.
+        drawer: Returns the function that receives the query's drawn answers.
+        start: Handle only schedules that have not started, and start them; otherwise only those that have.
     """
     if query.schedule is None or (query.schedule.step is None) != start:
         return
@@ -168,9 +169,14 @@ def guard_clock(
     *,
     last: float | None,
 ) -> _JumpGuardedClock:
-    """Return the clock of a stream, watched where answers are drawn by the time of arrival.
+    """Return the guarded clock of a stream; with event times it is not guarded, since no release is drawn by it.
 
-    ``last`` is the stream's time when an earlier process committed it; without it the present time is believed.
+    Args:
+        clock: The system clock.
+        elapsed: Seconds since boot; the system's own if ``clock`` is `time.time`.
+        stream: The configuration.
+        queries: The running queries.
+        last: The stream's time at the last commit of an earlier process; None trusts the present time.
     """
     if elapsed is None and clock is time.time:
         elapsed = _since_boot
@@ -179,7 +185,7 @@ def guard_clock(
     schedules = [query.schedule for query in queries if query.schedule is not None]
     ends = [(schedule.step + 1) * schedule.length for schedule in schedules if schedule.step is not None]
     if last is None or not ends:
-        return _JumpGuardedClock(clock, elapsed, most_jump=stream.max_clock_jump)
+        return _JumpGuardedClock(clock, elapsed, max_jump=stream.max_clock_jump)
     return _JumpGuardedClock(
-        clock, elapsed, most_jump=stream.max_clock_jump, last=last, until=min(ends) + stream.max_clock_gap
+        clock, elapsed, max_jump=stream.max_clock_jump, last=last, until=min(ends) + stream.max_clock_gap
     )

@@ -1,4 +1,4 @@
-"""Which rows a state can have seen, as its answers say it."""
+"""Which rows a state can have seen, as its answers report it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which rows a state can have seen: those that came ``since`` its query was added to a stream that had begun, but
-    for ``gaps`` in which the configuration did not name the query. Times are those of starts, as rows are not.
+    """The rows that a state can have seen.
+
+    The times are those at which the engine was started, which are public, and not those of rows.
+
+    Attributes:
+        since: When the query was added to a running stream; None if it was there from the beginning.
+        gaps: Periods in which the configuration did not name the query.
     """
 
-    since: str | None = None  # None: from the beginning of the stream
+    since: str | None = None
     gaps: tuple[tuple[str, str], ...] = ()
 
     def labels(self, window: Sequence[str] | None) -> dict[str, Any]:
-        """Return what an answer must say, of all data or of one window: nothing if it has seen all of it."""
+        """Return the fields that mark an answer about a window, or all data, as incomplete; empty if it is complete."""
         begin = "" if window is None else window[0]
         labels: dict[str, Any] = {}
         if self.since is not None and self.since > begin:

@@ -1,6 +1,4 @@
-"""Which rows a query cannot take: they are skipped one by one, so that one user's bad row changes nothing for
-others.
-"""
+"""Which user ids a query cannot use. Rows are skipped one by one: a user's bad row must not affect other users."""
 
 from __future__ import annotations
 
@@ -22,7 +20,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdValidator:
-    """Which ids are null, or outside the declared universe."""
+    """Find ids that are null or not in the declared universe.
+
+    ``universe`` is its size if ids are 0..universe-1; a listed universe is a hash table, ``slots`` and ``numbers``.
+    """
 
     universe: int | None = None
     slots: NDArray[np.uint64] | None = None
@@ -30,7 +31,7 @@ class IdValidator:
 
     @classmethod
     def for_plan(cls, plan: QueryPlan) -> IdValidator:
-        """Return the check that a query's algorithm calls for: a bitmap takes any id, whatever the universe."""
+        """Return the validator for a query's algorithm; without a universe of its own, as in a bitmap, any id fits."""
         listed = getattr(plan.algorithm, "universe", None)
         if listed is None or isinstance(listed, int):
             return cls(listed)
@@ -46,7 +47,7 @@ class IdValidator:
         return cls(None, slots, numbers)
 
     def unusable(self, ids: Any, count: int) -> Mask:
-        """Return where ids cannot be used."""
+        """Return a mask of the ids that cannot be used."""
         bad = np.zeros(count, bool)
         if not isinstance(ids, np.ndarray) and ids.null_count:
             bad = boolean_bytes(ids.is_null())

@@ -1,6 +1,4 @@
-"""From a feed to an engine, micro-batch by micro-batch; and a dry run that says which rows would be left out, and
-why.
-"""
+"""Apply the micro-batches of a source to an engine; and a dry run that reports which rows would be skipped, and why."""
 
 from __future__ import annotations
 
@@ -25,18 +23,18 @@ from panstream.engine.sources.first_rows import check_first_rows
 from panstream.errors import ClockJumped
 from panstream.primitives.interrupts import INTERRUPTS
 
-_REMEMBERED = 1000  # row numbers kept for the report to the sender
-ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
+_REPORTED = 1000  # row numbers in the report to the sender
+ROWS_OF_FILES = 200_000  # per micro-batch of a file; rows of a pipe must not wait for so many
 _NO_TIME = "the time is missing or cannot be read"
-_PULSE = 1.0  # seconds between looks at the clock while nothing comes
-_POLL = 0.050  # seconds that a live feed waits for rows at most before it lets the clock be looked at
+_CLOCK_CHECK = 1.0  # seconds between two checks of the clock while files are read
+_POLL = 0.050  # seconds that a live source waits for rows at most, so that steps end on time
 
 Tick = Callable[[int, float | None], None]
 
 
 @dataclass(slots=True)
 class IngestResult:
-    """What a feed delivered. Row numbers are for whoever sent the rows, and nobody else."""
+    """What a source delivered. Row numbers are for the sender of the rows only: they reveal which rows were bad."""
 
     rows: int = 0
     batches: int = 0
@@ -47,18 +45,25 @@ class IngestResult:
     interrupted: bool = False
 
     def note(self, skipped: NDArray[np.int64], late: NDArray[np.int64]) -> None:
-        """Remember the first row numbers, and how many there were."""
-        self.skipped += skipped[: max(0, _REMEMBERED - len(self.skipped))].tolist()
-        self.late += late[: max(0, _REMEMBERED - len(self.late))].tolist()
+        """Add the row numbers of a batch; only the first `_REPORTED` are stored, all are counted."""
+        self.skipped += skipped[: max(0, _REPORTED - len(self.skipped))].tolist()
+        self.late += late[: max(0, _REPORTED - len(self.late))].tolist()
         self.skipped_count += len(skipped)
         self.late_count += len(late)
 
 
-def feed_of(
-    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
+def source_for(
+    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **options: Any
 ) -> EventSource:
-    """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
-    ``mqtt://host/topic`` or ``kafka://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
+    """Open the source of some inputs.
+
+    Args:
+        config: Columns, batch sizes and text style.
+        inputs: Files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
+            ``mqtt://host/topic`` or ``kafka://host/topic``; or a table with an Arrow interface.
+        follow: Wait for rows that are appended to the files.
+        format: Format of the files, if their names do not say.
+        **options: Further settings of the source.
     """
     schema = RowSchema.of(config.stream, config.needed_columns)
     if not is_paths(inputs):
@@ -69,18 +74,18 @@ def feed_of(
     if rows is not None:
         settings["batch_rows"] = rows
     if not is_finite_input:
-        settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
+        settings["poll"] = min(_POLL, (config.step or _POLL) / 4)
     if format is not None:
         settings["format"] = format
     if config.web is not None and not any("://" in source_text for source_text in inputs):
         settings["site"] = config.web.site
-    if "dialect" not in more and (dialect := dialect_of(config.stream)) is not None:
+    if "dialect" not in options and (dialect := dialect_of(config.stream)) is not None:
         settings["dialect"] = dialect
-    return open_feed(inputs, schema, follow=follow, **settings, **more)
+    return open_feed(inputs, schema, follow=follow, **settings, **options)
 
 
 def dialect_of(stream: StreamConfig) -> Dialect | None:
-    """Return how text in files and pipes is written, None if nothing is declared about it."""
+    """Return the declared dialect of text in files and pipes; None if nothing is declared."""
     declared: dict[str, Any] = {
         "delimiter": stream.delimiter,
         "names": () if stream.header else tuple(stream.columns),
@@ -95,7 +100,7 @@ def dialect_of(stream: StreamConfig) -> Dialect | None:
 def check_files(config: Config, inputs: Sequence[str], *, format: str | None = None) -> list[str]:
     """Compare the first rows of files with the declared types; return warnings.
 
-    Live inputs are not looked at, since what they will bring is not there yet.
+    Live inputs are not checked, since their rows have not arrived yet.
 
     Raises:
         SourceError: Most of the first rows of a file cannot be used.
@@ -120,34 +125,42 @@ def ingest(
     format: str | None = None,
     on_batch: Tick | None = None,
 ) -> IngestResult:
-    """Feed files, or one table of pandas, polars, Arrow or DuckDB, to an engine until they end, or until Ctrl-C or
-    SIGTERM: then ``interrupted`` is set.
+    """Apply files, or one table of pandas, polars, Arrow or DuckDB, to an engine.
+
+    Ends with the input, or with Ctrl-C or SIGTERM; the result's ``interrupted`` is set then.
     """
-    feed = feed_of(engine.config, inputs, follow=follow, format=format)
+    source = source_for(engine.config, inputs, follow=follow, format=format)
     engine.declare(*(ingestion_paths(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
     with Selector(engine.config) as select:
-        return ingest_all(engine, feed, select, on_batch=on_batch)
+        return ingest_all(engine, source, select, on_batch=on_batch)
 
 
 def is_paths(inputs: Any) -> bool:
-    """Return whether inputs are names of files and the like, and not a table."""
+    """Return whether inputs are paths or addresses, not a table."""
     return isinstance(inputs, list | tuple) and all(isinstance(entry, str) for entry in inputs)
 
 
 def ingest_all(
-    engine: Engine, feed: EventSource, select: Selector, *, on_batch: Tick | None = None, once: bool = False
+    engine: Engine, source: EventSource, select: Selector, *, on_batch: Tick | None = None, once: bool = False
 ) -> IngestResult:
-    """Drain a feed into an engine; what was applied before is passed over, and batches are acknowledged when durable.
+    """Apply all batches of a source, skipping those applied before; acknowledge each batch once it is durable.
 
-    Files can be read again, so that many of their micro-batches share a commit; rows of live feeds wait for the end of
-    their step. Of a feed that is read ``once`` no position is kept, which would tell how long it is.
+    Files can be read again after a crash, so many of their micro-batches share one commit. Rows of live sources are
+    committed at the end of their step.
+
+    Args:
+        engine: The engine, whose intakes are declared.
+        source: The source; closed at the end.
+        select: Evaluates the queries' expressions.
+        on_batch: Called after each batch with the number of rows, and the share of the input that was read.
+        once: Store no position of the source, since it would reveal the length of the input.
     """
-    fed = IngestResult()
-    feed.resume({} if once else engine.positions())
-    share = engine.config.commit_rows if feed.progress() is not None else 1
+    result = IngestResult()
+    source.resume({} if once else engine.positions())
+    rows_per_commit = engine.config.commit_rows if source.progress() is not None else 1
     clock = CommitTimer(engine.step_length) if engine.by_clock else None
-    waiting: list[object] = []
-    looked = time.monotonic()
+    unacknowledged: list[object] = []
+    last_check = time.monotonic()
     pending = 0
     try:
         with INTERRUPTS.handling() as guard:
@@ -155,41 +168,42 @@ def ingest_all(
                 if clock is not None:
                     engine.step()
             _check_clock(engine)
-            for batch in feed.batches():
+            for batch in source.batches():
                 if batch is not None:
                     batch.producer = None if once else batch.producer
                     pending += len(batch)
                     with guard.step():
-                        _apply_batch(engine, select, batch, fed, commit=clock is None and pending >= share)
-                    pending = 0 if pending >= share else pending
-                    waiting.append(batch.token)
+                        commit = clock is None and pending >= rows_per_commit
+                        _apply_batch(engine, select, batch, result, commit=commit)
+                    pending = 0 if pending >= rows_per_commit else pending
+                    unacknowledged.append(batch.token)
                 if clock is not None:
                     if not clock.remaining():
                         with guard.step():
                             engine.step()
                         clock.next()
                         _check_clock(engine)
-                elif batch is None or time.monotonic() - looked > _PULSE:
-                    looked = time.monotonic()
+                elif batch is None or time.monotonic() - last_check > _CLOCK_CHECK:
+                    last_check = time.monotonic()
                     pending = 0
                     with guard.step():
                         engine.advance()
                     _check_clock(engine)
                 if engine.durable:
-                    for token in waiting:
-                        feed.acknowledge(token)
-                    waiting.clear()
+                    for token in unacknowledged:
+                        source.acknowledge(token)
+                    unacknowledged.clear()
                 if on_batch is not None:
-                    on_batch(fed.rows, feed.progress())
+                    on_batch(result.rows, source.progress())
     except KeyboardInterrupt:
-        fed.interrupted = True
+        result.interrupted = True
         INTERRUPTS.forget()
     finally:
-        feed.close()
+        source.close()
         if not engine.broken and (clock is not None or pending):
             with INTERRUPTS.step():
                 engine.step() if clock is not None else engine.advance()
-    return fed
+    return result
 
 
 def _check_clock(engine: Engine) -> None:
@@ -197,33 +211,33 @@ def _check_clock(engine: Engine) -> None:
         raise ClockJumped(JUMPED)
 
 
-def _apply_batch(engine: Engine, select: Selector, batch: RowBatch, fed: IngestResult, *, commit: bool) -> None:
+def _apply_batch(engine: Engine, select: Selector, batch: RowBatch, result: IngestResult, *, commit: bool) -> None:
     try:
         applied = engine.apply(select(batch), commit=commit)
         if applied.new:
-            fed.note(applied.skipped, applied.late)
-        fed.rows += len(batch)
-        fed.batches += 1
+            result.note(applied.skipped, applied.late)
+        result.rows += len(batch)
+        result.batches += 1
     finally:
         select.wipe()
         batch.wipe()
 
 
 def find_invalid_rows(config: Config, inputs: Sequence[str], *, format: str | None = None) -> Iterator[BadRow]:
-    """Yield the rows that would be left out, in the order of the input; for whoever owns them, and nobody else.
+    """Yield the rows that would be skipped, in the order of the input; for their owner only.
 
-    There is no state and no store, and nothing is charged.
+    No state or store is created, and nothing is charged.
     """
     config = replace(config, stream=replace(config.stream, on_bad_row="skip"))
-    queries = [RunningQuery(plan) for plan in plan_all(config)]  # never started, so there is no state
-    source = feed_of(config, inputs, format=format)
+    queries = [RunningQuery(plan) for plan in plan_all(config)]  # not started, so they have no state
+    source = source_for(config, inputs, format=format)
     try:
         with Selector(config) as select:
             for batch in source.batches():
                 if batch is None:
                     continue
                 try:
-                    batch_bad_rows = _found(config, queries, select, batch)
+                    batch_bad_rows = _bad_rows_of(config, queries, select, batch)
                 finally:
                     select.wipe()
                     batch.wipe()
@@ -232,7 +246,7 @@ def find_invalid_rows(config: Config, inputs: Sequence[str], *, format: str | No
         source.close()
 
 
-def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: RowBatch) -> list[BadRow]:
+def _bad_rows_of(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: RowBatch) -> list[BadRow]:
     schema = RowSchema.of(config.stream, config.needed_columns)
     batch_bad_rows = batch.bad_rows(schema)
     rows = select(batch)

@@ -1,10 +1,10 @@
-"""Announced intrusions: what is known about a copy, whether it is covered, and what is recorded of it.
+"""Announced intrusions: when the copy was made, whether the claim covers it, and the public record of it.
 
-A refresh that adds noise covers the copy however late it comes. One that freezes the state publishes it as it then is,
-so a row that was applied since the copy would show in the difference between the two (docs/proofs/joint-loss.md,
-Theorem 3): such a state is left alone, and the copy counts as the unannounced one that the claim covers.
+A refresh that adds noise covers the copy however late it comes. A refresh that freezes the state publishes it as it
+then is, so that a row applied since the copy would show in the difference of the two (docs/proofs/joint-loss.md,
+Theorem 3). Such a state is not refreshed, and the copy counts as the unannounced one that the claim covers.
 
-Verdicts are public, so they depend on times only: a step of the clock counts as if it had rows.
+Verdicts are public, so they depend on times only: a step of the clock counts as if it had applied rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CopyTime:
     """When the state was copied, as far as its owner knows.
 
     Attributes:
-        at: Seconds since 1970, to the second; None if it is not known, or just now.
-        just_now: Whether the owner says that no row has been applied since.
+        at: Seconds since 1970, to the second; None if unknown or just now.
+        just_now: The owner says that no row has been applied since.
     """
 
     at: float | None = None
@@ -44,12 +44,12 @@ class CopyTime:
 
     @classmethod
     def parse(cls, name: str, text: str | None, *, just_now: bool = False) -> Self:
-        """Return the time that was written as ISO 8601 with a time zone.
+        """Parse a time in ISO 8601 with a time zone.
 
         Args:
-            name: What the parameter is called where it was given, for errors.
-            text: For example "2026-03-08T03:00:00Z"; None if the time is not known.
-            just_now: Whether the copy was made just now instead.
+            name: Name of the parameter, for error messages.
+            text: For example "2026-03-08T03:00:00Z"; None if the time is unknown.
+            just_now: The copy was made just now instead.
 
         Raises:
             InvalidParameter: The text is not such a time, or both were given.
@@ -75,17 +75,17 @@ class CopyTime:
             )
 
     def rows_since(self, applied: float | None) -> bool | None:
-        """Return whether rows were applied since, if the last were at ``applied``; None if that is not known."""
+        """Return whether rows were applied since the copy, given when the last were; None if unknown."""
         if self.just_now:
             return False
         return None if self.at is None or applied is None else self.at <= applied
 
     def is_before(self, moment: float | None) -> bool:
-        """Return whether the copy was surely made before ``moment``."""
+        """Return whether the copy was certainly made before ``moment``."""
         return self.at is not None and moment is not None and self.at + _PRECISION <= moment
 
     def may_be_before(self, moment: float) -> bool:
-        """Return whether the copy has a time, and that is not surely after ``moment``."""
+        """Return whether the copy has a known time that is not certainly after ``moment``."""
         return self.at is not None and self.at <= moment
 
 
@@ -94,7 +94,7 @@ NOT_KNOWN = CopyTime()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one state in an announced intrusion, and whether the copy is covered as an announced one."""
+    """The outcome for one state: whether it was refreshed, and whether its copy is covered as an announced one."""
 
     refreshed: bool
     covered: bool
@@ -112,18 +112,18 @@ ENDED_PHASE = Verdict(
 def refresh_state(
     monitor: StateHandle, often: Intrusions, *, rows_since_copy: bool | None, exposed: bool = False
 ) -> tuple[Verdict, bool]:
-    """Refresh a state that was copied, if that makes another copy safe.
+    """Refresh a copied state, if that makes another copy safe.
 
     Args:
         monitor: The state.
         often: Which intrusions its claim covers.
-        rows_since_copy: Whether rows were applied since the copy, None if that is not known.
-        exposed: Whether an earlier copy of the state was not followed by a refresh.
+        rows_since_copy: Whether rows were applied since the copy; None if unknown.
+        exposed: An earlier copy of the state was not followed by a refresh.
 
     Returns:
         The verdict, and whether this copy was not followed by a refresh.
     """
-    if exposed and often.freezes:  # the frozen state would be a third look at this phase
+    if exposed and often.freezes:  # two copies of this phase exist, and the frozen state would be a third
         return Verdict(refreshed=False, covered=False, text=_SECOND_COPY), True
     try:
         outcome = monitor.refresh(rows_since_copy=rows_since_copy)
@@ -140,7 +140,7 @@ def refresh_state(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOutcome:
-    """What became of one state in an announced intrusion. ``window`` is its beginning, of a query with windows."""
+    """The verdict on one state of a query; ``window`` is the start of its window, None without windows."""
 
     query: str
     verdict: Verdict
@@ -149,7 +149,7 @@ class RefreshOutcome:
 
     @classmethod
     def states(cls, plan: QueryPlan, verdicts: Mapping[Slot, Verdict]) -> list[RefreshOutcome]:
-        """Return what became of every state of a query."""
+        """Return the outcomes for all states of a query."""
         length = plan.config.window
         return [
             cls(
@@ -188,8 +188,8 @@ _ONE_COPY = "it counts as the one unannounced copy that the claim covers, and an
 _SECOND_COPY = "not covered: an earlier copy was not followed by a refresh; the claim no longer holds"
 
 
-def recorded(time: float, copy: CopyTime, states: Sequence[RefreshOutcome]) -> dict[str, Any]:
-    """Return what is kept of an announced intrusion, as plain JSON values: one verdict for all groups of a window."""
+def intrusion_record(time: float, copy: CopyTime, states: Sequence[RefreshOutcome]) -> dict[str, Any]:
+    """Return the public record of an announced intrusion as JSON values, one verdict for all groups of a window."""
     verdicts = {
         (state.query, state.window): {
             "query": state.query,
@@ -206,8 +206,8 @@ def recorded(time: float, copy: CopyTime, states: Sequence[RefreshOutcome]) -> d
     }
 
 
-def say_recorded(record: Mapping[str, Any]) -> str:
-    """Return an announced intrusion in words, for a line on the terminal."""
+def describe_record(record: Mapping[str, Any]) -> str:
+    """Return an announced intrusion as one line of text."""
     copied = {None: "copied at an unknown time", "just now": "copied just then"}.get(
         record["copied"], f"copied at {record['copied']}"
     )
@@ -216,12 +216,12 @@ def say_recorded(record: Mapping[str, Any]) -> str:
 
 
 def refresh_forecast(plan: QueryPlan, used: int, *, exposed: bool = False) -> tuple[bool, str]:
-    """Return whether a query can be refreshed, and what to say before another intrusion is announced.
+    """Return whether a query's state can be refreshed, and what announcing another intrusion would do.
 
     Args:
         plan: The query.
         used: How many refreshes its state has had.
-        exposed: Whether an earlier copy of the state was not followed by a refresh.
+        exposed: An earlier copy of the state was not followed by a refresh.
     """
     often = plan.claim.intrusions
     if often.machines > 1:
@@ -248,8 +248,8 @@ _ON_MACHINES = (
 )
 
 
-def break_ins_in_words(claim: Claim) -> str:
-    """Return which break-ins a claim covers, in everyday words."""
+def covered_intrusions_text(claim: Claim) -> str:
+    """Return which intrusions a claim covers, for readers who are not engineers."""
     often = claim.intrusions
     where = " and ".join(claim.locations)
     if often.machines > 1 and often.unannounced < 0:

@@ -1,10 +1,10 @@
-"""Who sends batches, and what is accepted of them: a batch counts once, in the order of its number, or is refused.
+"""Producers: named senders whose batches are applied exactly once, in the order of their numbers.
 
-The batches of a producer are numbered 1, 2, 3, ... and applied in this order, over whatever connections they come. A
-producer is opened under a token, and is known by both. Each opening hands out a new id, which its batches must carry,
-and makes the one before it invalid: what a crashed sender left under way cannot arrive behind the back of its
-successor. A producer that was closed, or retired because nothing came of it, is forgotten, so that nobody can tell any
-more what was counted of it: batches under its old ids are refused.
+The batches of a producer are numbered 1, 2, 3, ... and applied in this order, over any number of connections. A
+producer is identified by its token and its name. Each opening returns a new id, which its batches must carry, and
+fences the previous one: a batch that a crashed sender left in flight cannot be applied after its successor's. When a
+producer is closed, or retired after a round without batches, its position is deleted, so that it is unknown whether
+an old batch was counted; batches under its old ids are rejected.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from panstream.primitives.noise.entropy import random_id
 
 NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
 ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}@[0-9a-f]{16}$"
-ROUND = 7  # days: whoever sent nothing between the end of one round and the end of the next is retired
+ROUND = 7  # days; a producer that sends nothing during a whole round is retired at its end
 
 _NAME = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose batch it is: the token's name, and the producer's id as its opening told it."""
+    """The sender of a batch: the token's name, and the producer's id from its opening."""
 
     token: str
     id: str
@@ -33,7 +33,7 @@ class Sender:
 
 @dataclass(slots=True)
 class _Producer:
-    """An open producer. How far it came is stored under its ``position_key``, from its first opening on."""
+    """An open producer. Its last applied batch is stored under ``position_key``, which outlives reopening."""
 
     name: str
     id: str
@@ -43,13 +43,17 @@ class _Producer:
 
 @dataclass(slots=True)
 class Producers:
-    """The producers of every token."""
+    """The open producers of every token."""
 
-    retirement_round: int | None = None  # the day on which it began
+    retirement_round: int | None = None  # the day on which the current round began
     _tokens: dict[str, dict[str, _Producer]] = field(default_factory=dict)
 
     def open(self, token: str, name: str, max_producers: int) -> _Producer:
-        """Open a producer, or take it over; ``max_producers`` may be open under one token."""
+        """Open a producer, or reopen it under a new id.
+
+        Raises:
+            ProducerFenced: ``max_producers`` are open under this token already.
+        """
         if _NAME.fullmatch(name) is None:
             raise InvalidParameter(f"the name of a producer must match {NAME_PATTERN}")
         token_producers = self._tokens.get(token, {})
@@ -70,18 +74,18 @@ class Producers:
         return producer
 
     def find(self, token: str, name: str) -> _Producer:
-        """Return a producer that is open under a token."""
+        """Return a producer that is open under a token, or raise ProducerFenced."""
         producer = self._tokens.get(token, {}).get(name)
         if producer is None:
             raise ProducerFenced("no producer of this name is open under this token", code="not_found")
         return producer
 
     def all_of(self, token: str) -> list[_Producer]:
-        """Return the producers that are open under a token."""
+        """Return the producers that are open under a token, by name."""
         return [producer for _, producer in sorted(self._tokens.get(token, {}).items())]
 
     def position_key(self, sender: Sender) -> str:
-        """Return the place of the producer that a batch comes from; refuse those that are not open."""
+        """Return the position key of a batch's producer, or raise ProducerFenced if its id is not the current one."""
         producer = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
         if producer is None or producer.id != sender.id:
             raise ProducerFenced(
@@ -93,7 +97,7 @@ class Producers:
         return producer.position_key
 
     def close(self, token: str, name: str) -> str:
-        """Forget a producer, and return its place, which is to be forgotten too."""
+        """Remove a producer, and return its position key, whose position the caller must delete."""
         self.find(token, name)
         producer_key = self._tokens[token].pop(name).position_key
         if not self._tokens[token]:
@@ -101,8 +105,8 @@ class Producers:
         return producer_key
 
     def retire(self, day: int) -> list[str]:
-        """Forget those that were not used in a round that is over by that day, and return their places."""
-        if self.retirement_round is None or day < self.retirement_round:  # a clock that was put back begins a round
+        """Remove the producers that were idle for a round that is over by ``day``; return their position keys."""
+        if self.retirement_round is None or day < self.retirement_round:  # a clock that was set back starts a round
             self.retirement_round = day
         if day < self.retirement_round + ROUND:
             return []
@@ -120,7 +124,7 @@ class Producers:
         return producer_keys
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table as it is stored."""
+        """Return the producers as JSON values."""
         tokens = {
             token: {
                 name: [producer.id, producer.position_key, producer.active]
@@ -132,7 +136,7 @@ class Producers:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return the table that was stored."""
+        """Rebuild the producers from ``to_json``."""
         tokens = {
             token: {name: _Producer(name, *fields) for name, fields in token_producers.items()}
             for token, token_producers in data["tokens"].items()

@@ -16,15 +16,15 @@ from panstream.engine.runtime.running_query import DrawnAnswer
 from panstream.engine.storage.release_log import Release
 
 _LEVEL = 0.95
-_EACH_OF_TWO = 0.975  # of usable and unusable rows, which both are right with 95%
+_EACH_OF_TWO = 0.975  # union bound: the intervals of usable and unusable rows hold together with 95%
 
 
 def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
-    """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
+    """Return the release of a drawn answer: estimate, interval and the query's claim; for names, their tables."""
     estimate = drawn.estimate()
     level = _EACH_OF_TWO if plan.config.of_unusable else _LEVEL
     fields: dict[str, Any] = {**Estimate.to_json(estimate, level), "epsilon": plan.claim_json["epsilon"]}
-    del fields["claim"]  # of one group
+    del fields["claim"]  # that of one group; the query's claim covers all groups
     group = plan.groups[drawn.group]
     if group:
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
@@ -60,9 +60,9 @@ def _plain(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value with numbers that JSON cannot hold as null: no data, or no bound."""
+    """Replace infinities and NaN, which JSON lacks, by null: no data, or no bound."""
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,8 @@
-"""A query while it runs: its states by window and group, its clock, and the checked batches that wait to be applied."""
+"""A running query: its states by window and group, its schedule, and validated batches.
+
+Work is in two phases. ``prepare`` validates rows and changes no state; ``apply`` runs only after every query has
+prepared its part, so that a batch is applied to all queries or to none.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,16 +29,19 @@ from panstream.errors import BudgetExhausted, NotSupported
 from panstream.primitives.memory.scratch import wipe
 
 Mask = NDArray[np.bool_]
+NO_WINDOW = -(2**62)  # the window of rows without a time; below every real one
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnAnswer:
-    """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds.
+    """A drawn, not yet published answer of one group.
 
-    ``estimate`` may be called once the backend has flushed; on one machine, at any time.
+    It counts the rows that arrived before the stream's time reached ``until``. The last answer of a window counts the
+    window's rows that arrived before the watermark reached the window's end.
 
-    It counts the rows that came before the stream's time reached ``until``, so none of a later time; the last answer of
-    a window counts the rows of the window that came before the stream's time, less the lateness, reached its end.
+    Attributes:
+        estimate: Returns the estimate, once the backend has flushed; for local states, at any time.
+        until: End of its slot, in seconds since 1970.
     """
 
     group: int
@@ -48,16 +54,16 @@ class DrawnAnswer:
 
 @dataclass(slots=True, eq=False)
 class PreparedBatch:
-    """What a query will do with a micro-batch: nothing here can fail because of the data any more."""
+    """A query's validated part of a micro-batch; applying it cannot fail because of the data."""
 
-    step: int | None  # what is over: windows that end before it take no more rows
-    reached: int | None  # where the stream's time is: ``step``, or up to the lateness ahead of it
+    step: int | None  # the watermark's step: windows that end before it accept no more rows
+    reached: int | None  # the step of the stream's time: ``step``, or up to the lateness ahead of it
     windows: tuple[int, ...]
     batches: list[tuple[Slot, Any]]
     copies: list[Any]
 
     def wipe(self) -> None:
-        """Overwrite what was copied."""
+        """Overwrite the copies of rows."""
         for _, batch in self.batches:
             batch.wipe()
         for copy in self.copies:
@@ -68,25 +74,25 @@ class PreparedBatch:
 class RunningQuery:
     """One query's states and counts.
 
-    Without windows there is one state per group, under window 0. With them every window has states of its own, started
-    for all groups at once and dropped when it is over: when the first row of the stream falls into it or, where the
-    time of arrival counts, by the clock.
+    Without windows there is one state per group, under window 0. With windows, each has its own states, created for
+    all groups at once and dropped when the window is over. A window opens with the first row of the stream in it or,
+    where arrival time counts, by the clock.
     """
 
     plan: QueryPlan
     backend: StateBackend = field(default_factory=LocalBackend)
-    lateness: float = 0.0  # seconds that windows wait for rows after their end
+    lateness: float = 0.0  # seconds that windows wait for late rows after their end
     monitors: dict[Slot, StateHandle] = field(default_factory=dict)
     schedule: Schedule | None = None
     release_count: int = 0  # releases so far, over all windows
-    prior_releases: int = 0  # releases of earlier starts whose state was not kept
+    prior_releases: int = 0  # releases of earlier starts whose state was not stored
     starts: int = 1
-    ticks_by_window: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
+    ticks_by_window: dict[int, int] = field(default_factory=dict)  # per open window: number of slots that are over
     coverage: Coverage = ALL_DATA
     clock: Callable[[], float] = time.time
-    started: dict[int, int] = field(default_factory=dict)  # per window, a time before which its states were not there
-    refreshed: dict[int, list[int]] = field(default_factory=dict)  # per window, when its states were refreshed
-    exposed: set[Slot] = field(default_factory=set)  # states seen in an announced intrusion and not refreshed
+    started: dict[int, int] = field(default_factory=dict)  # per window: its states did not exist before this time
+    refreshed: dict[int, list[int]] = field(default_factory=dict)  # per window: when its states were refreshed
+    exposed: set[Slot] = field(default_factory=set)  # states copied in an announced intrusion and not refreshed
     _ids: IdValidator | None = None
 
     def __post_init__(self) -> None:
@@ -97,16 +103,16 @@ class RunningQuery:
 
     @property
     def windowed(self) -> bool:
-        """Return whether every window has states of its own."""
+        """Return whether the query has windows, each with its own states."""
         return self.plan.config.window is not None
 
     @property
     def finished(self) -> bool:
-        """Return whether all paid releases were made; windows never end."""
+        """Return whether all paid releases were made; never with windows, which pay for each one separately."""
         return not self.windowed and self.release_count >= self.plan.releases
 
     def start(self) -> None:
-        """Start the states of a query without windows: which groups have rows must not show."""
+        """Create the states of all groups of a query without windows: which groups have rows must stay hidden."""
         if not self.windowed:
             self._open(0)
 
@@ -117,10 +123,10 @@ class RunningQuery:
                 started = self.backend.start(self.plan.config.name, (window, group), self.plan.algorithm)
                 self.monitors[window, group] = started
 
-    # Checking: nothing is touched yet.
+    # Phase 1: validation, no state changes.
 
     def unusable(self, rows: RowBatch, chosen: QuerySelection) -> Mask:
-        """Return which of the chosen rows this query cannot take."""
+        """Return which of the chosen rows have an id, value or weight that this query cannot use."""
         kind = self.plan.config.parsed.aggregate
         bad = chosen.unusable.copy()
         if kind.of_users or self.plan.config.contributions is not None:
@@ -135,7 +141,14 @@ class RunningQuery:
     def prepare(
         self, rows: RowBatch, chosen: QuerySelection, usable: Mask, marks: NDArray[np.float64] | None
     ) -> list[PreparedBatch]:
-        """Return the checked work, slot by slot. ``marks`` is the stream's time at every row."""
+        """Validate a batch and split it by slot of the schedule.
+
+        Args:
+            rows: The micro-batch.
+            chosen: What the query selects of it.
+            usable: Which rows may be used.
+            marks: The stream's time at every row; None where nothing depends on it.
+        """
         keep = chosen.rows & usable
         if chosen.groups is not None:
             keep &= chosen.groups >= 0
@@ -147,9 +160,8 @@ class RunningQuery:
         try:
             for step, reached_step in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
                 inside = (steps == step) & (reached == reached_step)
-                prepared.append(
-                    self._prepare(rows, chosen, keep & inside, step, reached_step, _within(windows, inside))
-                )
+                inside_windows = None if windows is None else np.where(inside, windows, NO_WINDOW)
+                prepared.append(self._prepare(rows, chosen, keep & inside, step, reached_step, inside_windows))
         except BaseException:
             for prepared_part in prepared:
                 prepared_part.wipe()
@@ -157,9 +169,7 @@ class RunningQuery:
         return prepared
 
     def prepare_usability(self, rows: RowBatch, skipped: Mask) -> list[PreparedBatch]:
-        """Return the checked work of counting usable and unusable rows, each row in one of two groups; of a query that
-        asks for anything else, none.
-        """
+        """Prepare the counts of usable and unusable rows, one group each; empty for any other query."""
         if not self.plan.config.of_unusable:
             return []
         groups = skipped.astype(np.int64)
@@ -170,10 +180,10 @@ class RunningQuery:
             wipe(groups)
 
     def watermark_steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return at every row the step before which all is over, and the step that the stream's time has reached.
+        """Return, per row, the watermark's step and the step of the stream's time.
 
-        They differ for windows only, which wait for late rows. Answers without a window, and those within one, do not
-        wait: they would count rows of later times meanwhile. A late row is in the answers that come after it.
+        They differ only for windows with lateness > 0. Ticks without a window, and those inside one, do not wait for
+        late rows, since they would count rows of later slots meanwhile; a late row counts in the next answer.
         """
         assert self.schedule is not None
         if not self.windowed or not self.lateness:
@@ -183,13 +193,13 @@ class RunningQuery:
         return over, over if self.ticks_per_window == 1 else self.schedule.steps(marks)
 
     def windows_of(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the window of every row; a time that is not known is in none."""
+        """Return the window of every row; rows without a time get `NO_WINDOW`."""
         length = self.plan.config.window or math.inf
-        finite_times = np.where(np.isfinite(times), times, -math.inf)
-        return np.where(np.isfinite(finite_times), np.floor(finite_times / length), -(2.0**62)).astype(np.int64)
+        finite = np.isfinite(times)
+        return np.where(finite, np.floor(np.where(finite, times, 0.0) / length), float(NO_WINDOW)).astype(np.int64)
 
     def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask:
-        """Return the rows whose window is over by the stream's clock; none of a query without windows."""
+        """Return the rows whose window is over by the watermark; none without windows."""
         if not self.windowed or self.schedule is None:
             return np.zeros(times.size, bool)
         steps, _ = self.watermark_steps(marks)
@@ -197,7 +207,7 @@ class RunningQuery:
 
     @property
     def ticks_per_window(self) -> int:
-        """Return how many slots of the schedule make a window."""
+        """Return the number of slots of the schedule per window."""
         query = self.plan.config
         return 1 if query.every is None or query.window is None else round(query.window / query.every)
 
@@ -228,7 +238,7 @@ class RunningQuery:
         kind = self.plan.config.parsed.aggregate
         algorithm = self.plan.algorithm
         by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
-        is_whole_batch = bool(part.all())  # then nothing is copied
+        is_whole_batch = bool(part.all())  # then rows are used in place, without a copy to wipe
         ids = None
         if kind.of_users or by_user:
             ids, owned = rows.some_ids(part)
@@ -255,10 +265,10 @@ class RunningQuery:
             if not is_whole_batch:
                 wipe(values)
 
-    # Doing: called only after every query has checked its share.
+    # Phase 2: state changes, after every query has validated its part.
 
     def apply(self, prepared: PreparedBatch, draw: Callable[[DrawnAnswer], None]) -> None:
-        """Draw what is due before these rows, then take them in and wipe them."""
+        """Draw the releases due before these rows, then apply the rows and wipe them."""
         if prepared.step is not None:
             self.advance_to(prepared.step, draw, prepared.reached)
         for window in prepared.windows:
@@ -272,16 +282,16 @@ class RunningQuery:
         prepared.wipe()
 
     def open_window(self, step: int) -> None:
-        """Open the window that a step of the clock falls into, whether or not rows do; nothing without windows."""
+        """Open the window that contains a step of the clock, even without rows in it; no-op without windows."""
         if self.windowed:
             window = step // self.ticks_per_window
             self._open(window)
             self.ticks_by_window.setdefault(window, step - window * self.ticks_per_window)
 
     def advance_to(self, step: int, draw: Callable[[DrawnAnswer], None], reached: int | None = None) -> None:
-        """Close every slot before ``step`` and draw its answers; drop windows that are over.
+        """Close every slot before ``step``, draw its answers, and drop windows that are over.
 
-        Slots of windows that wait for late rows are answered up to ``reached``, all but the last one.
+        Windows that still wait for late rows answer their slots up to ``reached``, except the last slot.
         """
         assert self.schedule is not None
         previous_step = self.schedule.step
@@ -305,13 +315,13 @@ class RunningQuery:
                 self._drop(window)
 
     def finish(self, draw: Callable[[DrawnAnswer], None], newest: float | None) -> None:
-        """Close what is open at the end of the input; slots that never began are not answered."""
+        """Close open slots and windows at the end of the input; slots that never began are not answered."""
         if self.schedule is None:
             if not self.finished:
                 self._draw(0, draw)
             return
         if self.schedule.step is None or (self.windowed and not self.ticks_by_window):
-            return  # a window that has not begun stays as it is, for the next stretch of input
+            return  # no window has begun: the schedule continues with the next input
         open_step = self.schedule.step if newest is None else max(self.schedule.step, self.schedule.at(newest))
         self.advance_to(open_step + 1, draw)
         if self.ticks_by_window:
@@ -328,7 +338,7 @@ class RunningQuery:
             self.exposed.discard(slot)
 
     def require_on_demand(self) -> None:
-        """Raise if the query does not answer when asked, or if all paid releases were made."""
+        """Raise NotSupported if the query has a schedule, BudgetExhausted if all paid releases were made."""
         name = self.plan.config.name
         if self.finished:
             raise BudgetExhausted(f"query {name!r} has no release left (releases={self.plan.releases})")
@@ -336,7 +346,7 @@ class RunningQuery:
             raise NotSupported(f"query {name!r} answers by its schedule, not when asked")
 
     def draw_now(self, draw: Callable[[DrawnAnswer], None]) -> None:
-        """Answer a query without schedule."""
+        """Draw the answers of a query without schedule."""
         self._draw(0, draw)
 
     def _draw(self, window: int, draw: Callable[[DrawnAnswer], None], until: float | None = None) -> None:
@@ -352,35 +362,25 @@ class RunningQuery:
     def _estimate(
         self, output: Output, monitor: Any, state_estimate: Estimate | PendingAnswer
     ) -> Callable[[], Estimate]:
-        """Return how to have an answer; one that is not pending is read at once, before the state changes again."""
+        """Return a function that computes an answer; a local answer is computed now, before the state changes."""
         if isinstance(state_estimate, PendingAnswer):
             return lambda: self.plan.answer(output, state_estimate.estimate(), state_estimate.at)
-        read = partial(_read_off, monitor)  # from numbers that this tick has made public
-        estimate = self.plan.answer(output, state_estimate, read)
+        # Further aggregates are computed from numbers that this release makes public, so they cost nothing more.
+        estimate = self.plan.answer(output, state_estimate, lambda what: monitor.algorithm.at(monitor.state, what))
         return lambda: estimate
 
 
-def _read_off(monitor: Any, what: Any) -> Estimate:
-    estimate: Estimate = monitor.algorithm.at(monitor.state, what)
-    return estimate
-
-
 def _distinct(pairs: NDArray[np.int64]) -> list[list[int]]:
-    """Return the different columns in order. Time only grows: equal ones are neighbours, and few are left to sort."""
+    """Return the distinct columns in order; adjacent duplicates are dropped first, since steps never decrease."""
     new = (np.diff(pairs, axis=1, prepend=pairs[:, :1] - 1) != 0).any(axis=0)
     distinct_pairs: list[list[int]] = np.unique(pairs[:, new], axis=1).T.tolist()
     return distinct_pairs
 
 
-def _within(windows: NDArray[np.int64] | None, inside: Mask) -> NDArray[np.int64] | None:
-    """Return the windows of some rows; the others are in none."""
-    return None if windows is None else np.where(inside, windows, -(2**62))
-
-
 def _parts(
     groups: NDArray[np.int64] | None, windows: NDArray[np.int64] | None, keep: Mask
 ) -> Iterator[tuple[Slot, Mask]]:
-    """Yield the rows of every window and group that has some."""
+    """Yield every window and group with rows, and a mask of the rows."""
     for window in [0] if windows is None else np.unique(windows[keep]).tolist():
         for group in [0] if groups is None else np.unique(groups[keep]).tolist():
             part = keep if windows is None else keep & (windows == window)
@@ -390,7 +390,7 @@ def _parts(
 
 
 def _unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
-    """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
+    """Return where weights are outside the declared range; algorithms without one accept +1 and -1 only."""
     max_weight = getattr(algorithm, "max_weight", 1)
     bad: Mask = (weights > max_weight) | (weights < getattr(algorithm, "min_weight", -max_weight))
     if not hasattr(algorithm, "max_weight"):

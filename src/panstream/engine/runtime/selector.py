@@ -1,6 +1,6 @@
-"""From rows with typed columns to what every query looks at: its conditions, values and groups.
+"""Evaluate the conditions, values and groups of every query on the typed columns of a micro-batch.
 
-Keys of groups are declared, never read from the data, which would tell who is in it.
+Group keys are declared, never read from the data: which keys occur would reveal who is in it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery
 
 
 def _key_indices(column: Any, keys: Any) -> Any:
-    """Return where among ``keys`` every value of a column is, null where it is not; of a dictionary, word by word."""
+    """Return the index of every value among ``keys``, null if it is not one; dictionary values are looked up once."""
     if not pa.types.is_dictionary(column.type):
         return compute.index_in(column, value_set=keys)
     return compute.index_in(column.dictionary, value_set=keys).take(column.indices)
 
 
 class _LookupJoiner:
-    """Columns of public lookup tables, put beside the columns of a micro-batch: one row in, at most one found."""
+    """Left join of public lookup tables to a micro-batch: each row matches at most one row of a table."""
 
     def __init__(
         self, joined: Sequence[LookupColumn], lookups: Mapping[str, LookupTable], columns: Mapping[str, str]
@@ -44,30 +44,26 @@ class _LookupJoiner:
             dict.fromkeys(Expression(sql=lookup_column.key, kind="key") for lookup_column in self._joined)
         )
         self._evaluator = Evaluator(self._keys, columns)
-        self._made: list[Any] = []
-        self._tables = {
-            lookup_column: [
-                _column(lookups[lookup_column.lookup], name)
-                for name in (lookups[lookup_column.lookup].key, lookup_column.column)
-            ]
-            for lookup_column in self._joined
-        }
+        self._to_wipe: list[Any] = []
+        self._tables = {}
         for lookup_column in self._joined:
-            key = lookups[lookup_column.lookup].key
+            lookup = lookups[lookup_column.lookup]
             kind = self._evaluator.kind_of(Expression(sql=lookup_column.key, kind="key"))
-            if kind != lookups[lookup_column.lookup].columns[key]:
-                other = lookups[lookup_column.lookup].columns[key]
+            other = lookup.columns[lookup.key]
+            if kind != other:
                 raise UnsupportedQuery(
-                    f"{lookup_column.key} is {kind}, and {lookup_column.lookup}.{key} is {other}", hint="use CAST"
+                    f"{lookup_column.key} is {kind}, and {lookup_column.lookup}.{lookup.key} is {other}",
+                    hint="use CAST",
                 )
+            self._tables[lookup_column] = (_column(lookup, lookup.key), _column(lookup, lookup_column.column))
 
     @property
     def types(self) -> dict[str, str]:
-        """Return the types of the columns that are put beside."""
+        """Return the types of the joined columns, by name."""
         return {lookup_column.name: lookup_column.kind for lookup_column in self._joined}
 
     def with_lookup_columns(self, batch: Any) -> Any:
-        """Return the batch with all of them."""
+        """Return the batch with the joined columns appended."""
         if not self._joined:
             return batch
         keys = dict(zip(self._keys, self._evaluator.evaluate(batch), strict=True))
@@ -78,24 +74,24 @@ class _LookupJoiner:
             lookup_keys, values = self._tables[lookup_column]
             indices = _key_indices(key.column, lookup_keys)
             joined_columns.append(values.take(indices))
-            self._made += [indices, joined_columns[-1]]
+            self._to_wipe += [indices, joined_columns[-1]]
         names = [*batch.schema.names, *(lookup_column.name for lookup_column in self._joined)]
         return pa.RecordBatch.from_arrays([*batch.columns, *joined_columns], names=names)
 
     def wipe(self) -> None:
-        """Overwrite what was found for the last micro-batch."""
-        for array in self._made:
+        """Overwrite the joined columns of the last micro-batch."""
+        for array in self._to_wipe:
             wipe_array(array)
-        self._made.clear()
+        self._to_wipe.clear()
         self._evaluator.wipe()
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the evaluator's database connection."""
         self._evaluator.close()
 
 
 def _column(lookup: LookupTable, name: str) -> Any:
-    """Return a column of a lookup table as the columns of streams travel."""
+    """Return a column of a lookup table in the Arrow type of stream columns."""
     return lookup.table.column(name).cast(arrow_type(lookup.columns[name])).combine_chunks()
 
 
@@ -109,11 +105,11 @@ class _GroupKeys:
     """
 
     columns: tuple[str, ...]
-    declared: tuple[Any, ...]  # one Arrow array of keys a column
+    declared: tuple[Any, ...]  # one Arrow array of keys per column
 
     @classmethod
     def of(cls, groups: Mapping[str, tuple[Any, ...]], columns: Mapping[str, str]) -> _GroupKeys:
-        """Check the keys against the declared types of their columns."""
+        """Convert the keys to the types of their columns; raise InvalidParameter if one does not fit or is repeated."""
         arrays = []
         for name, keys in groups.items():
             array = _typed(keys, columns[name])
@@ -126,7 +122,7 @@ class _GroupKeys:
         return int(np.prod([len(array) for array in self.declared], dtype=np.int64))
 
     def key(self, number: int) -> tuple[Any, ...]:
-        """Return the keys of a group."""
+        """Return the keys of the group with this number, the last column varying fastest."""
         key_values = []
         for array in reversed(self.declared):
             number, position = divmod(number, len(array))
@@ -134,9 +130,7 @@ class _GroupKeys:
         return tuple(reversed(key_values))
 
     def numbers(self, keys: Sequence[Any]) -> NDArray[np.int64]:
-        """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is
-        told.
-        """
+        """Return every row's group number, -1 for a row with an undeclared or missing key."""
         total = np.zeros(len(keys[0]), np.int64)
         is_known = np.ones(len(keys[0]), bool)
         for column, array in zip(keys, self.declared, strict=True):
@@ -155,28 +149,31 @@ def _typed(keys: tuple[Any, ...], kind: str) -> Any:
     try:
         if kind == "string":
             return string_array(keys)
-        if kind == "timestamp":  # a day stands for its beginning
+        if kind == "timestamp":  # a date means its midnight
             keys = tuple(datetime.combine(key, time()) if type(key) is date else key for key in keys)
         return pa.array(keys, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
 
 
-_PIPE = "standard input"  # another run's pipe is another stream: there is no position to go on from
+_PIPE = "standard input"  # not a producer: the pipe of the next run has other rows, so there is no position to resume
 
 
 class Selector:
-    """Evaluates the conditions, values and groups of a configuration's queries on micro-batches.
+    """Evaluate the conditions, values and groups of a configuration's queries on micro-batches.
 
-    Making one checks every expression against the declared columns. What it computes from rows is its own and
-    overwritten by ``wipe``, once the engine has taken the batch in.
+    The constructor checks every expression against the declared columns. Call ``wipe`` once the engine has applied
+    the batch: it overwrites everything that was computed from its rows.
+
+    Raises:
+        ConfigError: An expression or a group key does not fit the columns.
     """
 
     def __init__(self, config: Config) -> None:
         self._stream = config.stream
         self._lookups = config.lookups
-        self._queries = [query for query in config.queries if not query.of_unusable]  # that one looks at no column
-        self._made: list[NDArray[Any]] = []
+        self._queries = [query for query in config.queries if not query.of_unusable]  # that one reads no column
+        self._to_wipe: list[NDArray[Any]] = []
         refused: str | None = None
         try:
             self._joins, self._evaluator, self._expressions, self._keys = self._compiled(self._queries)
@@ -188,7 +185,7 @@ class Selector:
     def _compiled(
         self, queries: Sequence[QueryConfig]
     ) -> tuple[_LookupJoiner, Evaluator, list[Expression], dict[str, _GroupKeys]]:
-        """Return what evaluates some queries; raise UnsupportedQuery or InvalidParameter if one of them cannot be."""
+        """Compile some queries; raise UnsupportedQuery or InvalidParameter if one of them cannot be evaluated."""
         stream = self._stream
         columns = {name: kind for name, kind in stream.columns.items() if name != stream.user}
         joins = _LookupJoiner(
@@ -209,7 +206,7 @@ class Selector:
         return joins, evaluator, expressions, keys
 
     def _first_invalid_query(self) -> str | None:
-        """Return which query cannot be evaluated, and why."""
+        """Compile the queries one by one, and return the name of the first invalid one with the reason."""
         for query in self._queries:
             try:
                 joins, evaluator, _, _ = self._compiled([query])
@@ -228,7 +225,7 @@ class Selector:
         self._joins.close()
 
     def __call__(self, rows: RowBatch) -> RowBatch:
-        """Return the rows as the engine takes them."""
+        """Return the rows with every query's selection, ids and times."""
         evaluated = self._evaluator.evaluate(self._joins.with_lookup_columns(rows.columns))
         results = dict(zip(self._expressions, evaluated, strict=True))
         return replace(
@@ -240,10 +237,10 @@ class Selector:
         )
 
     def wipe(self) -> None:
-        """Overwrite what was computed from the last micro-batch."""
-        for array in self._made:
+        """Overwrite everything computed from the last micro-batch."""
+        for array in self._to_wipe:
             wipe_array(array)
-        self._made.clear()
+        self._to_wipe.clear()
         self._evaluator.wipe()
         self._joins.wipe()
 
@@ -281,7 +278,7 @@ class Selector:
         )
 
     def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
-        """Return the numbers of an expression; mark where there is none or, for weights, none that is whole."""
+        """Return the values of an expression; mark rows where it is null or, for weights, not an integer."""
         if sql is None:
             return None
         column = results[Expression(sql=sql, kind="value")]
@@ -289,13 +286,13 @@ class Selector:
         unusable |= ~column.valid
         numbers = column.numbers
         if kind is np.int64 and numbers.dtype != np.int64:
-            broken = (numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**62)
+            broken = (numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**62)  # the cast to int64 would overflow
             unusable |= broken
             numbers = np.where(broken, 0.0, numbers)
         return numbers if numbers.dtype == kind else self._adopt(numbers.astype(kind))
 
     def _times(self, rows: RowBatch) -> NDArray[np.float64] | None:
-        """Return event times as seconds since 1970, NaN where there is none."""
+        """Return event times in seconds since 1970, NaN for null."""
         if self._stream.time is None:
             return None
         column = rows.columns.column(self._stream.time)
@@ -311,12 +308,13 @@ class Selector:
         return rows.columns.column(name) if name in rows.columns.schema.names else None
 
     def _adopt(self, array: NDArray[Any]) -> NDArray[Any]:
-        self._made.append(array)
+        """Register an array to be wiped, and return it."""
+        self._to_wipe.append(array)
         return array
 
 
 def load_and_check(path: Path) -> Config:
-    """Read a configuration file, and check every condition."""
+    """Read a configuration file and check every expression in it; raise ConfigError if one is invalid."""
     config = load_config(path)
     with Selector(config):
         return config

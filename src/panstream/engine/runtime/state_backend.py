@@ -1,4 +1,4 @@
-"""Where the states of running queries are held: in this process, or wherever a backend puts them."""
+"""Where the states of running queries are held: in this process, on shards, or as shares on two machines."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def state_name(query: str, slot: Slot) -> str:
 
 @dataclass(slots=True)
 class RemoteStateRecord:
-    """What an engine stores of a state that is held elsewhere: its releases, and the step that must be reached."""
+    """What an engine stores of a remote state: its number of releases, and the step that the remote must have."""
 
     released: int = public()
     step: int = public()
 
     def to_bytes(self, algorithm: Any, *, checked: bool = True) -> bytes:
-        """Return the record of an algorithm's state."""
+        """Serialize the record, with the algorithm's name and parameters."""
         return codec.encode(type(algorithm).__name__, algorithm.parameters(), self, _LAYOUT, checksum=checked)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RemoteStateRecord:
-        """Return the record that was stored, which the store has authenticated."""
+        """Read a stored record; it has no checksum to verify, since the store authenticates its content."""
         record: RemoteStateRecord = codec.decode(data, cls, _LAYOUT, checked=False)
         return record
 
@@ -46,9 +46,9 @@ _LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int"
 
 @dataclass(frozen=True, slots=True)
 class PendingAnswer:
-    """An answer whose numbers can be read once its step is durable: of a state that two machines hold.
+    """A release of a state that two machines hold as shares.
 
-    ``opened`` returns them; it raises KeyError before that.
+    ``opened`` returns the reconstructed numbers, and raises KeyError until the release's step is durable.
     """
 
     algorithm: Any
@@ -56,12 +56,12 @@ class PendingAnswer:
     opened: Callable[[], list[int]]
 
     def estimate(self) -> Estimate:
-        """Return the state's own answer."""
+        """Return the estimate of the state's own statistic."""
         estimate: Estimate = self.algorithm.estimate(self.opened(), self.number)
         return estimate
 
     def at(self, what: Any) -> Estimate:
-        """Return another answer that is made of the same numbers."""
+        """Return the estimate of another statistic of the same numbers, such as a second quantile."""
         estimate: Estimate = self.algorithm.at((self.opened(), self.number), what)
         return estimate
 
@@ -74,10 +74,10 @@ class StateHandle(Protocol):
         """Return the algorithm whose state it is."""
 
     def apply(self, batch: Any) -> None:
-        """Take a checked batch, and wipe it."""
+        """Apply a validated batch, and wipe it."""
 
     def release(self) -> Estimate | PendingAnswer:
-        """Draw an answer."""
+        """Draw an answer of a one-shot algorithm."""
 
     def tick(self) -> Estimate | PendingAnswer:
         """Close the current slot of a continual algorithm and draw its answer."""
@@ -86,38 +86,36 @@ class StateHandle(Protocol):
         """Refresh the state after an announced intrusion, unless it would have to be frozen and rows came since."""
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
-        """Return what the engine must store to go on with it; without ``checksum``, without a checksum."""
+        """Serialize what the engine must store to continue with the state."""
 
 
 class StateBackend(Protocol):
-    """Starts and restores states, and is told what the engine is about to do with them."""
+    """Creates and restores states; the engine notifies it of the steps of a batch and of a commit."""
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
-        """Return a fresh state."""
+        """Create a state."""
 
     def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
-        """Return the state that ``to_bytes`` described."""
+        """Restore the state that ``to_bytes`` serialized."""
 
     def begin(self, producer: str | None, sequence: int) -> None:
-        """Hear that a micro-batch is about to be applied."""
+        """Called before a micro-batch is applied."""
 
     def end_batch(self) -> None:
-        """Hear that the micro-batch is complete."""
+        """Called when all queries have applied the micro-batch."""
 
     def flush(self) -> None:
-        """Make durable what was applied, wherever it is held, and let pending answers be read: the engine is about to
-        commit.
-        """
+        """Make remote states durable and pending answers readable; called before the engine commits."""
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
-        """Hear that states are no longer needed and that this is durable."""
+        """Delete states that the last commit, which is durable, no longer contains."""
 
 
 class _StoredMonitor(Monitor[Any]):
-    """A monitor whose releases the store counts: what was drawn and not committed was never published, and is drawn
-    again.
+    """A monitor whose releases are counted by the store.
 
-    The log of releases refuses another answer under a number that it has.
+    A release that was drawn but not committed was never published and may be drawn again; the release log rejects a
+    second value under the same number. So the check against copies of a published state is not needed.
     """
 
     __slots__ = ()
@@ -128,19 +126,19 @@ class _StoredMonitor(Monitor[Any]):
 
 
 class LocalBackend:
-    """The usual place: a monitor each, in this process, stored with everything else."""
+    """States in this process, one monitor each, stored with the checkpoint."""
 
     def __init__(self, rng: NoiseSource | None = None) -> None:
         self._rng = rng
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
-        """Return a monitor."""
+        """Create a monitor."""
         if isinstance(algorithm, SharedStatistic):
             raise NotSupported("this stream is kept by two machines: open it with panstream.distributed.two_party")
         return _StoredMonitor(algorithm, rng=self._rng)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
-        """Return the stored monitor."""
+        """Restore a monitor."""
         return _StoredMonitor.from_bytes(data, rng=self._rng, verify_checksum=False)  # the store has authenticated it
 
     def begin(self, producer: str | None, sequence: int) -> None:
@@ -153,4 +151,4 @@ class LocalBackend:
         """Do nothing: states are stored by the commit."""
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
-        """Do nothing: they are gone already."""
+        """Do nothing: dropped monitors are not in the commit."""

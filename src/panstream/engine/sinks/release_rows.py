@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from panstream.engine.planner.open_domain import listed_names
-from panstream.engine.reporting.export import said_gaps
+from panstream.engine.reporting.export import format_gaps
 from panstream.engine.storage.release_log import Release
 
 WHOLE = ("stream", "query", "group_key", "number")  # what tells answers apart
@@ -42,7 +42,7 @@ def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
             *(stream, *key_of(row_release), row_release.number, row_release.time, *period, *figures),
             *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("description")),
             *(record.get("too_uncertain", False), json.dumps(claim, sort_keys=True)),
-            *(record.get("since"), said_gaps(record)),
+            *(record.get("since"), format_gaps(record)),
         )
 
 

@@ -174,7 +174,7 @@ class _Handlers:
 
         def draw(engine: Engine) -> tuple[list[Release], list[Future[Release]]]:
             drawn = engine.draw(name)
-            return drawn, engine.spelling.of(drawn)
+            return drawn, engine.names.futures_of(drawn)
 
         def published(engine: Engine) -> list[Release]:
             engine.publish_names(wait=False)
