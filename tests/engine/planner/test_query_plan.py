@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from panstream.engine.planner import query_plan
 from panstream.engine.planner.accuracy import expected_errors
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
-from panstream.engine.storage import sealed_box as sealed
 from panstream.errors import ConfigError
 from tests.engine.runtime.streams import COUNT, DISTINCT, SUM, config, question
 
@@ -323,7 +323,7 @@ def test_states_that_the_store_cannot_hold_are_refused(tmp_path: Path, monkeypat
     with pytest.raises(ConfigError, match=r"\[\[query\]\] huge: .* the store holds 68,718,428,\d\d\d at most"):
         plan_all(config(huge, directory=tmp_path))
     assert plan_all(config(huge)), "without a store there is no such limit"
-    monkeypatch.setattr(sealed, "MOST", (1 << 20) + 400)
+    monkeypatch.setattr(query_plan, "MAX_BYTES", (1 << 20) + 400)
     small = question("small", "SELECT DENSITY(user) FROM s", universe=1000)
     assert plan_all(config(small, directory=tmp_path))
     for more in ({"announced": 3}, {"window": 60, "universe": 2000}, {"universe": 4000}):

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.storage import SnapshotStore
+from panstream.engine.storage import SnapshotStore, sealed_box
 from panstream.engine.storage import _key_record as record
-from panstream.engine.storage import sealed_box as sealed
 from panstream.engine.storage import snapshot_store as snapshot
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
 
@@ -179,7 +178,7 @@ def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_state_beyond_what_can_be_sealed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with SnapshotStore(tmp_path) as store:
         store.commit(OLD)
-        monkeypatch.setattr(sealed, "MOST", 1000)
+        monkeypatch.setattr(sealed_box, "MAX_BYTES", 1000)
         with pytest.raises(StoreError, match="1,000 bytes that the store can hold"):
             store.commit({"a": bytes(1000)})
         assert store.load() == OLD

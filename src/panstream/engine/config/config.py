@@ -1,9 +1,12 @@
-"""``panstream.toml``: a stream with typed columns, and the questions asked of it."""
+"""``panstream.toml``: a stream with typed columns, the queries about it, and the store.
+
+Each field of a section's dataclass carries the function that reads and checks its key; unknown keys are rejected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -31,7 +34,7 @@ _T = TypeVar("_T")
 
 
 def _key(read: _Reader, default: Any = None) -> Any:
-    """Return a field that is a key of its section, with how it is read there."""
+    """Declare a field that is read from the key of the same name, by ``read``."""
     return field(default=default, metadata={"read": read})
 
 
@@ -40,7 +43,7 @@ def _keys(config: type[Any]) -> dict[str, _Reader]:
 
 
 def _present_values(section: Section, config: type[Any]) -> dict[str, Any]:
-    """Return what is given of the keys that are read one by one; defaults stand in the class."""
+    """Read the keys that are present in a section; the dataclass has the defaults of the others."""
     return {key: read(section, key) for key, read in _keys(config).items() if section.has(key)}
 
 
@@ -86,7 +89,7 @@ def _checked(section: Section, read: Callable[[], _T]) -> _T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
-    """What the rows look like. Types are declared, never read from the data."""
+    """``[stream]``: columns, declared and never read from the data, and how bad and late rows are handled."""
 
     name: str
     columns: Mapping[str, str]
@@ -94,35 +97,33 @@ class StreamConfig:
     weight: str | None = _key(_typed(str))  # signed integer column: deletions and negative weights
     time: str | None = _key(_typed(str))  # column of event time; arrival time if absent
     lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
-    max_ahead: float | None = _key(_duration_or_keyword("any", None), 3600.0)  # how far a row may be ahead of the clock
-    max_clock_jump: float = _key(Section.duration, 3600.0)  # seconds that the system's clock may jump ahead
-    max_clock_gap: float = _key(
-        Section.duration, 7 * 86400.0
-    )  # from one process to the next: then the clock is believed
+    max_ahead: float | None = _key(_duration_or_keyword("any", None), 3600.0)  # seconds a row may be ahead of the clock
+    max_clock_jump: float = _key(Section.duration, 3600.0)  # seconds that the system clock may jump ahead
+    max_clock_gap: float = _key(Section.duration, 7 * 86400.0)  # seconds between two processes with a trusted clock
     on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
     delimiter: str | None = _key(_typed(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
     decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
     date_format: tuple[str, ...] = _key(_date_formats, ())  # of text in files and pipes; ISO 8601 without one
     encoding: Encoding | None = _key(_encoding)  # of text in files and pipes; UTF-8 unless declared
-    header: bool = _key(_typed(bool), True)  # whether such CSV begins with names; else columns are as declared
+    header: bool = _key(_typed(bool), True)  # whether such CSV begins with names; else columns are in declared order
     unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
-    guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
+    guessed: bool = False  # whether the columns were inferred from the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
-    # addresses of the two machines that hold shares, and what those shares are of: [two_party] cells
+    # Addresses of the two machines that hold shares; ``cells`` is [two_party] cells, the kind of state that is shared.
     machines: tuple[str, ...] = _key(lambda section, key: tuple(map(str, section.required(key, list))), ())
     cells: Literal["exact", "noisy"] = "exact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConfig:
-    """One state, what it is asked and what may be spent on it: a statement has one or several of them."""
+    """One state, its statistic and its budget; the statement of a [[query]] needs one or several of them."""
 
     name: str
     sql: str
     parsed: ParsedQuery
     epsilon: float
-    statement: str = ""  # the name of the [[query]], where several states answer it
+    statement: str = ""  # the name of the [[query]]
     universe: int | tuple[Any, ...] | None = _key(_universe)
     expected: int | None = _key(_integer(1, 1 << 62))
     memory: int | None = _key(_integer(1, 1 << 50))
@@ -130,30 +131,31 @@ class QueryConfig:
     upper: float | None = _key(_typed(float))
     max_weight: int | None = _key(_integer(1, 1 << 60))
     releases: int = _key(_integer(1, 1 << 30), 1)
-    every: float | None = _key(Section.duration)  # seconds between releases on the clock
+    every: float | None = _key(Section.duration)  # seconds between releases
     horizon: int | None = _key(_integer(1, 1 << 40))  # how many of them
-    window: float | None = _key(Section.duration)  # seconds; each window is a fresh state
+    window: float | None = _key(Section.duration)  # seconds; each window has a new state
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    groups_per_user: int | None = _key(_integer(1, 1 << 20))  # groups that one user can touch; all of them if unknown
-    delta: float = _key(_typed(float), 0.0)  # of names that nobody listed: with it the noise is Gaussian
-    max_item_bytes: int | None = _key(_integer(1, 1024))  # bytes of such a name that count
+    groups_per_user: int | None = _key(_integer(1, 1 << 20))  # groups that one user can be in; all if not declared
+    delta: float = _key(_typed(float), 0.0)  # for an open domain: with it the noise is Gaussian
+    max_item_bytes: int | None = _key(_integer(1, 1024))  # for an open domain: longer names are truncated
     contributions: int | None = _key(_integer(1, 1 << 40))  # rows of one user that are protected together
     unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
     user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
-    announced: int = _key(_integer(0, MAX_PHASES), 0)  # intrusions that will be told of and are paid for in advance
+    announced: int = _key(_integer(0, MAX_PHASES), 0)  # announced intrusions that are paid for in advance
     key: int = _key(_integer(0, (1 << 128) - 1), 0)
     of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
-    hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")  # of strings: servers take ids from strangers
+    # SipHash by default: whoever chooses the ids must not be able to choose their cells.
+    hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")
 
     @property
     def names(self) -> str | None:
-        """Return the key of GROUP BY whose values nobody listed, if there is one."""
+        """Return the open-domain key of GROUP BY, whose values are not declared, if there is one."""
         return next((key for key in self.parsed.group_by if key not in self.groups), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StatementConfig:
-    """One [[query]]: its name, the queries whose states answer it, and what is shown of the answers."""
+    """One [[query]]: its name, the queries whose states answer it, and the view of their answers."""
 
     name: str
     queries: tuple[str, ...]
@@ -162,7 +164,7 @@ class _StatementConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One stream, its queries, and where the state lives."""
+    """One stream, its queries, and the store of their state."""
 
     stream: StreamConfig
     queries: tuple[QueryConfig, ...]
@@ -172,19 +174,18 @@ class Config:
     two_party: TwoPartyConfig | None = None
     durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
     interval: float = _key(Section.duration, 1.0)
-    batch_rows: int | None = _key(_integer(1, 10_000_000))  # what suits the source
+    batch_rows: int | None = _key(_integer(1, 10_000_000))  # None: chosen by the source
     batch_time: float = _key(Section.duration, 0.020)
-    keep_tables: int = _key(_integer(1, 1 << 30), 400)  # releases of which any name can be asked for afterwards
-    keep_prefixes: int = _key(_integer(0, 1 << 30), 1)  # releases of which all cells of names are kept, for merging
-    commit_rows: int = _key(_integer(1, 1 << 40), 5_000_000)  # of files: they can be read again, so nobody waits
-    step: float | None = _key(
-        _duration_or_keyword("none", 0.0)
-    )  # between two commits of live rows; None: by the state's size
+    keep_tables: int = _key(_integer(1, 1 << 30), 400)  # releases with tables for point queries
+    keep_prefixes: int = _key(_integer(0, 1 << 30), 1)  # releases with all cells of names, for merging
+    commit_rows: int = _key(_integer(1, 1 << 40), 5_000_000)  # rows of files per commit: they can be read again
+    # Seconds between two commits of live rows; 0: commit each batch, None: chosen by the size of the state.
+    step: float | None = _key(_duration_or_keyword("none", 0.0))
     sink: SinkConfig | None = None
     web: WebConfig | None = None
 
     def query(self, name: str) -> QueryConfig:
-        """Return the query called ``name``."""
+        """Return the query called ``name``, or raise ConfigError."""
         for query in self.queries:
             if query.name == name:
                 return query
@@ -192,31 +193,27 @@ class Config:
 
     @property
     def needed_columns(self) -> frozenset[str]:
-        """Return the columns that some query needs; no other is ever read."""
+        """Return the columns that some query needs; no other column is read."""
         stream = self.stream
-        needed: set[str] = set()
+        columns: set[str | None] = {stream.time, stream.weight}
         for query in self.queries:
-            needed |= query.parsed.columns
-            if query.contributions is not None and stream.user is not None:
-                needed.add(stream.user)
-        extra = {column for column in (stream.time, stream.weight) if column is not None}
-        return frozenset(needed | extra) or frozenset(list(stream.columns)[:1])
+            columns |= query.parsed.columns
+            if query.contributions is not None:
+                columns.add(stream.user)
+        needed = frozenset(column for column in columns if column is not None)
+        return needed or frozenset(list(stream.columns)[:1])
 
 
 def load_config(path: str | Path) -> Config:
-    """Read a configuration file; relative paths in it count from its folder."""
+    """Read a configuration file; relative paths in it are relative to its directory."""
     return read_config(load_config_file(Path(path)), base=Path(path).parent)
 
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
-    """Check a configuration given as plain values."""
+    """Build a configuration from plain values, or raise ConfigError; relative paths are relative to ``base``."""
     top = Section("the file", data, {"stream", "query", "store", "lookup", "two_party", "sink", "web"})
-    stream = _stream(
-        Section(
-            "[stream]", top.required("stream", dict), {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
-        )
-    )
-    stream = replace(stream, cells=cells_of(top))
+    stream_keys = {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
+    stream = _stream(Section("[stream]", top.required("stream", dict), stream_keys), cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
     tables = top.optional("query", list)
     if not tables:
@@ -252,7 +249,7 @@ def _lookup(name: str, table: Any, base: Path) -> LookupTable:
     return LookupTable.read(name, base / section.required("file", str), section.required("key", str))
 
 
-def _stream(section: Section) -> StreamConfig:
+def _stream(section: Section, cells: Literal["exact", "noisy"]) -> StreamConfig:
     columns = section.required("columns", dict)
     for column, kind in columns.items():
         if kind not in COLUMN_TYPES:
@@ -271,7 +268,7 @@ def _stream(section: Section) -> StreamConfig:
         raise ConfigError(f"[stream] weight: column {weight!r} must be an int")
     if len(options.get("delimiter", ",").encode()) != 1:
         raise ConfigError("[stream] delimiter must be one character of ASCII")
-    budget = section.optional("budget", dict, {})
+    budget: dict[str, Any] = section.optional("budget", dict, {})
     for unit, limit in budget.items():
         if unit not in get_args(Unit):
             raise ConfigError(f"[stream.budget] {unit}: unit must be one of {', '.join(get_args(Unit))}")
@@ -282,6 +279,7 @@ def _stream(section: Section) -> StreamConfig:
         columns=dict(columns),
         budget={unit: float(limit) for unit, limit in budget.items()},
         derived=_derived(section, columns, options.get("user")),
+        cells=cells,
         **options,
     )
 
@@ -305,7 +303,7 @@ def _checked_sql(label: str, read: Callable[[], _T]) -> _T:
 def _queries(
     table: Any, stream: StreamConfig, lookups: Mapping[str, LookupTable], number: int, base: Path
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
-    """Return one [[query]] and the queries that its statement is made of, which share its epsilon evenly."""
+    """Return one [[query]] and the queries for its states, which divide its epsilon evenly."""
     name = table.get("name") if isinstance(table, dict) else None
     section = Section(
         f"[[query]] {name or number}", table, {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
@@ -349,7 +347,7 @@ def _queries(
 
 
 def _bounds(section: Section) -> dict[str, tuple[float, float]]:
-    """Return the ends of values that have ends of their own."""
+    """Return ``bounds``: lower and upper ends by value or answer name."""
     column_bounds = {}
     for name, ends in section.optional("bounds", dict, {}).items():
         numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
@@ -360,7 +358,7 @@ def _bounds(section: Section) -> dict[str, tuple[float, float]]:
 
 
 def _bounded(part: ParsedQuery) -> list[str]:
-    """Return the words by which bounds may be given to a part: its value, and the names of its answers."""
+    """Return the names under which ``bounds`` may list a part: its value, and the names of its answers."""
     return [] if part.value is None else [part.value, *(output.name for output in part.outputs)]
 
 

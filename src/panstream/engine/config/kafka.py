@@ -1,4 +1,4 @@
-"""Where a Kafka topic is, and the settings of the client, which come from a file and are never printed."""
+"""Address of a Kafka topic, and the settings of the client, which are read from a file and never printed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from urllib.parse import parse_qs, urlsplit
 
 from panstream.errors import InvalidParameter, SourceError, import_optional, translate_errors
 
-PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # the variable that may hold it
+PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # name of an environment variable
 _OPTIONS = ("config", "group", "begin", "gzip")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# Everything else decides what is read or written, and how often, or loads or logs what it should not.
+# Other properties could change which messages are read or written, load plug-ins, or log contents.
 _ALLOWED = (
     *("security.", "sasl.", "ssl.", "enable.ssl.", "enable.idempotence", "https.", "socket.", "api.version."),
     *("broker.", "client.dns.lookup", "reconnect."),
 )
-_NAMED = re.compile(r'property:? "?([a-z0-9._]+)')
+_PROPERTY = re.compile(r'property:? "?([a-z0-9._]+)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaAddress:
-    """A topic of a cluster, under which name we keep marks there, and whether we begin with its oldest message.
+    """A topic of a cluster.
 
-    ``allows_gzip`` is set where the owner of the stream gives up the promise about copies of memory.
+    Attributes:
+        group: Consumer group under which offsets are stored.
+        from_beginning: Whether reading begins with the oldest message.
+        allows_gzip: The owner of the stream accepts that copies of memory are not covered by the claim.
+        config: File with the client's settings.
     """
 
     servers: str
@@ -66,7 +70,7 @@ class KafkaAddress:
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return the client's settings: how to connect, from the file, and silence."""
+        """Return the client's settings: those of the file, the servers, and no logging."""
         client_settings: dict[str, Any] = {} if self.config is None else _read(self.config)
         if PASSWORD in os.environ:
             client_settings["sasl.password"] = os.environ[PASSWORD]
@@ -74,7 +78,7 @@ class KafkaAddress:
 
 
 def _read(path: str) -> dict[str, str]:
-    """Read lines of ``name = value``; names are those of librdkafka, of which those about connections are taken."""
+    """Read lines of ``name = value`` with librdkafka properties; only those about the connection are allowed."""
     lines = translate_errors(
         lambda: Path(path).read_text().splitlines(),
         OSError,
@@ -95,9 +99,9 @@ def _read(path: str) -> dict[str, str]:
 
 
 def topic_compression(address: KafkaAddress, consumer: Any, timeout: float) -> str | None:
-    """Return ``compression.type`` of a topic, as its broker tells it; ``None`` if it does not.
+    """Return the broker's ``compression.type`` of a topic; None if it cannot be read.
 
-    Any broker can tell. Without one, the client would wait for the controller, which not every cluster has.
+    The request names a broker, since the client would otherwise wait for a controller, which not every cluster has.
     """
     kafka = import_optional("confluent_kafka", "Kafka", "kafka")
     admin = import_optional("confluent_kafka.admin", "Kafka", "kafka")
@@ -113,14 +117,16 @@ def topic_compression(address: KafkaAddress, consumer: Any, timeout: float) -> s
 
 
 def make_client(kind: str, settings: dict[str, Any], module: Any = None) -> Any:
-    """Return a ``Consumer``, a ``Producer`` or another client of ``module``; an error names the setting that is wrong,
-    and not its value.
+    """Create a ``Consumer``, a ``Producer`` or another client of ``module``.
+
+    Raises:
+        SourceError: A setting is invalid; the message has its name but not its value, which may be a password.
     """
     kafka = import_optional("confluent_kafka", "Kafka", "kafka")
 
-    def told(error: Exception) -> SourceError:
-        named = _NAMED.search(str(error))
-        setting = named[1] if named else "a setting"
+    def without_value(error: Exception) -> SourceError:
+        match = _PROPERTY.search(str(error))
+        setting = match[1] if match else "a setting"
         return SourceError(f"config of the Kafka address: {setting} cannot be used as it is given")
 
-    return translate_errors(lambda: getattr(module or kafka, kind)(settings), kafka.KafkaException, told)
+    return translate_errors(lambda: getattr(module or kafka, kind)(settings), kafka.KafkaException, without_value)

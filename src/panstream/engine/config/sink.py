@@ -14,14 +14,14 @@ from panstream.primitives.toml_config import Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig:
-    """Where answers are copied to; a topic has no table."""
+    """Where answers are copied to; ``table`` is unused for a Kafka topic."""
 
     url: str
     table: str
 
 
 def read_sink(top: Section, base: Path, directory: str | None) -> SinkConfig | None:
-    """Return where answers are copied to, if anywhere."""
+    """Read ``[sink]``; None if there is none."""
     if not top.has("sink"):
         return None
     section = Section("[sink]", top.required("sink", dict), {"url", "table"})
@@ -42,14 +42,14 @@ def read_sink(top: Section, base: Path, directory: str | None) -> SinkConfig | N
         )
         if section.has("table") or "group=" in url or "begin=" in url:
             raise ConfigError("[sink] table, group and begin mean nothing where answers go to a Kafka topic")
-        more = "" if address.config is None else f"?config={base / address.config}"
-        return SinkConfig(url=f"kafka://{address.servers}/{address.topic}{more}", table=table)
+        options = "" if address.config is None else f"?config={base / address.config}"
+        return SinkConfig(url=f"kafka://{address.servers}/{address.topic}{options}", table=table)
     return SinkConfig(url=url if kind == "postgresql" else f"{kind}:{base / path}", table=table)
 
 
 @dataclass(slots=True, kw_only=True)
 class SinkState:
-    """How copying goes: all of it is public, since it depends on published answers and the database alone."""
+    """State of the copying; public, since it depends only on published answers and the database."""
 
     up: bool = True  # whether the last attempt succeeded
     copied: float | None = None  # when answers were last copied, in seconds since 1970

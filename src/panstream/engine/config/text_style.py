@@ -1,4 +1,4 @@
-"""How text writes numbers and times, and its encoding: declared, checked and compiled before a row is read."""
+"""Decimal mark, date formats and encoding of text: declared, checked, and compiled before a row is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from panstream.errors import InvalidParameter
 DecimalMark = Literal[".", ","]
 Encoding = Literal["utf-8", "windows-1252", "latin-1", "utf-16", "utf-16-le", "utf-16-be"]
 
-_FIELDS = "YymdHIMSfpbBz"  # in the order of ``_kernels.date_formats``
+_FIELDS = "YymdHIMSfpbBz"  # in the order of ``primitives.kernels.sources.date_formats``
 _NUMERIC = frozenset("YymdHIMSf")
 _TIME = frozenset("HIMSfpz")
 _SUPPORTED = ", ".join(f"%{letter}" for letter in _FIELDS)
@@ -44,10 +44,10 @@ PLAIN = TextStyle()
 
 
 def check_encoding(encoding: str) -> Encoding:
-    """Return the encoding, in the form that is documented.
+    """Return the canonical name of an encoding.
 
     Raises:
-        InvalidParameter: it is none of those that can be read.
+        InvalidParameter: It is not supported.
     """
     names = {"cp1252": "windows-1252", "iso-8859-1": "latin-1", "latin1": "latin-1", "utf8": "utf-8", "utf16": "utf-16"}
     normalized = names.get(encoding.lower().replace("_", "-"), encoding.lower().replace("_", "-"))
@@ -57,7 +57,7 @@ def check_encoding(encoding: str) -> Encoding:
 
 
 def date_formats_of(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return checked date formats; they are tried in this order."""
+    """Return date formats in the order in which they are tried; raise InvalidParameter if one is invalid."""
     formats = () if value is None else (value,) if isinstance(value, str) else tuple(value)
     for text in formats:
         check_date_format(text)
@@ -65,7 +65,7 @@ def date_formats_of(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def check_date_format(text: str) -> None:
-    """Raise InvalidParameter unless a format names a year, a month and a day once, and only fields that are known."""
+    """Raise InvalidParameter unless a format has a year, a month and a day once each, and only supported fields."""
     letters = [step for step, is_field in _tokens(text) if is_field]
     for wanted, what in (("Yy", "a year, %Y or %y"), ("mbB", "a month, %m, %b or %B"), ("d", "a day, %d")):
         if sum(letter in wanted for letter in letters) != 1:
@@ -78,7 +78,7 @@ def check_date_format(text: str) -> None:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Return the fields, by their letter, and the other characters of a format, in order."""
+    """Split a format into fields, by letter, and literal characters; the flag says which a token is."""
     tokens: list[tuple[str, bool]] = []
     characters = iter(text)
     for character in characters:
@@ -94,7 +94,7 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
 
 @lru_cache(maxsize=64)
 def compile_date_formats(formats: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the steps of all formats, and where each one ends among them."""
+    """Return the steps of all formats for the parsing kernel, and the end index of each format among them."""
     from panstream.primitives.kernels.sources.date_formats import FULL, YEAR
 
     steps: list[int] = []
@@ -113,7 +113,7 @@ def compile_date_formats(formats: tuple[str, ...]) -> tuple[NDArray[np.int64], N
 
 @lru_cache(maxsize=4)
 def utf8_table(encoding: Literal["windows-1252", "latin-1"]) -> NDArray[Any]:
-    """Return a length and up to three bytes of UTF-8 for every byte of an encoding with one byte a letter."""
+    """Return, for every byte of a single-byte encoding, the length and up to three bytes of its UTF-8 form."""
     from panstream.primitives.kernels.sources.transcode import INVALID
 
     table = np.zeros((256, 4), np.uint8)

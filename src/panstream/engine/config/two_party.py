@@ -1,4 +1,4 @@
-"""``[two_party]``: how a front end reaches the two machines that hold its shares."""
+"""``[two_party]``: addresses and certificates of the two machines that hold shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from panstream.primitives.toml_config import Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoPartyConfig:
-    """How the front end reaches two machines: the names of their certificates, and its own."""
+    """The names in the two machines' certificates, and the dealer's own certificate."""
 
     names: tuple[str, str]
     certificate: Path
@@ -21,7 +21,7 @@ class TwoPartyConfig:
 
 
 def cells_of(top: Section) -> Literal["exact", "noisy"]:
-    """Return whether the cells under the shares are exact, or noisy as on one machine."""
+    """Read ``cells``: whether the shared state is exact, or noisy as on one machine."""
     cells = top.optional("two_party", dict, {}).get("cells", "exact")
     if cells not in ("exact", "noisy"):
         raise ConfigError(f'[two_party] cells must be "exact" or "noisy", got {cells!r}')
@@ -29,7 +29,7 @@ def cells_of(top: Section) -> Literal["exact", "noisy"]:
 
 
 def read_two_party(top: Section, machines: tuple[str, ...], base: Path) -> TwoPartyConfig | None:
-    """Return how the machines are reached; refuse what they cannot keep their promise with."""
+    """Read ``[two_party]``; None without machines. Raise ConfigError unless there are two different machines."""
     if not machines:
         return None
     if len(machines) != 2 or machines[0] == machines[1]:

@@ -1,4 +1,4 @@
-"""``[web]``: the site that a stream is about, and how its rows come: beacons of browsers, or an access log."""
+"""``[web]``: the site of a stream, and whether its rows are beacons of browsers or an access log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from panstream.primitives.toml_config import Section
 Source = Literal["beacon", "log"]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# What a beacon has. The visitor is made of address, user agent and site while the beacon is in flight, and those of
-# ``MADE`` from what the browser sent.
+# Columns of a beacon. The visitor is a hash of address, user agent and site, computed on receipt; ``MADE`` are derived
+# from what the browser sent.
 MADE = {
     "path": "string",
     "section": "string",
@@ -25,7 +25,7 @@ MADE = {
     "country": "string",
     "device": "string",
 }
-# What is made of an access log's columns, where the log is a site's.
+# Columns derived from an access log.
 LOG_MADE = {name: kind for name, kind in MADE.items() if name not in ("path", "country")} | {"event": "string"}
 BEACON = {
     "visitor": "int",
@@ -43,7 +43,7 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
-    """A site, which pages may send beacons, and which proxies are believed about addresses."""
+    """A site, the origins that may send beacons, and the proxies whose X-Forwarded-For is trusted."""
 
     site: str
     source: Source = "beacon"
@@ -51,12 +51,12 @@ class WebConfig:
     trusted_proxies: tuple[Network, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the interface tells of it."""
+        """Return the fields that the HTTP interface shows."""
         return {"site": self.site, "source": self.source}
 
 
 def normalize_hostname(name: str) -> str:
-    """Return a host's name in small letters, without www.
+    """Return a host name in lower case, without www.; raise ConfigError if it is none.
 
     >>> normalize_hostname("WWW.Example.org")
     'example.org'
@@ -68,18 +68,18 @@ def normalize_hostname(name: str) -> str:
 
 
 def origins_of(site: str) -> tuple[str, ...]:
-    """Return the origins that the pages of a site have, unless others are declared."""
+    """Return the default origins of a site's pages: http and https, with and without www."""
     return tuple(f"{scheme}://{prefix}{site}" for scheme in ("https", "http") for prefix in ("", "www."))
 
 
 def parse_network(text: str) -> Network:
-    """Return an address, or a network of addresses."""
+    """Parse an address or a network; raise ConfigError if it is neither."""
     refused = ConfigError(f"a trusted proxy must be an address or a network such as 10.0.0.0/8, got {text!r}")
     return translate_errors(lambda: ipaddress.ip_network(text), ValueError, lambda _: refused)
 
 
 def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: float | None) -> WebConfig | None:
-    """Return the site; refuse columns that no beacon has."""
+    """Read ``[web]``; None if there is none. Raise ConfigError for columns that a beacon does not have."""
     if not top.has("web"):
         return None
     section = Section("[web]", top.required("web", dict), {"site", "source", "origins", "trusted_proxies"})

@@ -18,7 +18,7 @@ from panstream.engine.planner.public_facts import public_facts
 from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic
 from panstream.engine.sql.formulas import estimate_formula
 from panstream.engine.sql.parser import Aggregate, Output
-from panstream.engine.storage import sealed_box as sealed
+from panstream.engine.storage.sealed_box import MAX_BYTES
 from panstream.errors import (
     BudgetExceeded,
     BudgetExhausted,
@@ -162,7 +162,7 @@ def _check_store_size(config: Config, plans: Iterable[QueryPlan]) -> None:
     if config.directory is None or config.durability == "none":
         return
     total = 0
-    max_bytes = sealed.MOST - _BESIDES
+    max_bytes = MAX_BYTES - _BESIDES
     for plan in plans:
         total += plan.max_state_bytes(config.stream.lateness)
         if total > max_bytes:

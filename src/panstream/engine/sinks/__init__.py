@@ -1,1 +1,1 @@
-"""Where releases are copied to."""
+"""Copy published releases to databases and Kafka topics."""

@@ -1,4 +1,4 @@
-"""Published answers as rows of named values, which is how every sink has them."""
+"""Published answers as rows of named values, the form in which every sink stores them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from panstream.engine.planner.open_domain import listed_names
 from panstream.engine.reporting.export import format_gaps
 from panstream.engine.storage.release_log import Release
 
-WHOLE = ("stream", "query", "group_key", "number")  # what tells answers apart
+KEY_COLUMNS = ("stream", "query", "group_key", "number")  # identify an answer
 COLUMNS = {
     "stream": "TEXT",
     "query": "TEXT",
@@ -32,10 +32,10 @@ COLUMNS = {
 
 
 def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
-    """Yield a release as rows; that of the release itself stands for all of its names, and so comes last."""
+    """Yield a release as rows, one per listed name and then its own, which marks the release as complete."""
     for row_release in (*listed_names(release), release):
         record = row_release.record
-        claim = row_release.record["claim"]
+        claim = record["claim"]
         period = record.get("window", [None, record.get("end")])
         figures = (record["value"], *record["interval"], record["level"], record["standard_error"], record["unclipped"])
         yield (

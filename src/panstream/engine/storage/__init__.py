@@ -1,7 +1,7 @@
-"""State and releases on disk: one readable copy of the state, and a public log of what was released.
+"""State and releases on disk: one readable copy of the state, and a public log of the releases.
 
-``snapshot_store`` holds the encrypted checkpoint and its keys (``_key_record``, ``sealed_box``) and reaches files
-through ``disk``; ``release_log`` is the log, ``ledger_file`` the ledger beside a data file. What a checkpoint contains
+``snapshot_store`` holds the encrypted checkpoint and its keys (``_key_record``, ``sealed_box``) and accesses files
+through ``disk``; ``release_log`` is the log, ``ledger_file`` the ledger next to a data file. What a checkpoint contains
 and when it is written is decided by ``engine.runtime``.
 """
 

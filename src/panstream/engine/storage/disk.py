@@ -1,7 +1,7 @@
-"""What the store asks of a disk, and nothing else does: so that a simulated one can stand in for it.
+"""All file operations of the store, behind one class that tests replace by a simulated disk.
 
-What was written may be on the disk or not, in any order, until ``sync`` returns; what was named, renamed or made in a
-directory, until ``sync_directory`` does.
+Until ``sync`` returns, written data may be on the disk or not, in any order. The same holds for files and directories
+that were created, renamed or removed, until ``sync_directory`` returns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from panstream.errors import StoreError, StoreLocked
 
 @contextlib.contextmanager
 def wrap_os_errors(message: Callable[[str | None], str]) -> Iterator[None]:
-    """Turn the operating system's refusals, which have a reason or none, into a StoreError that says what to do."""
+    """Re-raise OSError as StoreError(message(strerror)).
+
+    It is raised outside of the except block, so that no traceback holds the original error and its path.
+    """
     try:
         yield
     except OSError as error:
@@ -31,20 +34,20 @@ class Disk:
     """The operating system's files."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory for this user alone."""
+        """Create a directory that only this user can access."""
         path.mkdir(exist_ok=True, mode=0o700)
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file or directory of this name."""
+        """Return whether a file or directory has this name."""
         return path.exists()
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """Open a file to read and write; with ``create``, make it, empty, for this user alone."""
+        """Open a file to read and write; with ``create``, a new and empty one that only this user can access."""
         create_flags = os.O_CREAT | os.O_TRUNC if create else 0
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | create_flags, 0o600)
 
     def lock(self, path: Path) -> int:
-        """Open a file that nobody else may open this way until it is closed."""
+        """Open and lock a file until it is closed; raise StoreLocked if another process has it locked."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.name == "posix":
@@ -62,22 +65,22 @@ class Disk:
         raise StoreLocked("another process has this store open")
 
     def close(self, file: int) -> None:
-        """Close a file."""
+        """Close a file, and release its lock."""
         os.close(file)
 
     def size(self, file: int) -> int:
-        """Return the size of a file."""
+        """Return the size of a file in bytes."""
         return os.fstat(file).st_size
 
     def read(self, file: int, size: int, offset: int) -> bytes:
-        """Return so many bytes, fewer only at the end of the file."""
-        got = bytearray()
-        while len(got) < size and (part := os.pread(file, size - len(got), offset + len(got))):
-            got += part
-        return bytes(got)
+        """Return ``size`` bytes from ``offset``, fewer only at the end of the file."""
+        data = bytearray()
+        while len(data) < size and (part := os.pread(file, size - len(data), offset + len(data))):
+            data += part
+        return bytes(data)
 
     def write(self, file: int, data: bytes | memoryview, offset: int) -> None:
-        """Write all of the data."""
+        """Write all of the data at ``offset``; it is not durable before ``sync``."""
         view = memoryview(data)
         while view:
             done = os.pwrite(file, view, offset)
@@ -85,24 +88,24 @@ class Disk:
             offset = offset + done
 
     def reserve(self, file: int, size: int) -> None:
-        """Make a file at least so long, or raise if the disk has no room for it."""
+        """Allocate a file of at least ``size`` bytes, so that a full disk is noticed before anything is overwritten."""
         if size > self.size(file) and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file, 0, size)
 
     def sync(self, file: int) -> None:
-        """Wait until what was written to a file is on the disk; macOS has no fdatasync."""
-        getattr(os, "fdatasync", os.fsync)(file)
+        """Wait until everything written to a file is on the disk."""
+        getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
 
     def replace(self, old: Path, new: Path) -> None:
-        """Give a file another name, and do away with the file that had it."""
+        """Rename a file, replacing a file that has the new name."""
         os.replace(old, new)
 
     def remove(self, path: Path) -> None:
-        """Do away with a file, if there is one."""
+        """Delete a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        """Wait until the names in a directory are on the disk."""
+        """Wait until the entries of a directory are on the disk."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -110,5 +113,5 @@ class Disk:
             os.close(descriptor)
 
     def background(self) -> Executor:
-        """Return where work is done beside the caller's, one thing after the other."""
+        """Return an executor of one thread, for work that the caller does not wait for."""
         return ThreadPoolExecutor(1, "sync")

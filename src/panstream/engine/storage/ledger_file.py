@@ -1,7 +1,7 @@
-"""Ledgers in files of their own, beside the data they are about: what answers have cost, one line each.
+"""Ledger files next to data files: one line for each charge.
 
-Lines are only ever added, and are on disk before the answer they pay for is drawn. A last line that a crash cut off
-paid for no answer, and is written over. Every ``_CHECKPOINT_EVERY`` charges, a line sums up all those before it, and
+Lines are only appended, and are on disk before the answer they pay for is drawn. A last line that a crash cut off paid
+for no answer, and is overwritten. After every ``_CHECKPOINT_EVERY`` charges a line sums up all previous ones, and
 reading starts there. A charge for several files is in the ledger of each, with the same key at its end. ::
 
     {"panstream-ledger": 1}
@@ -10,8 +10,8 @@ reading starts there. A charge for several files is in the ledger of each, with 
     ["SELECT COUNT(DISTINCT id) FROM '*.csv'", 1.0, 0.0, "user", "add-remove", null, null, "9f86d081884c7d65"]
     {"checkpoint": [["earlier answers", 1.0, 0.0, "event", "add-remove", null, null]], "budget": 3.0}
 
-A row is in one file, so its total is that of the file's own ledger. A user may be in several, so her total over some
-files counts every charge to any of them once.
+A row is in one file, so its total loss is that of the file's ledger. A user may have rows in several files, so a
+user's total counts every charge to any of them once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from panstream.privacy.claim import Adjacency, Claim, Unit
 from panstream.privacy.composition import compose_sequential
 from panstream.privacy.ledger import Kind, Ledger, LedgerTotal, say_totals
 
-LEDGER = ".ledger"  # the ending of such a file
+LEDGER = ".ledger"  # file name suffix
 _HEADER = b'{"panstream-ledger": 1}\n'
 _CHECKPOINT = b'\n{"checkpoint": '
 _CHECKPOINT_EVERY = 1000  # charges
@@ -49,7 +49,7 @@ _FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What all answers about some files have cost, one ledger each.
+    """The charges for all answers about some files, one ledger per file.
 
     Attributes:
         files: The ledger of every file.
@@ -62,14 +62,14 @@ class Spent:
     def total(
         self, unit: Unit, adjacency: Adjacency = "add-remove", window: float | None = None
     ) -> tuple[float, float]:
-        """Return the (epsilon, delta) that one unit can have lost; epsilon is inf where it is not bounded."""
+        """Return the (epsilon, delta) that one unit can have lost; epsilon is inf if it is unbounded."""
         if unit not in _IN_ONE_FILE:
             return self.joint.total(unit, adjacency, window)
         totals = [ledger.total(unit, adjacency, window) for ledger in self.files]
         return max(epsilon for epsilon, _ in totals), max(delta for _, delta in totals)
 
     def totals(self) -> tuple[LedgerTotal, ...]:
-        """Return the total of every unit that a charge or a limit is about; of rows, in the file with the largest."""
+        """Return the total of every unit with a charge or a limit; for rows, the largest of any file."""
         largest: dict[Kind, LedgerTotal] = {}
         for ledger in self.files:
             for total in ledger.totals():
@@ -105,17 +105,17 @@ class _Entry:
         return row if self.key is None else [*row, self.key]
 
 
-@functools.lru_cache(maxsize=1024)  # most charges of a ledger are alike
+@functools.lru_cache(maxsize=1024)  # most charges of a ledger are equal but for their names
 def _claim_of(*paid: Any) -> Claim:
-    """Return the claim of a charge from its fields behind the name."""
+    """Return the claim of a charge from its fields after the name."""
     ((_, claim),) = Ledger.from_json({"limits": [], "entries": [["", *paid]]})
     return claim
 
 
 def ledger_path_for(path: Path) -> Path:
-    """Return where the ledger of a file lies: beside the file itself, whatever link it was reached by.
+    """Return the path of a file's ledger: next to the file itself, after resolving symbolic links.
 
-    All names of a file (hard links) share one ledger, which lies beside one of them.
+    All names of a file (hard links) share one ledger, next to one of them.
 
     Raises:
         StoreError: A name is in another directory, where its ledger cannot be found, or two names have a ledger each.
@@ -134,7 +134,7 @@ def ledger_path_for(path: Path) -> Path:
 
 
 def _hard_links(path: Path) -> list[Path]:
-    """Return all names of a file, sorted."""
+    """Return all names of a file, sorted; raise StoreError if one is in another directory."""
     status = path.stat()
     if status.st_nlink <= 1:
         return [path]
@@ -150,15 +150,24 @@ def _hard_links(path: Path) -> list[Path]:
 
 
 def charge_ledgers(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float | None = None) -> Spent | None:
-    """Charge claims, by name, to the ledgers in all of these files; or raise BudgetExhausted, and charge none.
+    """Charge claims, by name, to all of these ledgers, or to none.
 
-    ``budget`` is kept in the files and holds from then on, until another one is given: for every unit that an answer
-    protects, and for one event unless all that was published are models of the table's records. Units that may have
-    rows in several files are held to the smallest budget of them. Return what has been spent; None without a file.
+    Args:
+        paths: The ledger files; created if missing.
+        claims: What to charge.
+        budget: Limit that is stored in the files and holds until another one is given: for every unit that an answer
+            protects, and for one event unless all published results are models of the table's records. Units that may
+            have rows in several files are limited by the smallest budget of these.
+
+    Returns:
+        All charges so far; None without a file.
+
+    Raises:
+        BudgetExhausted: A budget would be exceeded; nothing was charged.
     """
     if budget is not None:
         checks.require_positive(budget=budget)
-    in_order = sorted(set(paths))  # they are locked
+    in_order = sorted(set(paths))  # all processes lock in the same order, so there is no deadlock
     key = _key_of(in_order)
     entries = [_Entry(name, claim, key) for name, claim in claims.items()]
     with contextlib.ExitStack() as stack:
@@ -184,12 +193,14 @@ def _key_of(paths: Sequence[Path]) -> str | None:
 
 
 def _charged(entries: Sequence[_Entry], added: Sequence[_Entry], limit: float | None, *, joint: bool) -> Ledger:
-    """Charge what is added to a ledger of ``entries``, with a limit for units that are in one file, or the others."""
+    """Return a ledger of ``entries`` with ``added`` charged; ``limit`` applies to units in several files if ``joint``,
+    else to units in one file.
+    """
     kinds = {(entry.claim.unit, entry.claim.adjacency) for entry in (*entries, *added)}
     if any(unit != "record" for unit, _ in kinds):
         kinds.add(_EVENT)
-    held = {kind for kind in kinds if (kind[0] not in _IN_ONE_FILE) == joint}
-    limits = {} if limit is None else dict.fromkeys(held, limit)
+    limited = {kind for kind in kinds if (kind[0] not in _IN_ONE_FILE) == joint}
+    limits = {} if limit is None else dict.fromkeys(limited, limit)
     ledger = Ledger(limits, [(entry.name, entry.claim) for entry in entries])
     for entry in added:
         ledger.charge(entry.name, entry.claim)
@@ -197,9 +208,10 @@ def _charged(entries: Sequence[_Entry], added: Sequence[_Entry], limit: float | 
 
 
 def _united(ledgers: Sequence[Sequence[_Entry]]) -> list[_Entry]:
-    """Return all charges, those for several files once.
+    """Return all charges, counting those for several files once.
 
-    The charges of one key are the same in every ledger, unless a crash kept the last ones from some: then more counts.
+    The charges of one key are equal in every ledger, unless a crash came before the last ones were written to some of
+    them: then the larger sum counts.
     """
     united = [entry for entries in ledgers for entry in entries if entry.key is None]
     shared: dict[str, list[_Entry]] = {}
@@ -218,7 +230,7 @@ def _epsilon_sum(entries: Sequence[_Entry]) -> float:
 
 
 def _summed_up(entries: Sequence[_Entry]) -> list[_Entry]:
-    """Return one charge for all those of the same unit and files, with the sum of their losses."""
+    """Compose all charges of the same unit and files into one."""
     alike: dict[tuple[Any, ...], list[Claim]] = {}
     for entry in entries:
         claim = entry.claim
@@ -231,7 +243,7 @@ def _written(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 class _LedgerFile:
-    """An open ledger: what it says, and where its whole lines end."""
+    """An open ledger: its charges and budget, and the offset behind its last complete line."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor = descriptor
@@ -273,7 +285,7 @@ class _LedgerFile:
             checks.require_positive(budget=self.budget)
 
     def add(self, entries: Sequence[_Entry], budget: float | None) -> None:
-        """Add charges, and a budget if it is another one, behind the last whole line; wait until they are on disk."""
+        """Append charges, and the budget if it changed, after the last complete line; return once they are on disk."""
         lines: list[Any] = []
         if budget not in (None, self.budget):
             self.budget = budget
@@ -292,7 +304,7 @@ class _LedgerFile:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_LedgerFile]:
-    """Open a ledger, which is created if there is none, and keep others from it."""
+    """Open and lock a ledger, creating it if there is none."""
     with _written(path.name):
         try:
             descriptor = os.open(path, _FLAGS)
@@ -317,12 +329,12 @@ def _opened(path: Path) -> Iterator[_LedgerFile]:
 
 
 def _create(path: Path) -> None:
-    """Create a ledger that says that nothing was spent, unless another process does so first.
+    """Create a ledger without charges, unless another process does so first.
 
-    It gets its name when its header is on disk, so a ledger without one was emptied by somebody else.
+    The file is linked to its name once its header is on disk, so a ledger without a header was emptied from outside.
     """
     draft = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}{LEDGER}")
-    draft.unlink(missing_ok=True)  # of a process that crashed
+    draft.unlink(missing_ok=True)  # left by a crashed process
     descriptor = os.open(draft, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         os.write(descriptor, _HEADER)

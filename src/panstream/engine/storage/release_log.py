@@ -1,4 +1,4 @@
-"""The public log of what was published: SQLite, append-only, one row per (query, number)."""
+"""The public log of releases: SQLite, append-only, one row per (query, number)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ CREATE TABLE IF NOT EXISTS releases (
 """
 _BLOBS = "CREATE TABLE IF NOT EXISTS {} (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
 _T = TypeVar("_T")
-# What is published with a release
-TABLES = "tables"
-ALL_CELLS = "prefixes"
+TABLES = "tables"  # table of blobs: cells that answer point queries
+ALL_CELLS = "prefixes"  # table of blobs: all published cells, for merging lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One published answer: ``record`` is ``Estimate.to_json()`` as it was published, and ``table`` the published cells
-    that answer point queries, where there are some; logs give them, and ``prefixes``, all cells that were published, by
-    ``table`` only. One that is ``unread`` has all cells in its table, and no names yet: it is stored,
-    and published when they are read.
+    """One published answer.
+
+    Attributes:
+        record: ``Estimate.to_json()`` as it was published.
+        table: Published cells that answer point queries; empty when read from a log, see ``ReleaseLog.table``.
+        prefixes: All published cells of a list of names; empty when read from a log.
+        unread: The names are not decoded yet and ``table`` has all cells; it is stored, and published once they are.
     """
 
     query: str
@@ -46,14 +48,19 @@ class Release:
 
     @property
     def asked(self) -> str:
-        """Return the query without the group that it names."""
+        """Return the name of the query, without the group."""
         return self.query.partition(" [")[0] if "group" in self.record else self.query
 
 
 class ReleaseLog:
-    """What was published, for everyone to read. Publishing the same release again is fine; another value is refused.
-    Of every query the tables of the last ``keep_tables`` releases are kept, or of all, and all cells of the last
-    ``keep_prefixes``.
+    """The log of everything that was published.
+
+    Publishing the same release again has no effect; another value under its number is rejected.
+
+    Args:
+        path: The SQLite file, or ":memory:".
+        keep_tables: How many releases of a query retain their tables; None for all.
+        keep_prefixes: How many retain all their cells.
 
     >>> log = ReleaseLog(":memory:")
     >>> record = {"value": 7.0, "unclipped": 7.0}
@@ -89,12 +96,12 @@ class ReleaseLog:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._connection.close()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Publish everything in the block at once, or nothing of it."""
+        """Publish all releases of the block atomically, with one fsync."""
         self._write(lambda: self._connection.execute("BEGIN IMMEDIATE"))
         try:
             yield
@@ -105,7 +112,11 @@ class ReleaseLog:
         self._write(self._connection.commit)
 
     def publish(self, release: Release) -> bool:
-        """Append a release; False if it was there already. Raise StoreError if it was there with another value."""
+        """Append a release; return False if it is in the log already.
+
+        Raises:
+            StoreError: The log has another value under its number, or cannot be written.
+        """
         return self._write(lambda: self._append(release))
 
     @staticmethod
@@ -121,7 +132,7 @@ class ReleaseLog:
 
     def _append(self, release: Release) -> bool:
         record = json.dumps(release.record, sort_keys=True)
-        self._attach(TABLES, release, release.table)  # first, so that no answer is there without its table
+        self._attach(TABLES, release, release.table)  # first, so that a reader never finds an answer without its table
         self._attach(ALL_CELLS, release, release.prefixes)
         row = (release.query, release.number, release.time, record)
         added = self._connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?)", row).rowcount == 1
@@ -137,7 +148,7 @@ class ReleaseLog:
         return added
 
     def _attach(self, name: str, release: Release, data: bytes) -> None:
-        """Store what was published with a release, and give up what belongs to older ones than are kept."""
+        """Store the blob of a release, and delete those of releases that exceed the retention."""
         keep = self._keep[name]
         if data and keep != 0:
             self._connection.execute(
@@ -148,21 +159,21 @@ class ReleaseLog:
             self._connection.execute(f"DELETE FROM {name} WHERE query = ? AND number <= ?", over)
 
     def find(self, release: Release) -> Release | None:
-        """Return a release as it was published, None if it was not."""
+        """Return a release as it was published, None if it is not in the log."""
         return next(self._select("WHERE query = ? AND number = ?", (release.query, release.number)), None)
 
     def table(self, query: str, number: int, kind: str = TABLES) -> bytes:
-        """Return the table that was published with a release, or all cells; empty if there is none, or none is kept."""
+        """Return the table of a release, or all its cells; empty if it has none or they are no longer retained."""
         statement = f"SELECT data FROM {kind} WHERE query = ? AND number = ?"
         row = self._connection.execute(statement, (query, number)).fetchone()
         return b"" if row is None else bytes(row[0])
 
     def with_tables(self, kind: str = TABLES) -> Iterator[Release]:
-        """Yield the releases of which a table, or all cells, are kept, in order."""
+        """Yield the releases whose table, or all of whose cells, are retained, by query and number."""
         return self._select(f"JOIN {kind} USING (query, number) ORDER BY query, number", ())
 
     def version(self) -> int:
-        """Return a number that is another one after somebody else has published."""
+        """Return a number that changes when another connection has written to the log."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def last(self, query: str) -> Release | None:
@@ -170,12 +181,12 @@ class ReleaseLog:
         return next(self._select("WHERE query = ? ORDER BY number DESC LIMIT 1", (query,)), None)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Return of every query how many releases are there, and the number of the latest."""
+        """Return, per query, the count of releases and the number of the latest."""
         rows = self._connection.execute("SELECT query, COUNT(*), MAX(number) FROM releases GROUP BY query")
         return {query: (count, last) for query, count, last in rows}
 
     def history(self, query: str | None = None, after: int = 0) -> Iterator[Release]:
-        """Yield releases in order, of one query or of all."""
+        """Yield the releases with a number above ``after``, of one query by number or of all by time."""
         if query is None:
             return self._select("WHERE number > ? ORDER BY time, query, number", (after,))
         return self._select("WHERE query = ? AND number > ? ORDER BY number", (query, after))
@@ -183,9 +194,7 @@ class ReleaseLog:
     def latest(
         self, queries: Sequence[str] | None = None, *, since: str | None = None, limit: int = 1_000
     ) -> list[Release]:
-        """Return the last ``limit`` releases, oldest first, of some queries or of all, published at ``since`` or
-        later.
-        """
+        """Return the last ``limit`` releases, oldest first, of some queries or all, published at ``since`` or later."""
         conditions = ["time >= ?"]
         values = [since or ""]
         if queries is not None:

@@ -1,4 +1,4 @@
-"""Sealing a payload: AES-256-GCM under a key that is used once, and wrapping that key under an operator's key."""
+"""Seal a payload with AES-256-GCM under a key that is used once, and wrap that key under an operator's key."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ from panstream.errors import StoreDamaged, StoreError
 from panstream.primitives.noise.entropy import system_entropy
 
 KEY_BYTES = 32
-MOST = (1 << 36) - 32  # bytes that AES-GCM may encrypt under one key and nonce
+MAX_BYTES = (1 << 36) - 32  # that AES-GCM may encrypt under one key and nonce: 2^39 - 256 bits (NIST SP 800-38D, 5.2)
 _NONCE = 12
 _TAG = 16
 
 
 def seal(payload: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
-    """Return nonce, ciphertext and tag; ``label`` is authenticated with it."""
+    """Return nonce, ciphertext and tag; ``label`` is authenticated but not part of the result."""
     nonce = np.empty(_NONCE, np.uint8)
-    system_entropy(nonce)
-    encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
-    encryptor.authenticate_additional_data(label)
+    encryptor = _encryptor(nonce, key, label)
     return b"".join([nonce.tobytes(), encryptor.update(payload), encryptor.finalize(), encryptor.tag])
 
 
+def _encryptor(nonce: NDArray[np.uint8], key: NDArray[np.uint8], label: bytes) -> Any:
+    """Draw a nonce in place, and return the cipher that uses it."""
+    system_entropy(nonce)
+    encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
+    encryptor.authenticate_additional_data(label)
+    return encryptor
+
+
 class Sealer:
-    """Seals named parts again and again, into memory of its own that holds nothing but ciphertext."""
+    """Seal named parts into a buffer that is reused between commits and only ever holds ciphertext."""
 
     def __init__(self) -> None:
         self._out = bytearray()
 
     def seal(self, parts: Mapping[str, bytes | memoryview], key: NDArray[np.uint8], label: bytes) -> memoryview:
-        """Return nonce, ciphertext and tag, valid until the next call; ``unpack`` gets the parts back."""
+        """Return nonce, ciphertext and tag, valid until the next call; `unpack` reverses the packing of the parts."""
         pieces = _pieces(parts)
         payload = sum(map(len, pieces))
-        if payload > MOST:
-            raise StoreError(f"the state has more than the {MOST:,} bytes that the store can hold")
+        if payload > MAX_BYTES:
+            raise StoreError(f"the state has more than the {MAX_BYTES:,} bytes that the store can hold")
         size = _NONCE + payload + _TAG
         if not size <= len(self._out) - _TAG <= 4 * size:
-            self._out = bytearray(size + _TAG)  # the cipher wants a block to spare
-        nonce = np.frombuffer(self._out, np.uint8, _NONCE)
-        system_entropy(nonce)
-        encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
-        encryptor.authenticate_additional_data(label)
+            self._out = bytearray(size + _TAG)  # update_into requires one block more than it writes
+        encryptor = _encryptor(np.frombuffer(self._out, np.uint8, _NONCE), key, label)
         out = memoryview(self._out)
         pos = _NONCE
         for piece in pieces:
@@ -58,12 +61,15 @@ class Sealer:
 
 
 def open_sealed(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8], label: bytes) -> memoryview:
-    """Return what was sealed into ``size`` bytes, which come piece by piece, or raise StoreDamaged."""
+    """Decrypt and authenticate ``size`` sealed bytes, given in pieces.
+
+    Raises:
+        StoreDamaged: The bytes were altered or cut short, or the key is another one.
+    """
     payload = size - _NONCE - _TAG
     if payload < 0:
         raise StoreDamaged("the sealed file is cut short")
-    # The cipher wants a block to spare
-    out = memoryview(bytearray(payload + _TAG))
+    out = memoryview(bytearray(payload + _TAG))  # update_into requires one block more than it writes
     done = 0
     tag = b""
     decryptor: Any = None
@@ -93,7 +99,7 @@ def _pieces(parts: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]
 
 
 def unpack(payload: memoryview) -> dict[str, bytes]:
-    """Return the parts that were sealed together."""
+    """Return the named parts of a payload that `Sealer` packed."""
     (count,) = struct.unpack_from("<I", payload)
     pos = 4
     parts = {}

@@ -1,36 +1,39 @@
 """Exactly one readable copy of the state on disk.
 
-A stored copy of the state is an intrusion, so history must not exist. Each commit writes the new state under a new key
-beside the old one, then the new key beside the old key, waits for the disk once, and overwrites the old key. Old
-ciphertext stays until it is written over, and cannot be read without a key that is gone.
+Every stored copy of the state is one that an attacker may take, so no history may exist. Each commit writes the new
+state under a new key next to the old one, waits for the disk once, and overwrites the old key. Old ciphertext stays in
+the file until it is overwritten, and cannot be decrypted without its key.
 
 ::
 
     directory/
       lock          held while open: one writer
-      state.sealed  two blocks of 4096 bytes for keys, one of which is in use; then room for two ciphertexts
+      state.sealed  two blocks of 4096 bytes for keys, one of which is in use; then up to two ciphertexts
 
-A key stands with its generation and with the place of its ciphertext. What counts is the newest key whose ciphertext is
-whole, so that a crash at any moment leaves the old state or the new one, in whatever order the disk wrote its blocks.
-The order of a commit:
+A key block also has its generation and the offset and size of its ciphertext. The current state is that of the newest
+key with a complete ciphertext, so a crash at any moment leaves the old state or the new one, in whatever order the
+disk wrote its blocks. The steps of a commit:
 
-1. ciphertext, where nothing is in use, in sectors that bear this commit's mark; the new key, in the block that is not
-in use;
-2. one wait for the disk: from here on the new state is durable, and may be acknowledged;
-3. zeros over the old key at once, and in the background another wait for the disk.
+1. Write the ciphertext to unused sectors, with this commit's mark, and the new key to the unused block. A copy of the
+   disk made from here until the end of step 3 holds both states, which reveal no more than one of them about users
+   without rows in this commit (docs/proofs/joint-loss.md, "Memory ahead of disk").
+2. Wait for the disk once. The new state is durable and may be acknowledged.
+3. Overwrite the old key with zeros, and wait for the disk again, in the background.
 
-Who opens a file with two keys, and finds the newest state whole, writes it again and waits for the disk before the old
-key goes: a process that was killed in 1 left the new state in the system's cache, where a loss of power takes it.
+When a file is opened that has two keys, and its newest state is complete, that state is written again and synced
+before the old key is erased: a process that was killed in step 1 may have left it in the page cache only, where a
+power failure would lose it.
 
-While both keys are there, a newest state that does not open can mean a crash in 1, and then nothing of it was
-acknowledged and the old one is right; or damage after 2, and then the old one lacks what was acknowledged and its
-answers would be drawn twice. What a crash leaves is a key without its end, or sectors that are empty or bear another
-commit's mark: then the old state is opened. Any other fault is damage, and is refused unless the caller asks for the
-state before. Not told from a crash: damage that leaves whole sectors empty or as they were before. Once the old key is
-gone, a fault is always damage.
+While both keys exist, a newest state that cannot be decrypted means one of two things. After a crash in step 1, nothing
+of it was acknowledged, and the old state is correct. After damage since step 2, the old state lacks acknowledged rows,
+and its releases would be drawn twice. A crash leaves a key without its end mark, or sectors that are empty or have
+another commit's mark; then the old state is opened. Everything else is damage and raises, unless the caller asks for
+the previous state. Damage that empties complete sectors, or restores their old content, is taken for a crash. Once the
+old key is erased, every fault is damage.
 
 Rolling back a part of the file is detected. Not detected: rolling back all of it (a restored backup, a copied disk),
-and old *key* blocks that an SSD or a journal keeps; put the directory on an encrypted disk and keep it out of backups.
+and old *key* blocks that an SSD or a journal retains; put the directory on an encrypted disk and keep it out of
+backups.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from panstream.errors import InvalidParameter, LatestSnapshotDamaged, StoreDamag
 from panstream.primitives.memory.scratch import wipe
 
 _LABEL = b"panstream state 1"
-_FIRST = 2 * BLOCK  # where ciphertext begins
+_FIRST = 2 * BLOCK  # offset of the first ciphertext
 _PIECE = 1 << 25  # bytes that are read at a time
 _PREVIOUS = (
     "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers "
@@ -60,12 +63,19 @@ _PREVIOUS = (
 
 
 class SnapshotStore:
-    """The one copy of the state. Open it, ``load`` what is there, ``commit`` what replaces it.
+    """The single copy of the state: ``load`` the current one, ``commit`` its replacement.
 
-    With ``operator_key`` (32 bytes from the operator, kept elsewhere) the keys in the file are sealed: a thief of the
-    disk reads nothing. Without it, a thief of the whole disk reads the current state, which is the one intrusion that
-    the claims cover. ``accept_previous`` goes back to the state before if the newest is damaged and that one is still
-    there.
+    Args:
+        directory: Created if missing; locked while open.
+        operator_key: 32 bytes, stored elsewhere by the operator, that seal the keys in the file: a copy of the disk
+            reveals nothing then. Without it, a copy of the disk reveals the current state, which is the one intrusion
+            that the claims cover.
+        accept_previous: Return to the previous state if the newest is damaged and the previous one still exists.
+
+    Raises:
+        StoreLocked: Another process has the store open.
+        LatestSnapshotDamaged: The newest state is damaged, and the previous one still exists.
+        StoreDamaged: No state can be decrypted.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory, SnapshotStore(directory) as store:
@@ -74,7 +84,7 @@ class SnapshotStore:
     {'query': b'noisy bits'}
     """
 
-    disk: ClassVar[Disk] = Disk()  # a simulation puts its own in place of it
+    disk: ClassVar[Disk] = Disk()  # replaced by simulations
 
     def __init__(
         self, directory: str | os.PathLike[str], *, operator_key: bytes | None = None, accept_previous: bool = False
@@ -106,8 +116,8 @@ class SnapshotStore:
         self.close()
 
     def close(self) -> None:
-        """Give up the lock; the state stays on disk."""
-        self._background.shutdown()  # after the state before is unreadable
+        """Wait until the previous key is erased, and release the lock; the state stays on disk."""
+        self._background.shutdown()
         self._finishing = None
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
@@ -117,7 +127,7 @@ class SnapshotStore:
             wipe(self._operator)
 
     def load(self) -> dict[str, bytes] | None:
-        """Return the stored parts, ``None`` from an empty store, or raise StoreDamaged without side effects."""
+        """Return the stored parts, None from an empty store; raise StoreDamaged without side effects."""
         if self._current is None:
             return None
         records, _ = self._keys()
@@ -135,14 +145,16 @@ class SnapshotStore:
 
     @property
     def generation(self) -> int:
-        """Return the number of the stored state: how many commits there were."""
+        """Return the number of commits so far."""
         return 0 if self._current is None else self._current.generation
 
     def commit(self, parts: Mapping[str, bytes | memoryview], *, durable: Callable[[], None] | None = None) -> None:
-        """Replace the stored state by ``parts``; when this returns, they are durable and the old ones unreadable.
+        """Replace the stored state by ``parts``; on return they are durable, and the old key is erased.
 
-        With ``durable``, that is called and this returns as soon as they are durable, while the old ones are being made
-        unreadable; the next commit waits for that, as does ``close``.
+        Args:
+            parts: The new state, by name.
+            durable: Called as soon as ``parts`` are durable. The old key is then erased in the background, and the
+                next commit or ``close`` waits for that.
         """
         if self._lock < 0:
             raise StoreError("the store is closed")
@@ -151,17 +163,17 @@ class SnapshotStore:
             with self._explained():
                 label = _LABEL + struct.pack("<Q", record.generation)
                 sealed = self._sealer.seal(parts, record.key, label)
-                self._finish()  # there are two slots: the one before must be gone before its place is written
+                self._finish()  # this commit reuses the slot of the previous key, so it must be erased by now
                 placed = record.placed(len(sealed), self._current, _FIRST)
                 if self._current is None:
                     self._create(placed, sealed)
                 else:
                     self._replace(placed, sealed)
-            # Only now may the old key go: a crash before this leaves two whole states, and the newest is opened.
+            # Commit point passed. A crash before the old key is erased leaves two complete states; the newest counts.
             previous = self._current
             self._current = placed.without_key()
             if previous is not None:
-                with contextlib.suppress(OSError):  # then burying it tells
+                with contextlib.suppress(OSError):  # _erase_key writes again, and reports the error
                     self._overwrite(previous.slot)
                 self._finishing = self._background.submit(self._erase_key, previous.slot).result
             if durable is None:
@@ -172,19 +184,19 @@ class SnapshotStore:
             wipe(record.key)
 
     def _make_directories(self) -> None:
-        """Make the directory and those above it that are missing, each durable before there is one in it."""
+        """Create the directory and its missing parents, each durable before the next is created in it."""
         existing = next(
             directory for directory in (self._directory, *self._directory.parents) if self._disk.exists(directory)
         )
-        with contextlib.suppress(PermissionError):  # then it is not one of those
-            self._disk.sync_directory(existing.parent)  # a process that was killed may not have come to it
+        with contextlib.suppress(PermissionError):  # then this program did not create it
+            self._disk.sync_directory(existing.parent)  # a killed process may have created it without syncing
         for name in self._directory.relative_to(existing).parts:
             existing = existing / name
             self._disk.make_directory(existing)
             self._disk.sync_directory(existing.parent)
 
     def _create(self, record: KeyRecord, sealed: memoryview) -> None:
-        """Write the first state to a file of another name, so that a file of this name is always whole."""
+        """Write the first state to a temporary file and rename it, so that ``state.sealed`` is always complete."""
         new = self._path.with_suffix(".new")
         self._file = self._disk.open(new, create=True)
         try:
@@ -201,7 +213,7 @@ class SnapshotStore:
             raise
 
     def _replace(self, record: KeyRecord, sealed: memoryview) -> None:
-        """Write state and key to blocks that are not in use, and wait for the disk once."""
+        """Write state and key to unused blocks, and sync once; erase the new key if that fails."""
         self._disk.reserve(self._file, record.end)
         try:
             self._write_ciphertext(record, sealed)
@@ -211,7 +223,7 @@ class SnapshotStore:
             raise
 
     def _write_ciphertext(self, record: KeyRecord, sealed: memoryview) -> None:
-        """Write a state and its key, and wait for the disk."""
+        """Write a state and its key, and sync."""
         for data, offset in record.sectors(sealed):
             self._write(data, offset)
         self._write(record.block(self._operator), record.slot * BLOCK)
@@ -224,12 +236,12 @@ class SnapshotStore:
         self._write(bytes(BLOCK), slot * BLOCK)
 
     def _erase_key(self, slot: int) -> None:
-        """Overwrite a key, and wait until it is gone from the disk."""
+        """Overwrite a key, and sync."""
         self._overwrite(slot)
         self._disk.sync(self._file)
 
     def _finish(self) -> None:
-        """Wait until the state before is unreadable."""
+        """Wait until the previous key is erased; raise if that failed."""
         finishing = self._finishing
         self._finishing = None
         if finishing is not None:
@@ -237,12 +249,12 @@ class SnapshotStore:
                 finishing()
 
     def _open(self, accept_previous: bool) -> None:
-        """Find the newest whole state, and overwrite what a crash left of others."""
+        """Find the newest complete state, and erase the key that a crash left of another one."""
         with self._explained():
             self._disk.remove(self._path.with_suffix(".new"))
             if not self._disk.exists(self._path):
                 return
-            self._disk.sync_directory(self._directory)  # the same for the file's name
+            self._disk.sync_directory(self._directory)  # a killed process may have renamed the file without syncing
             self._file = self._disk.open(self._path)
         records, damaged = self._keys()
         try:
@@ -259,18 +271,16 @@ class SnapshotStore:
                 wipe(record.key)
 
     def _write_again(self, record: KeyRecord) -> None:
-        """Make what was read durable before the only other state goes: a process that was killed before it waited for
-        the disk, or that the disk refused, may have left it in the system's cache alone.
-        """
+        """Write and sync a state that may be in the page cache only, before the key of the other state is erased."""
         for start, end in ((record.slot * BLOCK, (record.slot + 1) * BLOCK), (record.offset, record.end)):
             for offset in range(start, end, _PIECE):
                 self._write(self._read(offset, min(_PIECE, end - offset)), offset)
         self._disk.sync(self._file)
 
     def _newest(self, records: list[KeyRecord], accept_previous: bool) -> KeyRecord:
-        """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
+        """Return the newest record whose ciphertext can be decrypted, or the previous one after a torn write."""
         if len(records) == 1:
-            return records[0]  # load tells whether it opens
+            return records[0]  # load() reports whether it can be decrypted
         newest, previous = records
         try:
             self._opened(newest)
@@ -284,9 +294,7 @@ class SnapshotStore:
         return previous
 
     def _keys(self) -> tuple[list[KeyRecord], bool]:
-        """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be
-        read.
-        """
+        """Return the valid keys, newest first, and whether another is damaged; raise StoreDamaged without any."""
         records = []
         refused = StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
         damaged = False
@@ -303,7 +311,7 @@ class SnapshotStore:
         return sorted(records, key=lambda record: record.generation, reverse=True), damaged
 
     def _opened(self, record: KeyRecord) -> memoryview:
-        """Return the plain state; raise StoreDamaged, or TornWrite where a crash can have left it so."""
+        """Return the decrypted state; raise TornWrite if a crash can have left it incomplete, else StoreDamaged."""
         if self._disk.size(self._file) < record.end:
             raise TornWrite("the state does not fit its key: it was cut short")
         label = _LABEL + struct.pack("<Q", record.generation)
