@@ -1,7 +1,7 @@
-"""One question about a file or a table, without a configuration: guess the columns, pay, read, answer.
+"""Answer one query about a file or a table without a configuration: infer the columns, charge, read, release.
 
-Rows take the same path as in a running stream: a source, an engine, a release. Only columns are guessed, before the
-first row counts; bounds of values, groups and contributions are given by the caller, or not used.
+Rows take the same path as in a running stream: source, engine, release. Only columns are inferred, before the first
+row counts; bounds of values, groups and contributions are given by the caller or not used.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from panstream.privacy.rounding import equal_share, round_down, sum_rounded_up
 
 _T = TypeVar("_T")
 _NAME = "answer"
-_NAMED = 3  # files that are named in a message
-_ANY_ORDER = 36_500 * 86_400.0  # seconds: windows stay open until the file has been read, so rows may be in any order
+_NAMED = 3  # most files that are named in a message
+_ANY_ORDER = 36_500 * 86_400.0  # seconds of lateness: windows stay open to the end of the file, in any order of rows
 _TRUTH = {"true": True, "false": False}
 _TIMES = ("timestamp", "date")
 
@@ -112,7 +112,7 @@ def query(
 
 
 class PreparedQuery:
-    """A question and its input, looked at but not read: what was guessed can be shown before anything is paid for."""
+    """A query whose input was sniffed but not read: the inferred columns can be shown before anything is charged."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class PreparedQuery:
         caller: Caller = "python",
         unusable_share: bool = True,
     ) -> None:
-        table_in_from(sql)  # before anything waits for standard input
+        table_in_from(sql)  # raises before anything waits for standard input
         self.sql = sql
         self.files = [Path(path) for path in source] if is_paths(source) else []
         self._source = source
@@ -144,12 +144,12 @@ class PreparedQuery:
         )
         self._doubts = self._check_first_rows(caller) if is_paths(source) else []
         self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
-        self.ingested = IngestResult()  # what became of the rows, for their owner only
+        self.ingested = IngestResult()  # numbers of skipped rows, for their owner only
 
     @functools.cached_property
     def config(self) -> Config:
-        """The configuration, with epsilon and delta divided over the groups that one user can be in, and a part of
-        epsilon for the share of unusable rows.
+        """The configuration; epsilon and delta are divided over the groups that one user can be in, and a part of
+        epsilon pays for the share of unusable rows.
         """
         declared = self._declared
         queries = _as_query_errors(lambda: tuple(_divided(query, declared.stream) for query in declared.queries))
@@ -157,9 +157,9 @@ class PreparedQuery:
         return with_paid_share(divided, self._epsilon) if self._publishes_share else divided
 
     def warnings(self) -> list[str]:
-        """Return what whoever asks should know before the answer is paid for."""
-        loose_texts = weak_epsilon_warning(self._epsilon)
-        texts = [*self._doubts] if loose_texts is None else [*self._doubts, loose_texts]
+        """Return warnings that the caller should see before the answer is charged."""
+        weak_epsilon = weak_epsilon_warning(self._epsilon)
+        texts = [*self._doubts, *([] if weak_epsilon is None else [weak_epsilon])]
         stream = self.config.stream
         plans = _as_query_errors(lambda: plan_all(self.config))
         if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
@@ -170,7 +170,7 @@ class PreparedQuery:
         return texts
 
     def _check_first_rows(self, caller: Caller) -> list[str]:
-        """Return warnings about types that do not fit the first rows; refuse where none does."""
+        """Return warnings about types that do not fit the first rows; raise SourceError if most rows do not fit."""
         stream = self._declared.stream
         schema = RowSchema.of(stream, self._declared.needed_columns)
         required = [name for name in (schema.user, stream.time) if name is not None]
@@ -180,26 +180,26 @@ class PreparedQuery:
         return hints + check_first_rows(self._source, schema.columns, required=required, caller=caller, **reading)
 
     def _with_hints(self, work: Callable[[], _T]) -> _T:
-        """Return ``work()``; its error also says how columns may be written that are read as text."""
+        """Return ``work()``; append hints about the text style of columns to its error."""
         return translate_errors(
             work, InvalidParameter, lambda error: InvalidParameter("; ".join([str(error), *self.guess.hints.values()]))
         )
 
     def ledgers(self, ledger: str | Path | bool) -> list[Path]:
-        """Return the files that the cost is written to."""
+        """Return the ledger files that the cost is written to."""
         if isinstance(ledger, bool):
             return [ledger_path_for(path) for path in self._paths()] if ledger else []
         return [Path(ledger)]
 
     def _paths(self) -> list[Path]:
-        """Return the files that are read, standard input left out."""
+        """Return the files that are read, without standard input."""
         if not self.files:
             return []
         inputs = expand_paths([str(file) for file in self.files], format=self.guess.reading.get("format"))
         return [file.path for file in inputs if file.path is not None]
 
     def _check_read_once(self) -> None:
-        """Refuse a file under two names: each of its rows would count twice and be paid for once."""
+        """Raise SourceError for a file under two names: its rows would count twice and be charged once."""
         seen: dict[tuple[int, int], Path] = {}
         for path in self._paths():
             status = path.stat()
@@ -211,7 +211,7 @@ class PreparedQuery:
                 )
 
     def _covered(self, ledger: str | Path | bool) -> str:
-        """Return in words which answers the ledgers add up."""
+        """Return which answers the ledgers count, as text."""
         if not isinstance(ledger, bool):
             return f"all answers that {Path(ledger).name} records"
         names = [path.name for path in self._paths()]
@@ -225,7 +225,13 @@ class PreparedQuery:
         budget: float | None = None,
         tick: Callable[[int, float | None], None] | None = None,
     ) -> Answer:
-        """Charge the question, read the input, and answer."""
+        """Charge the query, read the input, and answer.
+
+        Args:
+            ledger: See `query`.
+            budget: See `query`.
+            tick: Called after each batch with the number of rows, and the share of the input that was read.
+        """
         self._check_read_once()
         paths = self.ledgers(ledger)
         if budget is not None and not paths:
@@ -237,15 +243,15 @@ class PreparedQuery:
             source = source_for(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
-            alone = sum(not query.of_unusable for query in self.config.queries) == 1
+            is_single = sum(not query.of_unusable for query in self.config.queries) == 1
             claims_by_text = {
-                self.sql if alone and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims
+                self.sql if is_single and name == _NAME else f"{self.sql} ({name})": claims[name] for name in claims
             }
             charged = charge_ledgers(paths, claims_by_text, budget=budget)
             self.ingested = ingest_all(engine, source, select, on_batch=tick, once=True)
             if self.ingested.interrupted:
                 raise KeyboardInterrupt
-            engine.step()  # an input without rows is answered like any other
+            engine.step()  # starts the schedules, so that an input without rows is answered like any other
             engine.finish()
             has_several_columns = len(self.config.statements[0].view.shown) > 1
             rows = [
@@ -272,7 +278,7 @@ class PreparedQuery:
 
 
 def table_in_from(sql: str) -> str:
-    """Return what a statement reads FROM; a file's name stands in quotes. Refuse what is not one SELECT.
+    """Return the table of a statement's FROM; a file name is in quotes. Raise unless it is one SELECT.
 
     >>> table_in_from("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
     'logs/*.csv'
@@ -305,7 +311,7 @@ def _config(
 
 
 def _divided(query: QueryConfig, stream: StreamConfig) -> QueryConfig:
-    """Return the query with the share of each group as its epsilon and delta: all of them cost what was declared."""
+    """Divide epsilon and delta over the groups that one user can be in, so that they cost the declared total."""
     groups = plan_query(query, stream, ("memory",)).groups_touched
     return replace(
         query,
@@ -315,7 +321,7 @@ def _divided(query: QueryConfig, stream: StreamConfig) -> QueryConfig:
 
 
 def _shares(plans: Sequence[QueryPlan]) -> str:
-    """Return in words what each group has of the epsilon, where one user can be in several."""
+    """Return the epsilon of each group, where one user can be in several, as text."""
     by_groups: dict[int, list[float]] = {}
     for plan in plans:
         by_groups.setdefault(plan.groups_touched, []).append(plan.config.epsilon)
@@ -326,7 +332,7 @@ def _shares(plans: Sequence[QueryPlan]) -> str:
 
 
 def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> list[str]:
-    """Return what a bound on the rows of one user does to the answers."""
+    """Return notes on how a bound on the rows of one user affects the answers."""
     labels: dict[str, None] = {}
     batch = "batch" if batch_rows is None else f"batch of up to {batch_rows:,} rows"
     for plan in plans:
@@ -345,7 +351,7 @@ def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> 
 
 
 def _keys(keys: Any, kind: str | None) -> Any:
-    """Return the keys of a group as its column has them, where they are given as text."""
+    """Convert group keys that are given as text to the type of their column."""
     if not isinstance(keys, list | tuple):
         return keys
     read: dict[str, Callable[[str], Any]] = {"int": int, "double": float, "bool": _TRUTH.__getitem__}
@@ -353,7 +359,7 @@ def _keys(keys: Any, kind: str | None) -> Any:
     try:
         return [as_typed(key) if isinstance(key, str) else key for key in keys]
     except (ValueError, KeyError):
-        return list(keys)  # the plan says what is wrong with them
+        return list(keys)  # planning reports the invalid key
 
 
 def _time_column(columns: Mapping[str, str]) -> str:
@@ -378,12 +384,12 @@ def _with_types(guessed: InferredSchema, types: Mapping[str, str]) -> InferredSc
 
 
 def _as_query_errors(work: Callable[[], _T]) -> _T:
-    """Return ``work()``; tell errors about a configuration as what they are about here, where there is none."""
+    """Return ``work()``; re-raise ConfigError as InvalidParameter without references to a configuration file."""
 
-    def told(error: ConfigError) -> InvalidParameter:
+    def without_sections(error: ConfigError) -> InvalidParameter:
         message = str(error)
         for prefix in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
             message = message.replace(prefix, "")
         return InvalidParameter(message)
 
-    return translate_errors(work, ConfigError, told)
+    return translate_errors(work, ConfigError, without_sections)

@@ -1,7 +1,7 @@
-"""pyarrow for the engine, or the command that installs it.
+"""pyarrow for the engine, or an error with the command that installs it.
 
-pyarrow imports pandas, where it is installed, when values pass between it and Python or NumPy: half a second and 60 MB
-that an engine has no use for. The functions here pass values as memory instead.
+pyarrow imports pandas, if installed, when values are converted to Python or NumPy: half a second and 60 MB that the
+engine does not need. The functions here convert through buffers instead.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ compute = import_optional("pyarrow.compute", "the stream engine", "engine")
 
 
 def arrow_mask(mask: NDArray[np.bool_]) -> Any:
-    """Return a mask for Arrow."""
+    """Return a NumPy mask as an Arrow boolean array."""
     bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), mask.size, [None, bits])
 
 
 def boolean_bytes(array: Any) -> NDArray[np.bool_]:
-    """Return a boolean array as bytes, false where it is null."""
+    """Return an Arrow boolean array as a NumPy mask, False for null."""
     first = array.offset
     last = array.offset + len(array)
     bits = _bits(array.buffers()[1], first, last)
@@ -43,7 +43,7 @@ def _bits(buffer: Any, first: int, last: int) -> NDArray[np.uint8]:
 
 
 def numeric_view(array: Any) -> NDArray[Any]:
-    """Return the memory of an array of numbers, with anything at all in place of nulls."""
+    """Return the values of a numeric array without a copy; the values at nulls are undefined."""
     name = str(array.type)
     kind = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name)
     if kind not in _NUMBERS:
@@ -59,14 +59,14 @@ _NUMBERS = frozenset(
 
 
 def string_array(texts: Sequence[str]) -> Any:
-    """Return strings as an array."""
+    """Return strings as an Arrow array."""
     data = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, data)]).astype(np.int32)
     return pa.StringArray.from_buffers(len(data), pa.py_buffer(ends), pa.py_buffer(b"".join(data)))
 
 
 def null_of(kind: Any) -> Any:
-    """Return a null of a type."""
+    """Return a null scalar of an Arrow type."""
     return pa.nulls(1, kind)[0]
 
 
@@ -82,7 +82,7 @@ _KINDS = {
 
 
 def kind_of(arrow_type: Any) -> str | None:
-    """Return the type to declare for a column of an Arrow type; None for what cannot be read, such as lists.
+    """Return the column type to declare for an Arrow type; None for types that cannot be read, such as lists.
 
     >>> kind_of(pa.decimal128(9, 2)), kind_of(pa.timestamp("ms")), kind_of(pa.list_(pa.int8()))
     ('double', 'timestamp', None)

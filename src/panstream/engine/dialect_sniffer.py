@@ -1,7 +1,7 @@
-"""The first bytes of a text in, its dialect and the types of its columns out: run as a process of its own.
+"""Sniff the dialect and column types of the first bytes of a text, in a separate process.
 
-DuckDB's sniffer looks at rows, and its allocator keeps residue of what it was given; what this process was given ends
-with it. ::
+DuckDB's sniffer parses rows, and its allocator leaves their content in freed memory; that memory ends with this
+process. ::
 
     python -m panstream.engine.dialect_sniffer csv . < the first bytes
 """
@@ -19,8 +19,8 @@ from panstream.primitives.memory.process_hardening import disable_core_dumps
 
 __all__: list[str] = []
 
-_WHOLE = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT")
-_TYPES = {**dict.fromkeys(_WHOLE, "int"), "DOUBLE": "double", "FLOAT": "double", "BOOLEAN": "bool", "DATE": "date"}
+_INTEGERS = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT")
+_TYPES = {**dict.fromkeys(_INTEGERS, "int"), "DOUBLE": "double", "FLOAT": "double", "BOOLEAN": "bool", "DATE": "date"}
 _TYPES |= {"TIMESTAMP": "timestamp", "TIMESTAMP WITH TIME ZONE": "timestamp"}
 _SNIFF = "SELECT Delimiter, Quote, SkipRows, HasHeader, Columns FROM sniff_csv({})"
 _DEVICE = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
@@ -39,7 +39,7 @@ def _text(sample: bytes, decimal: str) -> dict[str, Any]:
         arguments = f"'{_DEVICE}/{file.fileno()}', sample_size=-1, decimal_separator='{decimal}'"
         try:
             dialect_row = connection.execute(_SNIFF.format(arguments)).fetchall()[0]
-        except duckdb.Error:  # a row among the first is not made like the others
+        except duckdb.Error:  # one of the first rows has another number of columns
             dialect_row = connection.execute(
                 _SNIFF.format(f"{arguments}, strict_mode=false, ignore_errors=true")
             ).fetchall()[0]

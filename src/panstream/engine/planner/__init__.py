@@ -1,1 +1,1 @@
-"""From a parsed query to the algorithm that answers it and what it costs."""
+"""Choose the algorithm of each parsed query, and compute its claim and expected error."""

@@ -1,7 +1,7 @@
-"""How far answers will _reach, and whether that says enough to be of use.
+"""Expected errors of a plan, and whether answers are accurate enough to be useful.
 
-Answers as they will look are made by the code that makes them; all is decided from the plan, a guess at the size, and
-released numbers only.
+Expected answers are computed by the code that computes the real ones. Everything depends on the plan, the declared
+size, and released numbers only.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from panstream.engine.sql.parser import Aggregate, Output
 _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 _SHARES = (0.01, 0.1, 0.5, 1.0)
 _USERS = 100_000
-# Answers, where there is no last one
-_SOME = 1_000
+_SOME = 1_000  # ticks at which a plan without horizon is evaluated
 _MANY = 1_000_000
 _BETA = 0.05
-_FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is
-_PART = 0.25  # of the range or the population: an interval over half of it is of no use
+_FEW = 10.0  # a count with an error of this many / epsilon is useful whatever its size: no mechanism does much better
+_PART = 0.25  # half width of an interval, as a share of the range or the population, from which it is useless
 
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
-    """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
+    """Return pairs of a size, as text, and the 95% error at that size, from public parameters only."""
     if len(plan.outputs) == 1:
         return _errors_of(plan, plan.outputs[0])
     return [
@@ -75,18 +74,18 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
         return [
             (f"at release {tick:,}", _half_width(_expected_answer(plan, output, tick, 0.0))) for tick in _ticks(plan)
         ]
-    return [(_said(plan, size), _half_width(_at_size(plan, size, output))) for size in _sizes(plan)]
+    return [(_size_label(plan, size), _half_width(_at_size(plan, size, output))) for size in _sizes(plan)]
 
 
 def _ticks(plan: QueryPlan) -> tuple[int, ...]:
-    """Return the first answer, one in the middle, and the last; without a last one, some."""
+    """Return the first, a middle and the last tick; without a horizon, three fixed ones."""
     if plan.is_unbounded:
         return 1, _SOME, _MANY
     return tuple(dict.fromkeys((1, max(1, plan.releases // 2), plan.releases)))
 
 
 def _expected_answer(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
-    """Return one answer of a tree after so many ticks and rows, as if no noise moved it."""
+    """Return the answer of a tree after ``ticks`` and ``rows``, with the noise at its mean."""
     tree = plan.algorithm
 
     def read(what: Any) -> Estimate:
@@ -98,8 +97,9 @@ def _expected_answer(plan: QueryPlan, output: Output, ticks: int, rows: float) -
 
 
 def _half_width(estimate: Estimate) -> float:
-    """Return how far the 95% interval reaches from the value; half its width if there is none, all of it without
-    data.
+    """Return the larger distance of the value to an end of its 95% interval.
+
+    For an interval without a point it is half the width; for no data, the whole width.
     """
     low, high = estimate.interval()
     if estimate.at_most_beyond is not None:
@@ -110,7 +110,7 @@ def _half_width(estimate: Estimate) -> float:
 
 
 def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
-    """Return the last answer, or a late one where there is no last, if ``size`` users or rows come."""
+    """Return the expected last answer for ``size`` users or rows; without a horizon, that of a late tick."""
     algorithm = plan.algorithm
     last = _SOME if plan.is_unbounded else plan.releases
     if isinstance(algorithm, Tree | SharedContinual):
@@ -124,12 +124,12 @@ def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
 
 
 def _of_rows(plan: QueryPlan) -> bool:
-    """Return whether a question is about rows, not users."""
+    """Return whether a query counts rows, not users."""
     return plan.continual and not isinstance(plan.algorithm, SetBitCounter)
 
 
 def _universe(plan: QueryPlan) -> int | None:
-    """Return the number of users that may come, if it is known."""
+    """Return the number of users in the declared universe, None without one."""
     universe = plan.config.universe
     return len(universe) if isinstance(universe, tuple) else universe
 
@@ -148,7 +148,7 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
     return list(dict.fromkeys(max(min(100, expected), expected * factor // 100) for factor in factors))
 
 
-def _said(plan: QueryPlan, users: int) -> str:
+def _size_label(plan: QueryPlan, users: int) -> str:
     if isinstance(plan.algorithm, OptBern | ContinualDensity | SharedDensity) and not plan.algorithm.count:
         return f"of the density, if {users:,} users come"
     suffix = f", after {plan.config.announced} announced" if plan.config.announced else ""
@@ -161,7 +161,7 @@ def _said(plan: QueryPlan, users: int) -> str:
 
 
 def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
-    """Return errors after all intrusions that were paid for: answers before the first are better."""
+    """Return errors after all announced intrusions that are paid for; answers before the first are more accurate."""
     algorithm = plan.algorithm
     label = f"after {plan.config.announced} announced"
     if isinstance(algorithm, OptBern) and not algorithm.count:
@@ -175,21 +175,19 @@ def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
 
 
 def error_at(plan: QueryPlan, size: float) -> float:
-    """Return how far the 95% interval of the last answer will reach if ``size`` users or rows come; the widest one of
-    several answers.
-    """
+    """Return the 95% error of the last answer for ``size`` users or rows; the largest if there are several answers."""
     if isinstance(plan.algorithm, FrequentItems):
         return plan.algorithm.count_error(beta=_BETA)
     return max(_half_width(_at_size(plan, size, output)) for output in plan.outputs)
 
 
 def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
-    """Return whether the 95% interval reaches further than the answer itself, and than all that is expected."""
+    """Return whether the 95% interval is too wide to be useful, compared with the answer and the expected size."""
     low, high = estimate.interval()
     kind = output.aggregate
     query = plan.config
     if math.isnan(low) or (math.isnan(estimate.value) and not estimate.has_no_value):
-        return False  # no data: said already
+        return False  # no data, which the answer says itself
     if kind in (Aggregate.MIN, Aggregate.MAX):
         return estimate.value == (query.lower if kind is Aggregate.MAX else query.upper)
     half = (high - low) / 2
@@ -199,16 +197,16 @@ def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
     ranges = _range(plan, kind)
     if ranges is not None:
         return half > _PART * ranges
-    return half > _PART * _most(plan, kind) or half > max(_useful_error(plan, kind), size)
+    return half > _PART * _largest_total(plan, kind) or half > max(_useful_error(plan, kind), size)
 
 
 def accuracy_warning(plan: QueryPlan) -> str | None:
-    """Return what is wrong with a plan whose answers will say too little at the size that is expected."""
+    """Return a warning if the answers of a plan will be too uncertain at the expected size."""
     size = plan.config.expected if plan.config.expected is not None else _universe(plan)
     if size is None or math.isinf(plan.config.epsilon):
         return None
     if isinstance(plan.algorithm, FrequentItems):
-        return _names_doubt(plan, size)
+        return _names_warning(plan, size)
     for output in plan.outputs:
         estimate = _at_size(plan, size, output)
         empty = math.isnan(estimate.value) and not estimate.has_no_value
@@ -225,8 +223,8 @@ def accuracy_warning(plan: QueryPlan) -> str | None:
     return None
 
 
-def _names_doubt(plan: QueryPlan, size: float) -> str | None:
-    """Return what is wrong with names that can hardly be as frequent as they must be to be listed."""
+def _names_warning(plan: QueryPlan, size: float) -> str | None:
+    """Return a warning if hardly any name can reach the listing threshold."""
     threshold = top_items_for(plan.config).listing_threshold
     if threshold <= _PART * size:
         return None
@@ -237,10 +235,10 @@ def _names_doubt(plan: QueryPlan, size: float) -> str | None:
 
 
 def improvement_hint(plan: QueryPlan) -> str:
-    """Return what would make the answers of a query better."""
+    """Return the settings that would make the answers of a query more accurate."""
     query = plan.config
     sized = query.expected is not None or query.universe is not None
-    ways = {
+    hints = {
         "a larger epsilon": True,
         "delta = 1e-6": query.names is not None and not query.delta,
         "a smaller max_item_bytes": query.names is not None,
@@ -251,11 +249,11 @@ def improvement_hint(plan: QueryPlan) -> str:
         "fewer announced intrusions": query.announced,
         "expected =, about how many users will come": not sized and query.parsed.aggregate is Aggregate.COUNT_DISTINCT,
     }
-    return ", ".join(way for way, helps in ways.items() if helps)
+    return ", ".join(hint for hint, helps in hints.items() if helps)
 
 
 def _range(plan: QueryPlan, kind: Aggregate) -> float | None:
-    """Return the length of the range that answers lie in, of questions whose answers do not grow with the data."""
+    """Return the length of the range of possible answers; None for counts and sums, which grow with the data."""
     query = plan.config
     if kind is Aggregate.DENSITY:
         return 1.0
@@ -271,26 +269,23 @@ def _range(plan: QueryPlan, kind: Aggregate) -> float | None:
     return ranges.get(kind)
 
 
-def _each(plan: QueryPlan, kind: Aggregate) -> float:
-    """Return the most that one user or row can add to a count or sum."""
+def _largest_step(plan: QueryPlan, kind: Aggregate) -> float:
+    """Return the largest contribution of one user or row to a count or sum."""
     query = plan.config
     if kind is Aggregate.SUM:
         return max(abs(query.lower or 0.0), abs(query.upper or 0.0))
     return float(query.parsed.constants[0]) if kind is Aggregate.CROPPED_SUM else 1.0
 
 
-def _most(plan: QueryPlan, kind: Aggregate) -> float:
-    """Return the largest count or sum that is possible in a known population."""
+def _largest_total(plan: QueryPlan, kind: Aggregate) -> float:
+    """Return the largest possible count or sum; infinite without a universe."""
     universe = _universe(plan)
-    return math.inf if universe is None or _of_rows(plan) else _each(plan, kind) * universe
+    return math.inf if universe is None or _of_rows(plan) else _largest_step(plan, kind) * universe
 
 
 def _useful_error(plan: QueryPlan, kind: Aggregate) -> float:
-    """Return the error below which any count or sum says something: what is expected, or part of what is possible."""
+    """Return the error below which any count or sum is useful: the expected size, or a part of the largest possible."""
     if plan.config.expected is not None:
-        return _each(plan, kind) * plan.config.expected
-    return (
-        _PART * _most(plan, kind)
-        if math.isfinite(_most(plan, kind))
-        else _each(plan, kind) * _FEW / plan.config.epsilon
-    )
+        return _largest_step(plan, kind) * plan.config.expected
+    largest = _largest_total(plan, kind)
+    return _PART * largest if math.isfinite(largest) else _largest_step(plan, kind) * _FEW / plan.config.epsilon

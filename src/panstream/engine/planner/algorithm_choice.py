@@ -1,4 +1,4 @@
-"""Which algorithm answers a query, and why."""
+"""Choose the algorithm that answers a query, with a reason for people."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from panstream.engine.sql.parser import Aggregate
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.primitives.durations import format_duration
 
-ENDLESS = 1 << 62  # answers where no horizon is given: more than there will ever be
+ENDLESS = 1 << 62  # number of releases without a horizon: more than there will ever be
 
 
 def releases_of(query: QueryConfig) -> int:
-    """Return how many times a query will be answered; of a query with windows, how many times in each of them."""
+    """Return the number of planned releases of a query; with windows, of each window."""
     if query.window is not None:
         return min(query.horizon or _ticks_per_window(query), _ticks_per_window(query))
     if query.every is not None:
@@ -31,7 +31,7 @@ def releases_of(query: QueryConfig) -> int:
 
 
 def _ticks_per_window(query: QueryConfig) -> int:
-    """Return how many ticks of ``every`` make a window: one if the window is only answered when it is over."""
+    """Return the number of ticks per window: one if the window is only answered at its end."""
     if query.window is None or query.every is None:
         if query.window is not None and (query.releases > 1 or query.horizon is not None):
             raise ConfigError(f"[[query]] {query.name}: a window is answered once, when it is over; or give every")
@@ -46,7 +46,7 @@ def _ticks_per_window(query: QueryConfig) -> int:
 
 
 def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
-    """Return the algorithm of a query, and the reason in words.
+    """Return the algorithm of a query, and the reason for it.
 
     Raises:
         InvalidParameter: No algorithm answers the query as it is configured.
@@ -142,7 +142,9 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
 
 
 def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
-    """Refuse answers without end where each has a price, or where one row with a wrong time could ask for millions."""
+    """Raise InvalidParameter without a horizon where each release costs epsilon, or where one row with a wrong time
+    could trigger millions of releases.
+    """
     if query.names is not None or releases_of(query) != ENDLESS:
         return
     kind = query.parsed.aggregate
@@ -156,7 +158,7 @@ def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
 
 
 def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:
-    """Refuse a universe that does not fit the type of the user column."""
+    """Raise InvalidParameter if the universe does not fit the type of the user column."""
     if query.universe is None or stream.user is None:
         return
     declared = stream.columns[stream.user]

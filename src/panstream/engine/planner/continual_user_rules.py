@@ -1,4 +1,4 @@
-"""Questions about users that are answered again and again, or once with a guess at the size: how, and why."""
+"""Choose the continual algorithm of a query about users that is released repeatedly."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ABOUT = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
 
 
 def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str] | None:
-    """Return the algorithm that publishes changes, or the start, where that errs less than paying for every release.
+    """Return a continual algorithm and the reason, where its error is below that of paying for every release.
 
-    None where it does not, or cannot: without ``unit`` a user is protected, and the claim stays what it is.
+    None where it is not, or where none exists for the query. Without ``unit`` whole users are protected either way.
     """
     kind = query.parsed.aggregate
     deletions = stream.weight is not None
@@ -53,7 +53,7 @@ def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, release
 
 
 def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
-    """Raise InvalidParameter where a unit is asked for that the question does not offer."""
+    """Raise InvalidParameter for a unit that the query does not offer."""
     if query.unit is None:
         if query.user_window is not None:
             raise InvalidParameter('user_window needs unit = "user-window"')
@@ -74,7 +74,7 @@ def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
 
 
 def _ticks(query: QueryConfig) -> int | None:
-    """Return how many ticks in a row rows within the protected period can reach, wherever it begins."""
+    """Return the most ticks that rows within one ``user_window`` can fall into: it may begin inside a slot."""
     if query.user_window is None or query.every is None:
         return None
     return math.ceil(query.user_window / query.every) + 1

@@ -1,4 +1,4 @@
-"""GROUP BY a key whose values nobody listed: which algorithm, and the names of a release as rows of an answer."""
+"""GROUP BY an open-domain key: the heavy-hitter sketch of the query, and listed names as rows of an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from panstream.engine.storage.release_log import Release
 from panstream.errors import InvalidParameter
 from panstream.primitives.escaping import printable
 
-_WRONG = 0.05  # listed names that never came, expected of a release
+_WRONG = 0.05  # expected number of listed names per release that never occurred
 _ALL = ResultView()
 _SLACK = 1e-6
 _KINDS = ("string", "int")
@@ -30,7 +30,7 @@ _ONCE = (
 
 
 def check_key_type(key: str, kind: str) -> None:
-    """Refuse keys that have no name of their own."""
+    """Raise InvalidParameter for an open-domain key that is neither text nor integer."""
     if kind not in _KINDS:
         raise InvalidParameter(
             f"GROUP BY {key} needs its keys declared in groups, or made into text: CAST({key} AS VARCHAR); those that "
@@ -39,7 +39,7 @@ def check_key_type(key: str, kind: str) -> None:
 
 
 def choose_heavy_hitter_sketch(query: QueryConfig, stream: StreamConfig) -> tuple[FrequentItems, str]:
-    """Return the algorithm that finds the names of a query, and why it is sized as it is."""
+    """Return the sketch that finds a query's heavy hitters, and a text about its size."""
     if stream.weight is not None:
         raise InvalidParameter("COUNT(*) of names does not work with signed weights")
     if query.every is not None or query.releases > 1 or query.horizon is not None:
@@ -54,7 +54,7 @@ def choose_heavy_hitter_sketch(query: QueryConfig, stream: StreamConfig) -> tupl
 
 
 def top_items_for(query: QueryConfig) -> TopItems:
-    """Return the question as the library knows it."""
+    """Return the `TopItems` of a query with an open domain."""
     options: dict[str, Any] = {
         name: getattr(query, name)
         for name in ("expected", "memory", "max_item_bytes")
@@ -64,7 +64,7 @@ def top_items_for(query: QueryConfig) -> TopItems:
 
 
 def listing_threshold_text(query: QueryConfig) -> str:
-    """Return how many events a name needs to be listed, and what would make it fewer."""
+    """Return how many events a name needs to be listed, and how many with a delta."""
     threshold = top_items_for(query).listing_threshold
     text = (
         f"those with at least {_events(threshold)} events are listed with 95%; at most {_WRONG:g} wrong ones are "
@@ -75,7 +75,7 @@ def listing_threshold_text(query: QueryConfig) -> str:
 
 
 def having_warning(query: QueryConfig, view: ResultView) -> list[tuple[str, str]]:
-    """Return a warning if HAVING asks for names that are too rare to be listed for sure."""
+    """Return a warning if HAVING selects names below the listing threshold."""
     threshold = top_items_for(query).listing_threshold
     condition = view.having
     if not isinstance(condition, AnswerComparison) or not isinstance(condition.right, Constant):
@@ -87,23 +87,23 @@ def having_warning(query: QueryConfig, view: ResultView) -> list[tuple[str, str]
 
 
 def named_items(counted_names: Iterable[CountedName], *, whole: bool) -> list[dict[str, Any]]:
-    """Return the names of a list as a record has them: as the key has them."""
+    """Return listed names as JSON values; with ``whole``, names are converted to integers."""
     items = [item.to_json() for item in counted_names]
     for item in items if whole else ():
-        with contextlib.suppress(ValueError):  # a number that was cut is a text
+        with contextlib.suppress(ValueError):  # a truncated number stays a text
             item["name"] = int(item["name"])
     return items
 
 
 def shown_items(record: Mapping[str, Any], view: ResultView) -> list[dict[str, Any]]:
-    """Return the names of a record that a statement shows, in its order."""
+    """Return the listed names of a record that a view shows, in its order."""
     items = record["items"]
     answers = [dict.fromkeys(view.shown, item["count"]) for item in items]
     return [items[index] for index in view.rows([(item["name"],) for item in items], answers)]
 
 
 def listed_names(release: Release, view: ResultView = _ALL) -> list[Release]:
-    """Return the names of a release, if it has any, each as an answer of its own: with group, count and interval."""
+    """Return the listed names of a release, each as a release with group, count and interval."""
     if "items" not in release.record:
         return []
     shared = {
@@ -120,7 +120,7 @@ def listed_names(release: Release, view: ResultView = _ALL) -> list[Release]:
 
 
 def note_of(release: Release, view: ResultView) -> str:
-    """Return what a list of names promises, in one sentence."""
+    """Return one sentence about which names a list contains, and which ranks are certain."""
     record = release.record
     note = listed_note(record["listing_threshold"])
     if not record["items"]:
@@ -135,13 +135,13 @@ def note_of(release: Release, view: ResultView) -> str:
 
 
 def listed_note(threshold: float) -> str:
-    """Return which names a list has, and how many wrong ones are among them."""
+    """Return which names a list contains, and the expected number of wrong ones."""
     text = f"names with at least {_events(threshold)} events are listed with 95%"
     return f"{text}, and at most {_WRONG:g} wrong ones are expected"
 
 
 def certain_ranks_note(sure: int, limit: int) -> str:
-    """Return how many of the first names surely are the first."""
+    """Return how many of the first ``limit`` names certainly belong there."""
     return f"{sure} of the first {limit} surely {'belongs' if sure == 1 else 'belong'} there"
 
 

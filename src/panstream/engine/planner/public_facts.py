@@ -1,7 +1,7 @@
-"""How rows come in, what that makes public, and the clock by which live rows are stored.
+"""How rows arrive, what that makes public, and the timer by which live rows are committed.
 
-Rows of live sources are applied as they come and stored at the ends of steps of a public length, whether or not rows
-came: so neither the number of commits nor anything in them tells how many rows or posts there were.
+Rows of live sources are applied on arrival and committed at the end of steps of a public length, whether or not rows
+came: neither the number of commits nor their contents reveal how many rows or requests there were.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CONDITIONS: dict[Intake, str] = {
     "kafka": "the claim assumes that no Kafka producer compresses with gzip",
     "kafka with gzip": "no copy of memory is covered",
 }
-"""What else a way in does to a claim. The client library unpacks gzip on the stack of a thread of its own, where up to
-512 bytes of the last messages stay, and does not tell how a message came.
+"""What an intake adds to a claim. librdkafka decompresses gzip on the stack of its own thread, where up to 512 bytes of
+the last messages remain, and does not report how a message was compressed.
 """
 
 _SCHEMES: dict[str, Intake] = {
@@ -35,10 +35,10 @@ _SCHEMES: dict[str, Intake] = {
     **dict.fromkeys(("mqtt", "mqtts"), "mqtt"),
     "kafka": "kafka",
 }
-_LEAST = 0.200  # seconds of a step
-_WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
-_HANDLED = 2 << 10  # bytes that are written in the time that a state takes besides its size
-# What is in the Kafka client's memory while it reads; it is not stored.
+_MIN_STEP = 0.200  # seconds
+_WRITE_RATE = 8 << 20  # bytes per second that an idle server writes at most, so large states get long steps
+_STATE_OVERHEAD = 2 << 10  # bytes that could be written in the time that one state costs besides its size
+# In the Kafka client's memory while it reads; not stored.
 _OFFSETS = "from a copy of memory: how many messages each Kafka partition has had"
 _NO_GZIP = "no Kafka producer compresses with gzip"
 _GZIP = "messages from Kafka may be compressed with gzip, of which a copy of memory may hold the last 512 bytes"
@@ -47,7 +47,7 @@ _NUMBERED = "the number of batches of each producer that numbers them, and wheth
 
 
 def ingestion_paths(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, ...]:
-    """Return how the rows of inputs as given on a command line come in.
+    """Return the intakes of inputs as given on a command line.
 
     >>> ingestion_paths(["-", "visits.csv"])
     ('files', 'pipe')
@@ -65,7 +65,7 @@ def ingestion_paths(inputs: Sequence[str], *, follow: bool = False) -> tuple[Int
 def public_facts(
     stream: StreamConfig, query: QueryConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[str, ...]:
-    """Return everything about the stream that may be learnt from the state, the answers and their times."""
+    """Return the facts about a stream that its state, answers and their times reveal without protection."""
     path_set = set(intakes)
     timed = stream.time is not None
     facts = {
@@ -88,7 +88,7 @@ def public_facts(
 def with_public_facts(
     plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[QueryPlan, ...]:
-    """Return plans whose claims name what the intakes make public, depend on, or leave in memory."""
+    """Return the plans with claims that name what the intakes make public, assume, or leave in memory."""
     plans_with_facts = []
     for plan in plans:
         facts = public_facts(stream, plan.config, intakes, by_clock=by_clock)
@@ -105,18 +105,16 @@ def with_public_facts(
 
 
 def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
-    """Return the seconds of a step, as configured or chosen from the size of the state; 0 to store batches as they
-    come.
-    """
+    """Return the seconds of a live step, configured or chosen from the size of the state; 0 to commit every batch."""
     if config.step is not None:
         return config.step
     late = config.stream.lateness
-    size = sum(plan.max_state_bytes(late) + _HANDLED * plan.most_states(late) for plan in plans)
-    return max(_LEAST, math.ceil(100 * size / _WRITTEN) / 100)
+    size = sum(plan.max_state_bytes(late) + _STATE_OVERHEAD * plan.max_states(late) for plan in plans)
+    return max(_MIN_STEP, math.ceil(100 * size / _WRITE_RATE) / 100)
 
 
 class CommitTimer:
-    """Steps of ``length`` seconds from now on."""
+    """Divide time into steps of ``length`` seconds, from now on."""
 
     def __init__(self, length: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._length = length
@@ -124,10 +122,10 @@ class CommitTimer:
         self._end = clock() + length
 
     def remaining(self) -> float:
-        """Return the seconds until the step is over; 0 once it is."""
+        """Return the seconds until the step ends; 0 after that."""
         return max(0.0, self._end - self._clock())
 
     def next(self) -> None:
-        """Begin the next step; one that took too long is not made up for."""
+        """Begin the next step; missed ones are skipped."""
         behind = self._clock() - self._end
         self._end += self._length * (1 + max(0, math.floor(behind / self._length)))

@@ -1,4 +1,4 @@
-"""From a question to an algorithm, its claim, and the reasons: everything that is known before a row arrives."""
+"""The plan of a query: algorithm, claim and reason, all computed before a row arrives."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from panstream.privacy.claim import Claim, Location, Unit
 from panstream.privacy.composition import compose_repeated
 from panstream.privacy.ledger import Ledger
 
-_BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
-_BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and positions
+_BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # per cell
+_METADATA_BYTES = 1 << 20  # of the store, for parameters, the ledger and positions
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryPlan:
-    """One question, ready to run: the same algorithm in every group, and what the whole of it promises."""
+    """One query, ready to run: the algorithm of every group, and the claim of all groups together."""
 
-    # Without slots, so that what every answer of thousands of groups needs can be cached.
+    # Without slots: cached properties, which every answer of thousands of groups uses, need a __dict__.
 
     config: QueryConfig
     algorithm: Any
@@ -57,12 +57,12 @@ class QueryPlan:
 
     @property
     def releases(self) -> int:
-        """Return how many releases are planned, `ENDLESS` without a horizon."""
+        """Return the number of planned releases, `ENDLESS` without a horizon; with windows, per window."""
         return releases_of(self.config)
 
     @property
     def planned_releases(self) -> int | None:
-        """Return how many releases there will be in all, None if they never end."""
+        """Return the total number of releases, None if they never end."""
         return None if self.config.window is not None or self.is_unbounded else self.releases
 
     @property
@@ -72,22 +72,24 @@ class QueryPlan:
 
     @property
     def state_bytes(self) -> int:
-        """Return the size of the stored state of all groups."""
-        if self.config.names is not None or isinstance(self.algorithm, SharedStatistic):  # nothing to draw here
+        """Return the bytes of the serialized states of all groups."""
+        # Starting a sketch of names draws megabytes of noise, and shared states start on their machines.
+        if self.config.names is not None or isinstance(self.algorithm, SharedStatistic):
             return self.max_state_bytes(0.0, windows=1)
         return len(self.groups) * len(self.algorithm.start().to_bytes())
 
     @cached_property
     def series(self) -> tuple[str, ...]:
-        """Return the names under which answers are logged, group by group: ``visits [region=north]``, or, where a
-        statement has several answers, ``visits.total [region=north]``.
+        """Return the names under which answers are logged, group by group.
+
+        Such as ``visits [region=north]``, or ``visits.total [region=north]`` if a statement has several answers.
         """
         names = self._names
         return tuple(f"{name} [{self.group_name(keys)}]" if keys else name for keys in self.groups for name in names)
 
     @cached_property
     def claim_json(self) -> dict[str, Any]:
-        """Return the claim as plain JSON values, which every answer is published with."""
+        """Return the claim as JSON values, as published with every answer."""
         return self.claim.to_json()
 
     @property
@@ -97,54 +99,63 @@ class QueryPlan:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """Return the answers that are read off the state."""
+        """Return the answers that are computed from one state."""
         return self.config.parsed.outputs
 
     def answer(self, output: Output, state_estimate: Estimate, read: Callable[[Any], Estimate]) -> Estimate:
-        """Return one answer: ``state_estimate`` is the state's, ``read`` gives others that are made of the same
-        numbers.
+        """Compute one answer from a release.
+
+        Args:
+            output: The formula of the answer.
+            state_estimate: Estimate of the state's own statistic.
+            read: Returns the estimate of another statistic of the same released numbers.
         """
-        if self.config.parsed.aggregate is Aggregate.COUNT:
-            state_estimate = state_estimate.within(
-                0.0, math.inf
-            )  # rows add 1 each, where the algorithm would also take departures
+        if self.config.parsed.aggregate is Aggregate.COUNT:  # rows only add 1, though the algorithm allows negatives
+            state_estimate = state_estimate.within(0.0, math.inf)
         return estimate_formula(
             output.formula, lambda what: state_estimate if what is None else read(what), output.name
         )
 
     @property
     def groups_touched(self) -> int:
-        """Return in how many groups one protected unit can be; the claim adds up over them."""
+        """Return the number of groups that one protected unit can be in; the claim composes over them."""
         return _groups_touched(self.claim.unit, self.config, len(self.groups))
 
     def loss_exceeds(self, times: float = 1.0) -> float:
-        """Return a bound of the probability that one unit loses more than ``times`` the claimed epsilon."""
+        """Return an upper bound on the probability that one unit loses more than ``times`` the claimed epsilon."""
         if not self.claim.delta:
             return 0.0
-        copies: float = self.claim.delta / self.algorithm.claim().delta  # of the state that one unit touches
-        return min(copies * float(self.algorithm.loss_exceeds(times)), 1.0)
+        states: float = self.claim.delta / self.algorithm.claim().delta  # that one unit touches; union bound
+        return min(states * float(self.algorithm.loss_exceeds(times)), 1.0)
 
     def max_state_bytes(self, lateness: float, windows: int | None = None) -> int:
-        """Return the size of all states at their largest, from public parameters, without starting one."""
+        """Return the largest total size of all states, from public parameters, without creating one."""
         phases = max(0, self.claim.intrusions.announced)
         one = sum(_size(field, phases) for field in self.algorithm.layout().values())
-        return one * (self.most_states(lateness) if windows is None else len(self.groups) * windows)
+        return one * (self.max_states(lateness) if windows is None else len(self.groups) * windows)
 
-    def most_states(self, lateness: float) -> int:
-        """Return how many states there are at most: one for every group, in every open window."""
+    def max_states(self, lateness: float) -> int:
+        """Return the largest number of states: one for every group in every open window."""
         window = self.config.window
+        # The last ``lateness`` seconds overlap at most ceil(lateness / window) + 1 windows; one more is a margin.
         return len(self.groups) * (1 if window is None else 2 + math.ceil(lateness / window))
 
     def group_name(self, group: tuple[Any, ...]) -> str:
-        """Return how a group is shown: ``region=north``; nothing where all names that nobody listed share a state."""
+        """Return the text for a group, such as ``region=north``; empty for an open domain, which shares one state."""
         keys = self.config.parsed.group_by if group else ()
         return ", ".join(f"{key}={value}" for key, value in zip(keys, group, strict=True))
 
 
 def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ...]:
-    """Return the plan of every query; raise BudgetExceeded if together they exceed the declared budget.
+    """Plan every query.
 
-    ``zero_noise`` switches all noise off, for tests: every claim then reads epsilon = inf.
+    Args:
+        config: Stream, queries and budget.
+        zero_noise: Switch all noise off, for tests; every claim then has epsilon = inf.
+
+    Raises:
+        ConfigError: A query cannot be answered, or the states do not fit the store.
+        BudgetExceeded: Together the queries exceed the declared budget.
     """
     on_disk = config.durability == "batch" and config.directory is not None
     locations: tuple[Location, ...] = ("memory", "disk") if on_disk else ("memory",)
@@ -158,11 +169,11 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
 
 
 def _check_store_size(config: Config, plans: Iterable[QueryPlan]) -> None:
-    """Raise ConfigError if all states together are more than the store can hold."""
+    """Raise ConfigError if all states together exceed the capacity of the store."""
     if config.directory is None or config.durability == "none":
         return
     total = 0
-    max_bytes = MAX_BYTES - _BESIDES
+    max_bytes = MAX_BYTES - _METADATA_BYTES
     for plan in plans:
         total += plan.max_state_bytes(config.stream.lateness)
         if total > max_bytes:
@@ -180,9 +191,7 @@ def _size(field: FieldLayout, phases: int) -> int:
 
 
 def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
-    """Return what all queries cost together, per unit; raise BudgetExceeded where a limit would be exceeded or cannot
-    be kept.
-    """
+    """Charge all queries to a new ledger; raise BudgetExceeded if a limit is exceeded or a loss has no bound."""
     ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
     for plan in plans:
         try:
@@ -198,7 +207,7 @@ def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
 
 
 def _remedy(plan: QueryPlan, unit: str) -> str:
-    """Return what would give a total a bound, as the first half of a sentence."""
+    """Return how to bound a total, as the first half of a sentence; empty if there is no way."""
     windowed = plan.config.window is not None
     steps = []
     if unit in ("user", "user-window") and plan.claim.unit == "event":
@@ -210,7 +219,7 @@ def _remedy(plan: QueryPlan, unit: str) -> str:
 
 
 def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Location, ...]) -> QueryPlan:
-    """Choose the algorithm of one query."""
+    """Plan one query; raise ConfigError if no algorithm answers it as configured."""
 
     def planned() -> QueryPlan:
         algorithm, why = choose_algorithm(query, stream)
@@ -229,14 +238,14 @@ def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Locati
 
 
 def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:
-    """Return in how many groups one unit can be: an event is in one."""
+    """Return the number of groups that one unit can be in: an event is in one."""
     return 1 if unit == "event" else min(query.groups_per_user or groups, groups)
 
 
 def _claim(
     base: Claim, query: QueryConfig, groups: int, locations: tuple[Location, ...], public: tuple[str, ...]
 ) -> Claim:
-    """Return the claim of all groups and, for windows, of one window."""
+    """Return the claim for all groups that one unit can be in; with windows, for one window."""
     touched = _groups_touched(base.unit, query, groups)
     notes = [base.note] if base.note else []
     event_epsilon = base.event_epsilon

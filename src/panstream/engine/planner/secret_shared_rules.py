@@ -1,4 +1,4 @@
-"""Which statistic answers a question on two machines, and what they refuse, with the reason."""
+"""Choose the secret-shared statistic that answers a query on two machines, or raise with the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.sql.parser import Aggregate
 from panstream.errors import InvalidParameter
 
-_MOST_CAP = 64
+_MAX_CROP = 64  # a crop of k takes k shared bits per user
 
 
 def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
-    """Return the statistic of users that two machines keep, and why."""
+    """Return the shared statistic of a query about users, and the reason for it."""
     kind = query.parsed.aggregate
     universe = query.universe
     if query.announced:
@@ -51,8 +51,8 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
     if noisy:
         raise InvalidParameter(_EXACT_ONLY.format(kind.value))
     last = query.parsed.constants[0] if query.parsed.constants else 0.0
-    if universe is None or last != int(last) or not 1 <= last <= _MOST_CAP:
-        raise InvalidParameter(f"{kind.value} on two machines needs universe, and a last argument in 1..{_MOST_CAP}")
+    if universe is None or last != int(last) or not 1 <= last <= _MAX_CROP:
+        raise InvalidParameter(f"{kind.value} on two machines needs universe, and a last argument in 1..{_MAX_CROP}")
     if kind is Aggregate.CROPPED_SUM:
         return SharedCroppedSum(universe=universe, crop=int(last), **common), _BITS_UP_TO
     return SharedHeavyCount(universe=universe, crop=int(last), **common), _BITS_UP_TO
@@ -63,7 +63,7 @@ def _why(noisy: bool) -> str:
 
 
 def choose_shared_continual_statistic(algorithm: Any, cells: str) -> tuple[Any, str]:
-    """Return the statistic that answers what a tree of one machine answers."""
+    """Return the shared counterpart of a tree algorithm, and the reason for it."""
     if not isinstance(algorithm, Tree):
         raise InvalidParameter(
             "names that nobody listed cannot be kept as shares on two machines: list them in groups, or ask on one"
@@ -76,7 +76,7 @@ def choose_shared_continual_statistic(algorithm: Any, cells: str) -> tuple[Any, 
 
 
 def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list[str]:
-    """Return who sees what on two machines, what a step sends, and the price."""
+    """Return lines about what each machine sees, what a step sends, and which copies are covered."""
     dealt = sent = answers = 0
     for plan in plans:
         rule = plan.algorithm.rule

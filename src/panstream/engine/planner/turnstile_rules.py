@@ -1,4 +1,4 @@
-"""Which counter a question about users' net weights gets: one modulo a prime for every user or bucket."""
+"""Choose the turnstile counter of a query about users' net weights: one modulo a prime per user or bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BUCKETS = 1 << 14
 
 
 def choose_turnstile_counter(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
-    """Return the counter of a distinct count with deletions, a cropped sum or heavy hitters, and why."""
+    """Return the counter for a distinct count with deletions, a cropped sum or heavy hitters, and the reason."""
     kind = query.parsed.aggregate
     universe = query.universe
     placement = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
@@ -46,7 +46,7 @@ def choose_turnstile_counter(query: QueryConfig, stream: StreamConfig, releases:
 
 
 def _announced(query: QueryConfig, stream: StreamConfig, common: dict[str, Any]) -> tuple[ProfileSketch, str]:
-    """Return the one counter modulo a prime that can be refreshed, where its prime is small enough to be decoded."""
+    """Return the only turnstile counter that can be refreshed, and the reason; its prime must be small to decode it."""
     bounds = _net_weights(query)
     price = "an announced intrusion multiplies the variance by more than the largest net weight"
     if "universe" not in common:
@@ -67,7 +67,7 @@ def _announced(query: QueryConfig, stream: StreamConfig, common: dict[str, Any])
 
 
 def _net_weights(query: QueryConfig) -> dict[str, Any]:
-    """Return the declared bounds of a user's net weight."""
+    """Return the declared bounds of a user's net weight; raise InvalidParameter if one is invalid."""
     bounds = {"min_net_weight": query.lower, "largest": query.upper}
     for name, bound in zip(("lower", "upper"), bounds.values(), strict=True):
         if bound is not None and bound != int(bound):

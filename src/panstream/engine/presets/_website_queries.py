@@ -1,4 +1,4 @@
-"""The questions about a site's visitors, and the columns that they are asked of: those of a beacon, or of a log."""
+"""The queries about a site's visitors, and the columns of a beacon or an access log that they use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ DAY = "1 day"
 WEEK = "7 days"
 MONTH = "30 days"
 SECONDS = {HOUR: 3600.0, DAY: 86400.0, WEEK: 604800.0, MONTH: 2592000.0}
-# Visitors come back, so a week has fewer different ones than seven days; guesses, to size and judge the answers.
+# Distinct visitors of a window per daily visitor. Assumed, to size states and predict errors: visitors return, so a
+# week has fewer distinct ones than seven days.
 VISITORS = {HOUR: 1 / 12, DAY: 1.0, WEEK: 5.0, MONTH: 15.0}
 STREAM = "web"
 DEVICES = ("desktop", "mobile", "tablet", "other")
@@ -23,9 +24,9 @@ Kind = Literal["visitors", "count", "groups", "names", "timing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebsiteQuery:
-    """A question by its name; the first of its ``windows`` in which it is useful is the one that is asked.
+    """A query with candidate windows, of which the shortest useful one is chosen.
 
-    ``daily`` is how many events it counts for each visitor of a day, as a guess.
+    ``daily`` is the assumed number of counted events per visitor and day.
     """
 
     name: str
@@ -36,9 +37,9 @@ class WebsiteQuery:
     keys: dict[str, Any] = field(default_factory=dict)
 
     def size(self, visitors: int, window: str) -> int:
-        """Return about how many visitors or events a window has.
+        """Return the expected number of visitors or events in a window.
 
-        >>> next(each for each in website_queries() if each.name == "page views per day").size(1_000, DAY)
+        >>> next(query for query in website_queries() if query.name == "page views per day").size(1_000, DAY)
         3000
         """
         if self.kind == "visitors":
@@ -49,7 +50,7 @@ class WebsiteQuery:
 def website_queries(
     sections: tuple[str, ...] = (), campaigns: tuple[str, ...] = (), countries: tuple[str, ...] = ()
 ) -> list[WebsiteQuery]:
-    """Return all of them; sections, campaigns and countries that are listed are counted, others are found by name."""
+    """Return all queries; without a list of sections, campaigns or countries, those are an open domain."""
     any_time = (DAY, WEEK, MONTH)
     by_name = "ORDER BY COUNT(*) DESC LIMIT"
 
@@ -116,10 +117,10 @@ def website_queries(
 
 
 def columns_of(source: Source) -> dict[str, str]:
-    """Return the columns that are read."""
+    """Return the columns of a stream of beacons or of an access log."""
     if source == "beacon":
         return {"visitor": "int", **MADE, "event": "string", "value": "double"}
     return {"visitor": "int", "time": "timestamp", "path": "string", **LOG_MADE}
 
 
-UNASKED = {"log": ("countries", "load time", "events")}  # a log does not tell
+UNASKED = {"log": ("countries", "load time", "events")}  # an access log lacks their columns

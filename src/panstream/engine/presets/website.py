@@ -1,7 +1,7 @@
-"""A configuration for a site: which questions are useful at its size, what each costs, and the file to serve.
+"""A configuration for a website: the queries that are useful at its size, their costs, and the file to serve.
 
-Useful means that the 95% interval reaches no further than a quarter of what is counted; a list of names must find one
-that has a twentieth of the events. Everything is decided from the size that is declared, never from data.
+A query is useful if its 95% error is at most a quarter of the expected count; a list of names, if it finds a name with
+a twentieth of the events. All of this depends on the declared size only, never on data.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from panstream.errors import ConfigError, InvalidParameter
 from panstream.primitives.toml_config import toml_lines
 from panstream.privacy.rounding import rounded_up
 
-SIZES = (1_000, 10_000, 100_000)  # visitors a day for which errors are told
-_PART = 0.25  # of what is counted
-_FEW = 10.0  # a count within this many / epsilon is as good as it gets
-_NAME = 0.05  # of the events: a name as frequent as that must be listed
-_GROUP = 0.1  # of the events: a group that must be told apart from none
-_TYPICAL = 1_000.0  # milliseconds of a page to load
-_MEMORY = [1 << size for size in range(20, 25)]  # of a list of names
-_SAID = {"1 hour": "hour", "1 day": "day", "7 days": "7 days", "30 days": "30 days"}
+SIZES = (1_000, 10_000, 100_000)  # daily visitors for which errors are shown
+_PART = 0.25  # largest useful error, as a share of the count
+_FEW = 10.0  # a count with an error of this many / epsilon is useful whatever its size: no mechanism does much better
+_NAME = 0.05  # share of the events from which a name must be listed
+_GROUP = 0.1  # share of the events of a typical group
+_TYPICAL = 1_000.0  # milliseconds that a page takes to load
+_MEMORY = [1 << size for size in range(20, 25)]  # candidate bytes for a list of names
+_SPANS = {"1 hour": "hour", "1 day": "day", "7 days": "7 days", "30 days": "30 days"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class WebsiteSpec:
     """What the owner of a site declares."""
 
     site: str
-    visitors: int = 1_000  # a day
-    epsilon: float = 1.0  # of every question
+    visitors: int = 1_000  # per day
+    epsilon: float = 1.0  # of every query
     source: Source = "beacon"
     sections: tuple[str, ...] = ()
     campaigns: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class WebsiteSpec:
             parse_network(proxy)
 
     def sections_of_file(self) -> dict[str, Any]:
-        """Return the configuration without its questions, as plain values."""
+        """Return the configuration without its queries, as plain values."""
         stream: dict[str, Any] = {"name": STREAM, "user": "visitor"}
         if self.source == "log":
             stream |= {"time": "time", "lateness": "1 minute"}
@@ -90,7 +90,7 @@ class WebsiteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueryCandidate:
-    """A question in one window at one size: its keys, its plan, and how exact the answer will be."""
+    """A query in one window: its keys, its plan, and its expected error."""
 
     question: WebsiteQuery
     window: str
@@ -98,13 +98,13 @@ class _QueryCandidate:
     plan: QueryPlan
     size: int
     error: float
-    least: float | None  # events that a name must have to be listed
+    threshold: float | None  # events that a name needs to be listed; None for other queries
 
     @property
     def useful(self) -> bool:
-        """Whether the answer says enough."""
-        if self.least is not None:
-            return self.least <= _NAME * self.size
+        """Whether the expected error is small enough."""
+        if self.threshold is not None:
+            return self.threshold <= _NAME * self.size
         if self.question.kind == "timing":
             return self.error <= _PART * _TYPICAL
         group = _GROUP if self.question.kind == "groups" else 1.0
@@ -114,9 +114,9 @@ class _QueryCandidate:
 
     @property
     def exactness(self) -> str:
-        """The error in a few words."""
-        if self.least is not None:
-            return f"from {math.ceil(self.least):,} in {self.window}"
+        """The expected error as a short text."""
+        if self.threshold is not None:
+            return f"from {math.ceil(self.threshold):,} in {self.window}"
         if self.question.kind == "timing":
             return f"±{format_number(self.error, 2)} ms"
         if self.question.kind != "visitors":
@@ -126,7 +126,7 @@ class _QueryCandidate:
 
     @property
     def monthly(self) -> float:
-        """What one visitor can lose in any 30 days; infinite where single events are protected."""
+        """The epsilon that one visitor can lose in any 30 days; infinite where single events are protected."""
         if self.plan.claim.unit == "event":
             return math.inf
         return self.plan.claim.epsilon * (math.ceil(SECONDS[MONTH] / SECONDS[self.window]) + 1)
@@ -134,7 +134,7 @@ class _QueryCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The questions that are asked of a site, those that are left out, and why."""
+    """The queries proposed for a site, and those left out with the reason."""
 
     site: WebsiteSpec
     asked: tuple[_QueryCandidate, ...]
@@ -146,7 +146,7 @@ class Proposal:
 
 
 def propose_queries(site: WebsiteSpec) -> Proposal:
-    """Choose the questions that are useful at the declared size."""
+    """Choose the queries that are useful at the declared size; raise InvalidParameter if none is."""
     candidates, left_out = _chosen(site)
     if not candidates:
         raise InvalidParameter("no question is useful at this size and epsilon; a larger epsilon would help")
@@ -169,7 +169,7 @@ def _chosen(site: WebsiteSpec) -> tuple[list[_QueryCandidate], list[tuple[str, s
 
 
 def _useful(site: WebsiteSpec, question: WebsiteQuery) -> tuple[_QueryCandidate | None, str]:
-    """Return the question in the shortest window in which it is useful; or why there is none."""
+    """Return the query in the shortest window in which it is useful; or None and the reason."""
     why = ""
     for window in question.windows:
         try:
@@ -184,9 +184,9 @@ def _useful(site: WebsiteSpec, question: WebsiteQuery) -> tuple[_QueryCandidate 
 
 def _useless(candidate: _QueryCandidate) -> str:
     per = {"1 hour": "an hour", "1 day": "a day"}.get(candidate.window, candidate.window)
-    if candidate.least is not None:
+    if candidate.threshold is not None:
         return (
-            f"only names with {math.ceil(candidate.least):,} of about {candidate.size:,} events in {per} would be "
+            f"only names with {math.ceil(candidate.threshold):,} of about {candidate.size:,} events in {per} would be "
             "listed"
         )
     what = "visitors" if candidate.question.kind == "visitors" else "events"
@@ -203,14 +203,20 @@ def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str) -> _QueryCandid
     (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
     threshold = top_items_for(plan.config).listing_threshold if question.kind == "names" else None
     return _QueryCandidate(
-        question=question, window=window, keys=keys, plan=plan, size=size, error=error_at(plan, size), least=threshold
+        question=question,
+        window=window,
+        keys=keys,
+        plan=plan,
+        size=size,
+        error=error_at(plan, size),
+        threshold=threshold,
     )
 
 
 def _memory(epsilon: float, size: int, keys: Mapping[str, Any]) -> int:
-    """Return the least memory with which names are listed as early as with the most, or early enough.
+    """Return the smallest memory whose listing threshold is as low as that of the largest, or low enough.
 
-    A small state is written quickly, so that steps are short and nothing stays in flight for long.
+    A small state is written quickly, so steps are short and rows are in flight, and unprotected, only briefly.
     """
     thresholds = {
         memory: TopItems(epsilon, expected=size, memory=memory, **keys).listing_threshold for memory in _MEMORY
@@ -220,7 +226,7 @@ def _memory(epsilon: float, size: int, keys: Mapping[str, Any]) -> int:
 
 
 def to_text(proposal: Proposal) -> str:
-    """Return what is promised, for whoever is about to start it."""
+    """Return a table of the proposed queries, their errors and costs, and what they protect."""
     site = proposal.site
     exactness = {
         size: {candidate.question.name: candidate.exactness for candidate in _chosen(replace(site, visitors=size))[0]}
@@ -229,7 +235,7 @@ def to_text(proposal: Proposal) -> str:
     rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in SIZES), "30 days of a visitor")]
     for candidate in proposal.asked:
         claim = candidate.plan.claim
-        unit = "event" if claim.unit == "event" else f"visitor's {_SAID[candidate.window]}"
+        unit = "event" if claim.unit == "event" else f"visitor's {_SPANS[candidate.window]}"
         spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
         errors = (exactness[n].get(candidate.question.name, "-") for n in SIZES)
         sum_ = "not bounded" if math.isinf(candidate.monthly) else rounded_up(candidate.monthly)
@@ -264,7 +270,7 @@ _FROM = {"beacon": "beacons of browsers", "log": "an access log"}
 
 
 def to_toml(proposal: Proposal) -> str:
-    """Return the file to serve, with comments."""
+    """Return the configuration file, with comments."""
     file = proposal.config()
     site = proposal.site
     lines = [f"# {site.site}: written by panstream web for {site.visitors:,} visitors a day. Serve it with", "#"]
@@ -275,7 +281,7 @@ def to_toml(proposal: Proposal) -> str:
     if "two_party" in file:
         lines += ["", "[two_party]", *toml_lines(file["two_party"])]
     for candidate in proposal.asked:
-        unit = "one event" if candidate.plan.claim.unit == "event" else f"one visitor's {_SAID[candidate.window]}"
+        unit = "one event" if candidate.plan.claim.unit == "event" else f"one visitor's {_SPANS[candidate.window]}"
         lines += ["", f"# protects {unit}; 95% error at about {candidate.size:,}: {candidate.exactness}", "[[query]]"]
         lines += toml_lines(candidate.keys)
     if proposal.left_out:
@@ -285,7 +291,7 @@ def to_toml(proposal: Proposal) -> str:
 
 
 def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the questions of each reason, as one text, and the reason."""
+    """Return each reason with the names of its queries, joined."""
     names: dict[str, list[str]] = {}
     for name, why in left_out:
         names.setdefault(why, []).append(name)

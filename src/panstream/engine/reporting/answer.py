@@ -1,19 +1,18 @@
-"""What a one-off question answered, for people, notebooks and other programs."""
+"""The answer of a one-off query, as text, tables, files and plots."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from panstream.core.estimate import format_number
+from panstream.engine.reporting.export import csv_table
 from panstream.engine.reporting.unusable_share import UnusableShare
 from panstream.engine.storage.ledger_file import Spent
 from panstream.engine.storage.release_log import Release
 from panstream.errors import InvalidParameter, NotSupported, import_optional
-from panstream.primitives.escaping import csv_text, html_text, markdown_text, printable
+from panstream.primitives.escaping import html_text, markdown_text, printable
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
 
@@ -24,10 +23,16 @@ _FIGURES = ("estimate", "low", "high", "standard_error", "unclipped")
 class Answer:
     """The private answers to one SELECT: a row for every group and period, each with its 95% interval.
 
-    ``claims`` are what is promised, one per aggregate; ``shares`` says what each group has of epsilon, where one user
-    can be in several; ``notes`` are what lists of names promise and what is left out of a count; ``guessed`` says how
-    the input was read, which is public; and ``ledger`` is what all answers that are ``covered`` have cost so far, or
-    None where nobody keeps count.
+    Attributes:
+        sql: The statement.
+        rows: The answers.
+        claims: One claim per aggregate.
+        guessed: How the input was read, which is public.
+        ledger: All charges so far for the answers that are ``covered``; None without a ledger.
+        covered: Which answers the ledger counts, as text.
+        notes: What lists of names contain, and which rows are left out of a count.
+        shares: Epsilon of each group, where one user can be in several.
+        unusable: The share of rows that could not be used, if it is published.
     """
 
     sql: str
@@ -38,7 +43,7 @@ class Answer:
     covered: str = field(default="", compare=False)
     notes: tuple[str, ...] = ()
     shares: str = ""
-    unusable: UnusableShare | None = None  # the share of rows that could not be used, where it is published
+    unusable: UnusableShare | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,18 +59,18 @@ class Answer:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
+        """Return the names of all columns, in order of appearance."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
     def cost(self) -> str:
-        """Return what this answer costs, in words."""
+        """Return the cost of this answer as text."""
         losses = str(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
         return f"{losses}, {self.shares}" if self.shares else losses
 
     @property
     def spent(self) -> str:
-        """Return in words what all answers that the ledgers know have cost, this one included, and which these are."""
+        """Return the total cost of all answers in the ledgers, this one included, as text."""
         if self.ledger is None:
             return "not counted: repeated answers add up unseen"
         return f"{self.ledger}, counting {self.covered}"
@@ -102,11 +107,8 @@ class Answer:
 
     def to_csv(self) -> str:
         """Return CSV with a header line; texts are escaped for spreadsheets and terminals, see ``csv_text``."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(map(csv_text, self.columns))
-        writer.writerows([_csv_cell(row.get(name)) for name in self.columns] for row in self.rows)
-        return out.getvalue()
+        rows = [[row.get(name) for name in self.columns] for row in self.rows]
+        return csv_table([self.columns, *rows], lineterminator="\n")
 
     def to_markdown(self) -> str:
         """Return a Markdown table."""
@@ -160,7 +162,7 @@ class Answer:
         return f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{cells}</tbody></table>"
 
     def _shown(self, escape: Callable[[str], str]) -> list[list[str]]:
-        """Return the table for people: its head, and a line for every answer."""
+        """Return the displayed table: its header, and a line for every answer."""
         keys = [name for name in self.columns if name not in (*_FIGURES, "description", "too_uncertain", "help")]
         lines = [[*map(escape, keys), "estimate", "95% interval"]]
         for row in self.rows:
@@ -174,7 +176,7 @@ _NUMERIC = ("estimate", "95% interval")
 
 
 def release_to_row(release: Release, name: str | None) -> dict[str, Any]:
-    """Return a release as one flat row: its aggregate if there are several, its group, its period, its figures."""
+    """Return a release as a flat row: aggregate if there are several, group, period and figures."""
     record = release.record
     low, high = record["interval"]
     row: dict[str, Any] = {} if name is None else {"aggregate": name}
@@ -191,10 +193,6 @@ def release_to_row(release: Release, name: str | None) -> dict[str, Any]:
 def _label(row: dict[str, Any]) -> str:
     hidden = (*_FIGURES, "description", "too_uncertain", "help", "end")
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
-
-
-def _csv_cell(value: Any) -> Any:
-    return csv_text(value) if isinstance(value, str) else value
 
 
 def _imported(library: str) -> Any:

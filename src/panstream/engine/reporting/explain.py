@@ -1,4 +1,4 @@
-"""What a configuration will do and promise, in words and figures, before a row is read."""
+"""Explain a configuration before a row is read: algorithms, errors, claims, totals and public facts."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from panstream.privacy.claim import weak_epsilon_warning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigExplanation:
-    """A configuration, explained."""
+    """A configuration and its plans, as text or JSON."""
 
     config: Config
     plans: tuple[QueryPlan, ...]
 
     def totals(self) -> list[dict[str, Any]]:
-        """Return what all queries cost together, per unit."""
+        """Return the total cost of all queries, per unit."""
         return [total.to_json() for total in planned_ledger(self.config, self.plans).totals()]
 
     def _announced(self, plan: QueryPlan) -> str | None:
-        """Return what paying for announced intrusions in advance costs, in error at the same epsilon."""
+        """Return the error with and without paid announced intrusions, at the same epsilon."""
         many = plan.config.announced
         if not many:
             return None
@@ -46,7 +46,7 @@ class ConfigExplanation:
         )
 
     def _shared(self, plan: QueryPlan) -> str | None:
-        """Return which answers of a statement come from this state, and how its epsilon is split between states."""
+        """Return which answers of a statement come from this state, and how its epsilon is divided between states."""
         statement = next(candidate for candidate in self.config.statements if plan.config.name in candidate.queries)
         if plan.config.parsed.alone:
             return None
@@ -59,7 +59,7 @@ class ConfigExplanation:
         )
 
     def _beside_one_machine(self, plan: QueryPlan) -> str | None:
-        """Return the error that the same question would have on one machine."""
+        """Return the error that the same query would have on one machine."""
         if not self.config.stream.machines:
             return None
         stream = replace(self.config.stream, machines=())
@@ -75,7 +75,7 @@ class ConfigExplanation:
         )
 
     def _names(self, plan: QueryPlan) -> list[tuple[str, str]]:
-        """Return from how many events on names are listed, and what it would be worth to list them beforehand."""
+        """Return the listing threshold of names, and the smaller error with declared keys."""
         query = plan.config
         if query.names is None:
             return []
@@ -92,39 +92,31 @@ class ConfigExplanation:
 
     @property
     def step(self) -> float:
-        """Return the seconds between two commits of a live stream; 0 if batches are stored as they come."""
+        """Return the seconds between two commits of a live stream; 0 if every batch is committed."""
         return step_length(self.config, self.plans)
 
     def intakes(self) -> dict[str, list[str]]:
-        """Return what every way for rows to come in makes public, besides what the claims name."""
-        queries_by_path: dict[str, list[str]] = {}
+        """Return what each intake makes public, besides what the claims name."""
+        named = {fact for plan in self.plans for fact in plan.claim.public}
+        facts_by_intake: dict[str, list[str]] = {}
         for intake in INTAKES:
-            facts = [
-                fact
-                for plan in with_public_facts(self.plans, self.config.stream, [intake], by_clock=self.step > 0)
-                for fact in plan.claim.public
-            ]
-            named = {fact for plan in self.plans for fact in plan.claim.public}
-            queries_by_path[intake] = list(dict.fromkeys(fact for fact in facts if fact not in named))
-        return queries_by_path
+            plans = with_public_facts(self.plans, self.config.stream, [intake], by_clock=self.step > 0)
+            facts = dict.fromkeys(fact for plan in plans for fact in plan.claim.public if fact not in named)
+            facts_by_intake[intake] = list(facts)
+        return facts_by_intake
 
     def warnings(self) -> list[str]:
-        """Return where what is public gives away what is to be protected."""
-        queries_by_warning: dict[str, list[str]] = {}
+        """Return the queries whose answers follow from what an intake makes public."""
+        intakes_by_warning: dict[str, list[str]] = {}
         for plan in self.plans:
             for intake in INTAKES:
                 if why := _why_revealing(plan.config, intake, by_clock=self.step > 0):
-                    queries_by_warning.setdefault(f"{plan.config.name}: {why}", []).append(intake)
-        return [f"{warning} ({', '.join(intakes)})" for warning, intakes in queries_by_warning.items()]
+                    intakes_by_warning.setdefault(f"{plan.config.name}: {why}", []).append(intake)
+        return [f"{warning} ({', '.join(intakes)})" for warning, intakes in intakes_by_warning.items()]
 
     def uncertain(self) -> list[str]:
-        """Return which queries will say too little at the sizes that are expected, and what would help."""
-        texts_by_query = [
-            (plan.config.name, text)
-            for plan in self.plans
-            for text in (accuracy_warning(plan), weak_epsilon_warning(plan.config.epsilon))
-        ]
-        return [f"[[query]] {name}: {text}" for name, text in texts_by_query if text is not None]
+        """Return the queries that will be too uncertain at their expected size, and what would help."""
+        return [f"[[query]] {plan.config.name}: {text}" for plan in self.plans for text in _accuracy_warnings(plan)]
 
     def strict_windows(self) -> list[str]:
         """Return a warning if windows by event time close with the first row of a later one."""
@@ -169,7 +161,7 @@ class ConfigExplanation:
         }
 
     def text(self) -> str:
-        """Return the same for people."""
+        """Return the explanation as text."""
         lines = [f"stream {self.config.stream.name}, durability {self.config.durability}"]
         for plan in self.plans:
             groups = f" for {len(plan.groups)} groups" if plan.config.groups else ""
@@ -182,11 +174,7 @@ class ConfigExplanation:
                 ("state", f"{plan.state_bytes:,} bytes{groups}"),
                 *[("error, 95%", f"{format_error(error)} {size_label}") for size_label, error in expected_errors(plan)],
                 *self._names(plan),
-                *[
-                    ("warning", text)
-                    for text in (accuracy_warning(plan), weak_epsilon_warning(plan.config.epsilon))
-                    if text
-                ],
+                *[("warning", text) for text in _accuracy_warnings(plan)],
                 *[("announced", text) for text in [self._announced(plan)] if text],
                 *[("two machines", text) for text in [self._beside_one_machine(plan)] if text],
                 *plan.claim.rows(),
@@ -213,13 +201,17 @@ class ConfigExplanation:
         return "\n".join(lines)
 
 
+def _accuracy_warnings(plan: QueryPlan) -> list[str]:
+    return [text for text in (accuracy_warning(plan), weak_epsilon_warning(plan.config.epsilon)) if text]
+
+
 def explain(config: Config) -> ConfigExplanation:
     """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
     return ConfigExplanation(config=config, plans=plan_all(config))
 
 
 def _when(plan: QueryPlan) -> str:
-    """Return when a query answers."""
+    """Return when a query is answered, as text."""
     query = plan.config
     if query.window is not None:
         span = f"per window of {format_duration(query.window)}"
@@ -232,7 +224,7 @@ def _when(plan: QueryPlan) -> str:
 
 
 def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
-    """Return what an answer with a label counts, where late rows make a difference."""
+    """Return which rows an answer counts, if late rows make a difference."""
     if stream.time is None or (plan.config.every is None and plan.config.window is None):
         return ""
     lines = []
@@ -252,12 +244,12 @@ def _row(name: str, text: str) -> str:
 
 
 def format_error(number: float) -> str:
-    """Return an error as people read it."""
+    """Return an error with three digits, or "no bound on" if it is infinite."""
     return format_number(number, 3, infinite="no bound on")
 
 
 def _why_revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
-    """Return why what an intake makes public gives away a query's answer; None if it does not."""
+    """Return why a query's answer follows from what an intake makes public; None if it does not."""
     parsed = query.parsed
     if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:
         return None

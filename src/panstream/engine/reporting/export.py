@@ -1,4 +1,4 @@
-"""What was published, for tables, files and plots."""
+"""Published answers for tables, files and plots."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ def answers(engine: Engine) -> Iterator[dict[str, Any]]:
 
 
 def visible_rows(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str, Release]]:
-    """Yield what statements show of all their releases, or of the latest: the name of every answer, and the release."""
+    """Yield the name and the release of every answer that the statements show; with ``latest``, only of the last."""
     plans = {plan.config.name: plan for plan in engine.plans}
     for statement in engine.config.statements:
         view = statement.view
         parts = [plans[name] for name in statement.queries]
         draws: dict[int, list[dict[str, Release]]] = {}
         if parts[0].config.names is not None:
-            found = _releases(engine, parts[0].series[0], latest=latest)
-            yield from ((view.shown[0], each) for release in found for each in listed_names(release, view))
+            for release in _releases(engine, parts[0].series[0], latest=latest):
+                yield from ((view.shown[0], name_release) for name_release in listed_names(release, view))
             continue
         for plan in parts:
-            places = ((group, output.name) for group in range(len(plan.groups)) for output in plan.outputs)
-            for (group, name), series in zip(places, plan.series, strict=True):
+            columns = ((group, output.name) for group in range(len(plan.groups)) for output in plan.outputs)
+            for (group, name), series in zip(columns, plan.series, strict=True):
                 for release in _releases(engine, series, latest=latest):
                     number = 0 if latest else release.number
                     if number not in draws:
                         draws[number] = [{} for _ in plan.groups]
                     draws[number][group][name] = release
         for _, drawn in sorted(draws.items()):
-            values = [{name: release.record["value"] for name, release in each.items()} for each in drawn]
-            for place in view.rows(parts[0].groups, values):
-                yield from ((name, drawn[place][name]) for name in view.shown if name in drawn[place])
+            values = [{name: release.record["value"] for name, release in row.items()} for row in drawn]
+            for index in view.rows(parts[0].groups, values):
+                yield from ((name, drawn[index][name]) for name in view.shown if name in drawn[index])
 
 
 def _releases(engine: Engine, series: str, *, latest: bool) -> list[Release]:
@@ -72,7 +72,7 @@ def _releases(engine: Engine, series: str, *, latest: bool) -> list[Release]:
 
 
 def notes(engine: Engine) -> Iterator[tuple[str, str]]:
-    """Yield what the latest lists of names promise: the name of every statement that has one, and a sentence."""
+    """Yield, for every statement with a list of names, its name and a sentence about what the latest list contains."""
     names = {plan.config.name for plan in engine.plans if plan.config.names is not None}
     for statement in engine.config.statements:
         if statement.queries[0] in names and (last := engine.log.last(statement.queries[0])) is not None:
@@ -80,7 +80,7 @@ def notes(engine: Engine) -> Iterator[tuple[str, str]]:
 
 
 def _as_answer(release: Release) -> dict[str, Any]:
-    """Return a release as one flat object."""
+    """Return a release as one flat JSON object."""
     record = release.record
     figures = {key: record[key] for key in ("value", "unclipped", "standard_error", "interval", "epsilon")}
     extra = {key: record[key] for key in EXTRA if key in record}
@@ -89,17 +89,17 @@ def _as_answer(release: Release) -> dict[str, Any]:
 
 
 def history(engine: Engine) -> dict[str, list[Release]]:
-    """Return everything that the configured queries published, per query and group."""
+    """Return all releases of the configured queries, by series."""
     return {name: list(engine.log.history(name)) for plan in engine.plans for name in plan.series}
 
 
 def write_releases(engine: Engine, path: Path) -> int:
-    """Write all releases to a CSV or Parquet file; return how many."""
+    """Write all releases, and their listed names, to a CSV or Parquet file; return the number of rows."""
     released = [release for releases in history(engine).values() for release in releases]
-    found = [each for release in released for each in (release, *listed_names(release))]
-    rows = [_row(release) for release in found]
+    exported = [row_release for release in released for row_release in (release, *listed_names(release))]
+    rows = [_row(release) for release in exported]
     if path.suffix == ".csv":
-        path.write_text(to_csv(found), newline="")
+        path.write_text(to_csv(exported), newline="")
     elif path.suffix == ".parquet":
         from panstream.engine.arrow import pa
 
@@ -107,7 +107,7 @@ def write_releases(engine: Engine, path: Path) -> int:
         whole = ("number", "at_most_beyond")
         kinds = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(whole, pa.int64()), "too_uncertain": pa.bool_()}
         types = [kinds.get(name, pa.float64()) for name in _COLUMNS]
-        columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
+        columns = [pa.array([row[index] for row in rows], type) for index, type in enumerate(types)]
         import pyarrow.parquet as parquet
 
         parquet.write_table(pa.table(columns, names=list(_COLUMNS)), path)
@@ -116,55 +116,60 @@ def write_releases(engine: Engine, path: Path) -> int:
     return len(rows)
 
 
-def to_csv(releases: Iterable[Release]) -> str:
-    """Return releases as CSV with a header line; texts are escaped for spreadsheets, see ``csv_text``."""
+def csv_table(rows: Iterable[Iterable[Any]], lineterminator: str = "\r\n") -> str:
+    """Return rows as CSV; texts are escaped for spreadsheets and terminals, see ``csv_text``."""
     out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(_COLUMNS)
-    writer.writerows([csv_text(cell) if isinstance(cell, str) else cell for cell in _row(each)] for each in releases)
+    escaped = ([csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(out, lineterminator=lineterminator).writerows(escaped)
     return out.getvalue()
+
+
+def to_csv(releases: Iterable[Release]) -> str:
+    """Return releases as CSV with a header line."""
+    return csv_table([_COLUMNS, *map(_row, releases)])
 
 
 def _row(release: Release) -> list[Any]:
     record = release.record
     low, high = record["interval"]
-    window = record.get("window", [None])[0]
-    epsilon = float(record["epsilon"])
-    figures = [record["value"], record["standard_error"], low, high, epsilon]
-    more = [
-        record["claim"]["unit"],
-        record.get("at_most_beyond"),
-        record.get("description"),
-        record.get("too_uncertain", False),
-    ]
-    more.append(record["unclipped"])
-    seen = [record.get("since"), format_gaps(record)]
-    return [release.query, release.number, release.time, window, record.get("end"), *figures, *more, *seen]
+    cells = {
+        **record,
+        "query": release.query,
+        "number": release.number,
+        "time": release.time,
+        "window": record.get("window", [None])[0],
+        "low": low,
+        "high": high,
+        "epsilon": float(record["epsilon"]),
+        "unit": record["claim"]["unit"],
+        "too_uncertain": record.get("too_uncertain", False),
+        "gaps": format_gaps(record),
+    }
+    return [cells.get(name) for name in _COLUMNS]
 
 
 def format_gaps(record: Mapping[str, Any]) -> str | None:
-    """Return the times whose rows an answer has not seen, as ISO 8601 intervals; None if there are none."""
+    """Return the periods whose rows an answer has not seen, as ISO 8601 intervals; None if there are none."""
     return "; ".join("/".join(gap) for gap in record.get("gaps", ())) or None
 
 
 def plot(engine: Engine, path: Path) -> None:
-    """Draw the answers of every query with more than one, with their 95% intervals."""
+    """Plot the answers, with 95% intervals, of every query that has several; raise InvalidParameter if none has."""
     pictures = import_optional("matplotlib.figure", "drawing plots", "plots")
     series = {name: releases for name, releases in history(engine).items() if len(releases) > 1}
     if not series:
         raise InvalidParameter("there is nothing to plot: no query has answered more than once")
     figure = pictures.Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
     for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
-        # without a value, there may be an interval
-        drawn = [each for each in releases if each.record["value"] is not None or "description" in each.record]
-        _draw(axis, name, drawn)
+        # An answer without a value may still have an interval; its description says so.
+        _draw(axis, name, [one for one in releases if one.record["value"] is not None or "description" in one.record])
     figure.savefig(path, dpi=130)
 
 
 def _draw(axis: Any, name: str, releases: list[Release]) -> None:
     stamps = [release.record.get("end", release.time) for release in releases]
     starts = [release.record["window"][0] for release in releases if "window" in release.record]
-    if len(set(starts)) == len(stamps):  # a window that is answered once stands where it begins, as days do
+    if len(set(starts)) == len(stamps):  # windows that are answered once are plotted at their start
         stamps = starts
     times = np.array([stamp.rstrip("Z") for stamp in stamps], "datetime64[s]")
     values = [math.nan if (value := release.record["value"]) is None else value for release in releases]

@@ -1,7 +1,6 @@
-"""One list of names from the published answers of several sites or windows.
+"""Merge published lists of names of several sites or windows into one.
 
-Only what was published is read, and adding it up is computed from that alone: it costs nothing, and every answer keeps
-its own claim.
+Only published tables are added up, so that merging costs no privacy, and every answer retains its claim.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from panstream.errors import InvalidParameter, MergeError
 class MergedNames:
     """Names in the order of their counts, over all ``parts``: the answers that were added up, as (store, release).
 
-    All intervals hold together, with 95%; a name with at least ``listing_threshold`` events is listed with 95%.
+    All intervals hold simultaneously with 95%; a name with at least ``listing_threshold`` events is listed with 95%.
     """
 
     key: str
@@ -32,7 +31,7 @@ class MergedNames:
     parts: tuple[tuple[str, Release], ...]
 
     def note(self, limit: int) -> str:
-        """Return what the first ``limit`` names promise, in one sentence."""
+        """Return one sentence about which names are listed, and how many of the first ``limit`` are certain."""
         note = listed_note(self.listing_threshold)
         if not self.items:
             return f"no name stands out; {note}"
@@ -41,7 +40,7 @@ class MergedNames:
 
     @property
     def costs(self) -> list[str]:
-        """Return the claims under which the answers were published, each once."""
+        """Return the distinct claims under which the answers were published, as text."""
         return list(dict.fromkeys(_cost(release.record["claim"]) for _, release in self.parts))
 
     @property
@@ -61,14 +60,21 @@ class MergedNames:
             "items": list(self.items),
             "listing_threshold": self.listing_threshold,
             "level": 0.95,
-        } | {"parts": parts}
+            "parts": parts,
+        }
 
 
 def merge_lists(stores: Sequence[str | Path], *, query: str | None = None, all_windows: bool = False) -> MergedNames:
-    """Return one list of names from the latest answer of a query in every store, or from all answers kept.
+    """Merge the latest lists of names of several stores, or all retained lists.
 
-    Stores keep all cells of as many answers as ``[store] keep_prefixes`` says. ``query`` picks one of several that
-    count names. Answers of different windows are added only with ``all_windows``.
+    Args:
+        stores: Directories; they retain all cells of the last ``[store] keep_prefixes`` answers.
+        query: Which query, if a store has several that count names.
+        all_windows: Add all retained answers, also of different windows.
+
+    Raises:
+        InvalidParameter: A store has no such tables, or there is only one answer.
+        MergeError: The answers have different keys or windows, or one was given twice.
     """
     parts: list[tuple[str, Release]] = []
     cells: list[bytes] = []

@@ -1,4 +1,4 @@
-"""How often any one name came, asked of published tables and never of the live state: at no cost, however often."""
+"""Point queries: the count of any one name, from published tables and never from the live state, at no cost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ _LOG = "releases.sqlite"
 def point_query(
     store: str | Path, condition: str, *, query: str | None = None, all_windows: bool = False
 ) -> list[dict[str, Any]]:
-    """Return how often names came, from what a store has published: ``page = '/x'``, or ``page IN ('/x', '/y')``.
+    """Return the counts of some names, each with a 95% interval of its own, from the tables that a store published.
 
-    Each answer has an interval that holds for its name alone, with 95%. ``query`` picks one of several that count the
-    same key; with ``all_windows`` every published window answers, and not only the latest.
+    Args:
+        store: Directory of the store.
+        condition: Such as ``page = '/x'`` or ``page IN ('/x', '/y')``.
+        query: Which query, if several count the same key.
+        all_windows: Answer for every published window, not only the latest.
+
+    Raises:
+        InvalidParameter: The condition is invalid, or the store has published no such names.
     """
     key, names = parse_name_condition(condition)
     with open_release_log(store) as log:
@@ -38,7 +44,7 @@ def point_query(
 
 
 def open_release_log(store: str | Path) -> ReleaseLog:
-    """Return the log of a store's directory, or raise where there is none."""
+    """Open the release log of a store; raise InvalidParameter if there is none."""
     path = Path(store) / _LOG
     if not path.exists():
         raise InvalidParameter(f"{Path(store).resolve().name!r} holds no published answers")
@@ -46,7 +52,7 @@ def open_release_log(store: str | Path) -> ReleaseLog:
 
 
 def count_names(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return how often every name came, as one release's table says it."""
+    """Return the counts of names from the table of one release."""
     points = PointCounts.from_bytes(table)
     claim_json = release.record["claim"]
     claim = Claim(
@@ -70,7 +76,7 @@ def count_names(release: Release, table: bytes, names: Sequence[str]) -> list[di
 
 @limit_nesting
 def parse_name_condition(condition: str) -> tuple[str, list[str]]:
-    """Return the key and the names of a condition.
+    """Return the column and the names of a condition.
 
     >>> parse_name_condition("page IN ('/', '/about')"), parse_name_condition("code = -7")
     (('page', ['/', '/about']), ('code', ['-7']))

@@ -1,6 +1,6 @@
-"""What a configuration promises, as one page for people who are not engineers: ``panstream statement``.
+"""The privacy statement of a configuration, a page for readers who are not engineers: ``panstream statement``.
 
-Every figure is one of ``explain`` or of a claim; this module adds words only. The page fetches nothing from elsewhere.
+Every figure comes from ``explain`` or from a claim; this module only adds text. The page loads no other resources.
 """
 
 from __future__ import annotations
@@ -22,21 +22,28 @@ from panstream.primitives.escaping import html_text
 from panstream.privacy.claim import Unit
 from panstream.privacy.rounding import rounded_up
 
-_GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
+_GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # prior probability of an attacker's guess, and its odds
 _ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
 _GLUE = "\N{NO-BREAK SPACE}"
 _LARGEST = 20.0  # epsilon from which a factor is written as a power
 
 
 def statement(config: Config, *, source: str, digest: str, today: date) -> str:
-    """Return the page. ``source`` is the name of the configuration's file and ``digest`` its SHA-256."""
+    """Return the page as HTML.
+
+    Args:
+        config: The configuration.
+        source: Name of its file.
+        digest: SHA-256 of the file, in hexadecimal.
+        today: Date of the page.
+    """
     explanation = explain(config)
     document = explanation.to_json()
     plans = explanation.plans
     sections = [
         ("In short", _in_short(config, plans)),
         ("What is collected", _collected(config)),
-        ("What is kept", _kept(config, plans, document)),
+        ("What is kept", _stored(config, plans, document)),
         ("What a thief would see", _attacker_section(config, plans, explanation.step)),
         ("What is published, and how often", _published(plans, document)),
         ("The numbers", _numbers(config, plans)),
@@ -97,7 +104,7 @@ def _collected(config: Config) -> Iterable[str]:
         yield paragraph(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
 
 
-def _kept(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable[str]:
+def _stored(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable[str]:
     total = sum(query["state_bytes"] for query in document["queries"])
     states = (
         f"A noisy state for each question, {total:,} bytes in all (questions with windows have one for each open "
@@ -110,11 +117,9 @@ def _kept(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]) 
             "windows have one for each open window). One share tells nothing, whatever rows came; "
             f"{_both_shares(plans)}. Both shares are made anew in every step."
         )
-    lines = [
-        states,
-        "The published answers, the budget spent, this configuration, and how far the input was read.",
-    ]
-    yield html_list(lines)
+    yield html_list(
+        [states, "The published answers, the budget spent, this configuration, and how far the input was read."]
+    )
     if config.directory is None:
         where = "The state is in memory only: this configuration names no directory to store it in."
     elif config.durability == "batch":
@@ -179,26 +184,15 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         "is in the data. Whatever she sees, she ends up between these bounds"
         + ("; where there is a δ (delta), only with the probability that is given below:" if slack else ":")
     )
-    rows = [
-        [
-            plan.config.name,
-            _unit(plan, config),
-            *_bounds(plan.claim.epsilon, plan.claim.delta),
-            covered_intrusions_text(plan.claim),
-        ]
-        for plan in plans
-    ]
+    rows = []
+    for plan in plans:
+        bounds = _bounds(plan.claim.epsilon, plan.claim.delta)
+        rows.append([plan.config.name, _unit(plan, config), *bounds, covered_intrusions_text(plan.claim)])
     totals = planned_ledger(config, tuple(plans)).totals()
-    rows += [
-        [
-            "all questions together",
-            _protected(total.unit, total.window, config),
-            *_bounds(total.epsilon, total.delta),
-            "",
-        ]
-        for total in totals
-        if not total.reason
-    ]
+    for total in totals:
+        if not total.reason:
+            protected = _protected(total.unit, total.window, config)
+            rows.append(["all questions together", protected, *_bounds(total.epsilon, total.delta), ""])
     guesses = [f"{guess} sure becomes" for guess, _ in _GUESSES]
     yield html_table(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
     for plan in plans:
@@ -334,7 +328,7 @@ def _assumptions_section(plans: Sequence[QueryPlan]) -> Iterable[str]:
 
 
 def _both_shares(plans: Sequence[QueryPlan]) -> str:
-    """Return what the shares of both machines are together."""
+    """Return what a copy of both machines' shares reveals."""
     if all(plan.claim.intrusions.together for plan in plans):
         return "both together are a noisy state, of which one copy is covered and a second is not"
     return "both together are the exact state"
@@ -363,7 +357,7 @@ def _protected(unit: Unit, window: float | None, config: Config) -> str:
 
 
 def _bounds(epsilon: float, delta: float) -> list[str]:
-    """Return epsilon with delta and, for each guess, the chances between which it stays; rounded outwards."""
+    """Return epsilon with delta and, for each prior, the range of posterior probabilities; rounded outwards."""
     if not math.isfinite(epsilon):
         return ["no limit", *("anything" for _ in _GUESSES)]
     shown = []
@@ -374,7 +368,7 @@ def _bounds(epsilon: float, delta: float) -> list[str]:
 
 
 def but_for(chance: float) -> str:
-    """Return the exception to a bound that holds with a probability below 1."""
+    """Return the clause that excepts ``chance`` from a bound; empty if it is 0."""
     return f", but for a chance of at most {rounded_up(chance)}" if chance else ""
 
 

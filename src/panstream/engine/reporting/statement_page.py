@@ -1,4 +1,4 @@
-"""The frame, the look and the building blocks of ``panstream statement``: on screens, light and dark, and on paper."""
+"""HTML template, style sheet and elements of ``panstream statement``, for screens, light and dark, and for print."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ code {{ font: .92em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: 
 
 
 class _Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML already and must not be escaped."""
 
     __slots__ = ()
 
@@ -60,22 +60,22 @@ def _escaped(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as code."""
+    """Return escaped text in a ``code`` element."""
     return _Markup(f"<code>{html_text(text)}</code>")
 
 
 def paragraph(text: str) -> str:
-    """Return text as a paragraph."""
+    """Return escaped text in a ``p`` element."""
     return f"<p>{_escaped(text)}</p>"
 
 
 def html_list(items: Iterable[str]) -> str:
-    """Return a list of points."""
+    """Return escaped texts in a ``ul`` element."""
     return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in items) + "</ul>"
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose cells carry their column's name, for narrow screens."""
+    """Return a table whose cells have their column's name as an attribute, for the layout of narrow screens."""
     body = "".join(
         "<tr>"
         + "".join(f'<td data-of="{html_text(of)}">{_escaped(cell)}</td>' for of, cell in zip(head, row, strict=True))

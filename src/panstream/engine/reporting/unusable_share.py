@@ -1,8 +1,8 @@
-"""The share of rows that no answer could use, published with noise: a paid release like any other.
+"""The share of rows that no answer could use, published with noise and charged like any other release.
 
-Usable and unusable rows are counted by two noisy counters from the first row on. A row is in one of them, whatever it
-holds, so one row more or less moves one counter by one, and both together lose what each of them does. K rows of one
-user move them by K in total. Proof: docs/proofs/totals.md.
+Two noisy counters count usable and unusable rows. Every row is in exactly one of them, so adding or removing a row
+changes one counter by one, and both together cost what each of them does (parallel composition). K rows of one user
+change them by K in total. Proof: docs/proofs/totals.md.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim
 from panstream.privacy.rounding import equal_share, remainder, round_down
 
-_USUAL_EPSILON = 0.05  # that ``run`` spends on the share of unusable rows in files
-PART = 20  # one part in so many of an answer's epsilon is spent on the share
+_USUAL_EPSILON = 0.05  # charged by ``run`` for the share of unusable rows in files
+PART = 20  # a one-off query charges 1 / PART of its epsilon for the share
 _KEY = "unusable"
 _NAME = "unusable rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableShare:
-    """The share of rows that could not be used, from 0 to 1, with its 95% interval; no value if there seem to be no
-    rows.
+    """The share of rows that could not be used, from 0 to 1, with its 95% interval; without a value if the noisy
+    counts say that there are no rows.
     """
 
     value: float | None
@@ -57,8 +57,8 @@ class UnusableShare:
 def is_published_for(queries: Sequence[QueryConfig]) -> bool:
     """Return whether a share can be published without weakening what the queries protect.
 
-    It protects single rows if one of the queries does no more, or users of at most K rows if that is what all of them
-    protect. Where a user may have any number of rows, nothing bounds how many of them cannot be used.
+    It can protect single rows, if one of the queries protects no more than that, or users with at most K rows, if all
+    queries do. Without a bound on a user's rows, the number of her unusable ones is unbounded, too.
     """
     return any(_protects_event(query) for query in queries) or all(
         query.contributions is not None and query.window is None for query in queries
@@ -72,9 +72,9 @@ def _protects_event(query: QueryConfig) -> bool:
 
 
 def epsilon_for_files(config: Config) -> float:
-    """Return what ``run`` spends on the share when it reads files; 0 if it publishes none.
+    """Return the epsilon that ``run`` charges for the share when it reads files; 0 if it publishes none.
 
-    Unless it is declared, nothing is spent where a budget is, or where users are protected whose rows nobody limits.
+    Unless declared, it is 0 if there is a budget, or if users without a bound on their rows are protected.
     """
     if config.stream.unusable_epsilon is not None:
         return config.stream.unusable_epsilon
@@ -83,7 +83,7 @@ def epsilon_for_files(config: Config) -> float:
 
 
 def with_paid_share(config: Config, epsilon: float) -> Config:
-    """Return the configuration with a share that costs a part of ``epsilon``, and queries that cost the rest."""
+    """Return the configuration with a share for a part of ``epsilon``, and queries that cost the rest."""
     if math.isinf(epsilon):
         return with_share(config, epsilon)
     part = round_down(equal_share(epsilon, PART))
@@ -93,10 +93,10 @@ def with_paid_share(config: Config, epsilon: float) -> Config:
 
 
 def with_share(config: Config, epsilon: float) -> Config:
-    """Return the configuration with two counters more, of usable and of unusable rows.
+    """Return the configuration with two more counters, of usable and of unusable rows.
 
-    Their name says what they cost where that was declared: with another epsilon, a stored configuration has other
-    counters, which are charged on top.
+    A declared epsilon is part of their name: with another one, a stored configuration gets other counters, which are
+    charged on top.
 
     Raises:
         InvalidParameter: The share cannot be published without weakening what the queries protect.
@@ -134,7 +134,7 @@ def with_share(config: Config, epsilon: float) -> Config:
 
 
 def published_share(engine: Engine) -> UnusableShare | None:
-    """Return the share that an engine has published, None if it has published none."""
+    """Return the published share of an engine, None if there is none."""
     plan = next((plan for plan in engine.plans if plan.config.of_unusable), None)
     if plan is None:
         return None
