@@ -1,7 +1,7 @@
-"""The command line: one module per command or group in ``commands``, put together by ``app``.
+"""The command line: one module per command or group in ``commands``, collected by ``app``.
 
-Commands have options, texts and exit codes; the work is done by the packages they call. Importing this package is
-quick: commands load what they need when they run.
+Commands define options, texts and exit codes; the packages they call do the work. They import those packages when they
+run, so that importing this one is quick.
 """
 
 from panstream.cli.main import main

@@ -1,4 +1,4 @@
-"""The tree of commands."""
+"""All commands and command groups, in the order of ``--help``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_COMMANDS: dict[Callable[..., None], str] = {  # in the order of --help, each in a line that is not cut
+_COMMANDS: dict[Callable[..., None], str] = {  # texts short enough that --help does not truncate them
     query: "Answer one SELECT about a file, without a configuration.",
     init: "Write a configuration from a sample file.",
     check: "Check a configuration, and rows if given.",

@@ -1,4 +1,4 @@
-"""What commands share: options, and how they end: messages on standard error, and exit codes.
+"""Options, messages on standard error, and exit codes that several commands share.
 
 ::
 
@@ -80,8 +80,11 @@ NoHardening = Annotated[
 def exit_codes(
     *, refused: int | None = None, interrupted: str = "error: interrupted; what was committed is kept"
 ) -> Iterator[None]:
-    """Turn panstream's errors into a line on standard error and an exit code: ``refused``, or that of the error's
-    kind.
+    """Turn panstream's errors and interrupts into a line on standard error and an exit code.
+
+    Args:
+        refused: Exit code of all errors; by default it depends on the class of the error.
+        interrupted: Line to print after Ctrl-C or SIGTERM.
     """
     try:
         yield
@@ -98,7 +101,7 @@ def exit_codes(
 
 
 class StopSignal:
-    """Wait for SIGTERM or Ctrl-C, the ordinary end of a command that serves."""
+    """Wait for SIGTERM or Ctrl-C, the normal end of a command that serves."""
 
     def __init__(self) -> None:
         self._received = threading.Event()
@@ -111,17 +114,17 @@ class StopSignal:
         self._received.set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Return whether a signal came, after so many seconds at most."""
+        """Wait for a signal, for at most ``seconds``, and return whether one came."""
         return self._received.wait(seconds)
 
     def exit(self) -> NoReturn:
-        """End the command with the exit code of the signal that came."""
+        """End the command with the exit code of the received signal."""
         raise typer.Exit(128 + self._number)
 
 
 @contextmanager
 def progress_bar(*columns: ProgressColumn | str, hidden: bool = False) -> Iterator[Progress]:
-    """Show a bar on standard error where that is a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -131,7 +134,7 @@ def progress_bar(*columns: ProgressColumn | str, hidden: bool = False) -> Iterat
 
 
 def dialect_from(decimal: str, date_format: list[str] | None, encoding: str | None) -> Dialect:
-    """Return how text is written, as options say it."""
+    """Return the dialect of text that the options declare."""
     from panstream.engine.sources import Dialect
 
     return Dialect(decimal=decimal, date_format=date_format, encoding=encoding)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""Starting again with an allocator that overwrites what is freed, so that ids do not linger in memory.
+"""Process hardening: re-execute the command with an allocator that overwrites freed memory.
 
-Python and Arrow free memory without overwriting it. glibc overwrites it if told to before the process starts, hence the
-second start. What this costs: about a tenth of the speed. What is lost without it: ids of past rows may stay readable
-in freed memory until it is used again, those of Parquet files among them, which pyarrow decodes; claims about the
-*state* are not touched by that.
+Python and Arrow free memory without overwriting it. glibc overwrites it if an environment variable is set before the
+process starts, hence the re-execution. It costs about a tenth of the speed. Without it, ids of past rows may stay
+readable in freed memory until that is reused, those of Parquet files among them, which pyarrow decodes; the claims
+about the *state* hold either way.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK, dis
 
 __all__ = ["ENVIRONMENT", "lock_memory", "reexec_hardened"]
 
-_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
+_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: pages are locked when they are first used
 _CAP_IPC_LOCK = 14
 _NOT_LOCKED = "note: memory is not locked (no permission), so it may be swapped; encrypt or disable swap"
 
 
 def reexec_hardened() -> None:
-    """Start this command again with a wiping allocator, once, on Linux; and leave no core dumps."""
+    """Re-execute this command with a wiping allocator, once, on Linux; and disable core dumps."""
     if sys.platform != "linux" or not _is_command():
         return
-    disable_core_dumps()  # in force until the next start, so it is done again there
+    disable_core_dumps()  # does not survive execve, so the re-executed process does it again
     if os.environ.get(MARK) != "1":
-        block_signals()  # a signal that Python has noted and not yet handled would be lost with this program
+        block_signals()  # execve would lose a signal that Python has received and not yet handled
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
     from panstream.primitives.memory.secret_memory import enable_secret_memory
 
@@ -37,7 +37,7 @@ def reexec_hardened() -> None:
 
 
 def lock_memory() -> None:
-    """Keep all memory of this process, now and later, out of swap; say so where that is not permitted."""
+    """Lock all present and future memory of this process, so that it is not swapped; print a note if not permitted."""
     if not _memory_is_locked():
         print(_NOT_LOCKED, file=sys.stderr, flush=True)
 
@@ -57,6 +57,6 @@ def _memory_is_locked() -> bool:
 
 
 def _is_command() -> bool:
-    """Return whether this process is the command itself, not a program that calls it."""
+    """Return whether this process is the command itself, not a program that imports it."""
     started = Path(sys.argv[0])
     return started.stem == "panstream" or started.parts[-3:] == ("panstream", "cli", "__main__.py")

@@ -1,4 +1,4 @@
-"""``panstream``: the command and its groups."""
+"""Entry point of ``panstream``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from panstream.primitives.interrupts import INTERRUPTS
 
 _ABORTED = (1, 130)  # typer's exit codes after Ctrl-C, whichever signal it was
 _HARDENED = ("party", "query", "run", "serve", "web", "worker")
-_LOADED = {  # what commands need that start large rooms
+_LOADED = {  # large modules that a command will import; loading them at once, without garbage collection, is faster
     **dict.fromkeys((*_HARDENED, "check", "explain", "statement"), "panstream.engine.runtime.ingest"),
     **dict.fromkeys(("federate", "holder"), "panstream.models.federated.https"),
 }
 
 
 def main() -> NoReturn:
-    """Run the command line; without the [cli] extra, say how to get it."""
+    """Run the command line; without the [cli] extra, print how to install it."""
     with contextlib.suppress(KeyboardInterrupt), INTERRUPTS.handling():
         _run()
     raise SystemExit(INTERRUPTS.exit_code)
@@ -29,7 +29,7 @@ def main() -> NoReturn:
 def _run() -> NoReturn:
     command = sys.argv[1] if sys.argv[1:] and "--help" not in sys.argv else ""
     if command in _HARDENED and "--no-hardening" not in sys.argv:
-        reexec_hardened()  # as the command itself does; before anything is loaded, the second start is a third cheaper
+        reexec_hardened()  # the command does so, too; before modules are loaded it takes a third less time
     if command in _LOADED:
         import_without_gc("panstream.cli.app", _LOADED[command])
     try:

@@ -1,9 +1,8 @@
 """The panstream command in a process that a memory scan may read: ``python -m panstream.cli.scannable serve ...``.
 
-As the command hardens itself, so does this, except that other processes of the same user may read its memory. That is
-what the memory drill starts; the command itself has no such switch. In front of the command, ``--instrument
-MODULE:ARGUMENT`` has ``MODULE.install(ARGUMENT)`` called first: the tests record secrets so, with a module that is not
-in the wheel.
+It is hardened like the command, except that other processes of the same user may read its memory. The memory audit
+starts it; the command itself has no such switch. ``--instrument MODULE:ARGUMENT`` before the command calls
+``MODULE.install(ARGUMENT)`` first: tests record secrets this way, with a module that is not in the wheel.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ _INSTRUMENT = "--instrument"
 
 
 def _main() -> None:
-    """Start again hardened, unless told not to, and be the command."""
     from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 
     if "--no-hardening" not in sys.argv and os.environ.get(MARK) != "1":
@@ -30,7 +28,7 @@ def _main() -> None:
         module, _, argument = sys.argv[2].partition(":")
         del sys.argv[1:3]
         importlib.import_module(module).install(argument)
-    if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan is blind to it
+    if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan cannot read secret memory
         enable_secret_memory()
     command()
 

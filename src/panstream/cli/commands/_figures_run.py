@@ -1,4 +1,4 @@
-"""Computing the points of the papers' figures in parallel, keeping each as soon as it is done, and drawing them."""
+"""Compute the points of the papers' figures in parallel, store each as soon as it is done, and draw the figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from panstream.papers.figures import (
 
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 _LOOKS: dict[str, tuple[str, str | None]] = {  # colour, and marker if a series has its own
     "Dwork": ("#D55E00", "s"),
     "OptBern": ("#0072B2", "o"),
@@ -98,7 +98,7 @@ def make_figures(
 
 @dataclass(slots=True)
 class FigureResults:
-    """The rows of one figure, point by point, and how many points were taken over from an earlier run."""
+    """The rows of one figure, by point, and how many points were reused from an earlier run."""
 
     plan: FigurePlan
     options: FigureOptions
@@ -108,12 +108,12 @@ class FigureResults:
     reused: int = 0
 
     def path(self, suffix: str) -> Path:
-        """Return where the figure's data (.csv), manifest (.json) or picture is."""
+        """Return the path of the figure's data (.csv), manifest (.json) or picture."""
         return self.directory / f"{self.plan.key}{suffix}"
 
     @property
     def total(self) -> int:
-        """Return how many points the figure has."""
+        """Return the number of points of the figure."""
         return len(self.plan.points(self.options))
 
     @property
@@ -127,21 +127,25 @@ class FigureResults:
         return [row for index in sorted(self.points) for row in self.points[index]]
 
     def open(self) -> None:
-        """Take over finished points if they were computed with the same settings, and start the files."""
+        """Reuse finished points that were computed with the same settings, and write both files."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.points = self._earlier()
         self.reused = len(self.points)
         self.close()
 
     def add(self, index: int, rows: Sequence[FigureRow]) -> None:
-        """Keep one more point, on disk as well."""
+        """Add a point, and append it to the data file."""
         self.points[index] = list(rows)
         with self.path(".csv").open("a", newline="") as stream:
             csv.writer(stream).writerows(_cells(index, rows))
 
     def close(self) -> None:
-        """Write data in order, and the manifest of a finished figure."""
-        self._write_data()
+        """Write the data in order of the points, and the manifest."""
+        with self.path(".csv").open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(_COLUMNS)
+            for index in sorted(self.points):
+                writer.writerows(_cells(index, self.points[index]))
         self._write_manifest()
 
     def _earlier(self) -> dict[int, list[FigureRow]]:
@@ -151,13 +155,6 @@ class FigureResults:
         except (OSError, ValueError, KeyError):
             return {}
         return _read_data(self.path(".csv")) if same else {}
-
-    def _write_data(self) -> None:
-        with self.path(".csv").open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(_COLUMNS)
-            for index in sorted(self.points):
-                writer.writerows(_cells(index, self.points[index]))
 
     def _write_manifest(self) -> None:
         manifest = {
@@ -181,7 +178,7 @@ def _cells(index: int, rows: Sequence[FigureRow]) -> Iterator[tuple[object, ...]
 
 
 def _read_data(path: Path) -> dict[int, list[FigureRow]]:
-    """Return the complete points of a data file; one that was cut off in the middle is left out."""
+    """Return the complete points of a data file; one that was cut short is left out."""
     points: dict[int, list[FigureRow]] = {}
     sizes: dict[int, int] = {}
     try:
@@ -200,9 +197,7 @@ def _read_data(path: Path) -> dict[int, list[FigureRow]]:
 
 
 def _run(results: Sequence[FigureResults], *, jobs: int, done: Callable[[FigureResults], None]) -> None:
-    """Compute what is missing on ``jobs`` processes; ``done`` is called after each point and when a figure is
-    complete.
-    """
+    """Compute the missing points on ``jobs`` processes; call ``done`` after each point and for complete figures."""
     waiting = [(result, index) for result in results for index in result.missing]
     for result in results:
         if not result.missing:
@@ -222,7 +217,7 @@ def _computed(
         for result, index in waiting:
             yield result, index, evaluate_point(result.plan.key, index, result.options)
         return
-    # Workers are started afresh: a copy of this process would take its progress bar's thread along.
+    # spawn, not fork: a forked worker would copy the state of the progress bar's thread, locks included.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {
             pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
@@ -237,7 +232,7 @@ def _computed(
 
 
 def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[FigureRow], paths: Sequence[Path]) -> None:
-    """Draw a figure's panels with one legend below and save it to every path, by its ending."""
+    """Draw a figure's panels with one legend below, and save it to every path in the format of its suffix."""
     matplotlib, pictures = (
         import_optional(name, "drawing figures", "plots") for name in ("matplotlib", "matplotlib.figure")
     )
@@ -260,7 +255,7 @@ def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[FigureRow], p
         for path in paths:
             stamp = {"Date": None} if path.suffix == ".svg" else {"Software": None}
             picture.savefig(path, dpi=130, metadata=stamp)
-            picture.set_layout_engine("none")  # what fits one picture fits the next
+            picture.set_layout_engine("none")  # the layout of the first format fits the others
 
 
 def _panel(axis: Any, panel: FigurePanel, rows: Sequence[FigureRow]) -> dict[str, Any]:
@@ -292,7 +287,7 @@ def _panel(axis: Any, panel: FigurePanel, rows: Sequence[FigureRow]) -> dict[str
 
 
 def _style(name: str, *, measured: bool) -> dict[str, Any]:
-    """Return a colour by the estimator, and a line by what is shown of it."""
+    """Return the style of a series: colour by estimator, line by the kind of figure."""
     if name.startswith(_REFERENCE):
         return {"color": "#CCCCCC", "linewidth": 5, "zorder": 1}
     base = next((prefix for prefix in sorted(_LOOKS, key=len, reverse=True) if name.startswith(prefix)), "Roth")

@@ -1,6 +1,4 @@
-"""Figures about synthetic rows: against the model's own noisy tables (free), or against real rows (exact, not
-private).
-"""
+"""Compare synthetic rows with the model's noisy tables, at no cost, or with the real rows: exact, and not private."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ td.n { text-align: right }
 svg { width: 100%; height: auto }
 .key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; border-radius: 2px }
 """
-_MOST_BARS = 15
-_WORST = 10
+_MAX_BARS = 15
+_MAX_PAIRS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class _Panel:
 
 
 class Evaluation:
-    """Compare once, show as text, JSON or page."""
+    """The comparison of synthetic rows with a reference, as text, JSON or HTML."""
 
     def __init__(
         self, network: BayesianNetwork | Mixture, about: dict[str, Any], synthetic: Records, real: Records | None
@@ -117,7 +115,7 @@ class Evaluation:
         }
 
     def page(self, warning: str | None) -> str:
-        """Return the report page."""
+        """Return the report as HTML; ``warning`` is shown at its top."""
         title = "Synthetic data report"
         reference = "real rows" if self.real is not None else "noisy one-way tables of the model"
         boxes = "".join(f"<div>{escape(name)}<b>{escape(value)}</b></div>" for name, value in self.figures())
@@ -126,7 +124,7 @@ class Evaluation:
         two_way = {} if self.comparison is None else self.comparison.two_way
         worst = "".join(
             f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
-            for (one, other), distance in sorted(two_way.items(), key=lambda item: -item[1])[:_WORST]
+            for (one, other), distance in sorted(two_way.items(), key=lambda item: -item[1])[:_MAX_PAIRS]
         )
         parts = [
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>",
@@ -144,9 +142,9 @@ class Evaluation:
 
 
 def _bars(panel: _Panel) -> str:
-    """Return one attribute's bars, in order or most frequent first; what does not fit is added up."""
+    """Return one attribute's bars as SVG, in order or most frequent first; the rest is summed up in one bar."""
     order = np.arange(panel.reference.size) if panel.ordered else np.argsort(-panel.reference, kind="stable")
-    shown = order[:_MOST_BARS] if order.size > _MOST_BARS + 1 else order
+    shown = order[:_MAX_BARS] if order.size > _MAX_BARS + 1 else order
     rows = [
         (panel.labels[index], float(panel.reference[index]), float(panel.synthetic[index])) for index in shown.tolist()
     ]

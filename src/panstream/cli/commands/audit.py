@@ -1,7 +1,7 @@
-"""``panstream audit``: try every claim and every known mistake.
+"""``panstream audit``: test every claim, and that every positive control is caught.
 
-``audit state`` tells what a state file says about one id, ``audit memory`` is the memory drill on a server started for
-it, and ``audit system`` runs the product on neighbouring inputs and compares everything that can be seen.
+``audit state`` computes what a state file reveals about one id, ``audit memory`` scans the memory of a server that it
+starts, and ``audit system`` runs the product on neighbouring inputs and compares everything that is observable.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from panstream.audit.product.audit import SystemReport
     from panstream.audit.product.fork_server_client import ForkServer
 
-_SHOWN = 20  # differences printed per configuration
-_WIDE = 180  # columns, where the table goes to a file
+_SHOWN = 20  # most differences printed per configuration
+_FILE_WIDTH = 180  # characters, if the table is not printed to a terminal
 
 
 def audit(
@@ -121,7 +121,7 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
         numbers = (format_loss(one.claimed), format_loss(one.exact), format_loss(one.lower_bound))
         table.add_row(one.name, *numbers, one.verdict, Text(one.witness), style=colour)
     console = Console()
-    (console if console.is_terminal else Console(width=_WIDE)).print(table)
+    (console if console.is_terminal else Console(width=_FILE_WIDTH)).print(table)
     wrong = [one for one in findings if not one.is_expected]
     held = sum(one.verdict == "holds" for one in findings)
     caught = sum(one.verdict == "caught" for one in findings)
@@ -148,7 +148,7 @@ def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: b
 
 
 def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
-    """Run a drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
+    """Run a memory audit and print its table; exit with 1 if an id was found or the scan missed its controls."""
     from panstream.audit.memory.beacons import drill_beacons
     from panstream.audit.memory.drill import drill
     from panstream.audit.memory.two_party import drill_machines
@@ -175,7 +175,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
 
 
 def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
-    """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
+    """Audit configurations, the bundled ones by default; exit with 1 if anything undeclared differs."""
     import_optional("distributed", "the audit of a system", "dask")
     from panstream.audit.product.audit import INGEST_PATHS, QUICK_INGEST_PATHS, bundled
     from panstream.audit.product.fork_server_client import ForkServer
@@ -242,11 +242,7 @@ def _system_json(reports: dict[str, SystemReport]) -> dict[str, Any]:
                 "runs": report.runs,
                 "fields": report.fields,
                 "undeclared": [
-                    {
-                        "ingest_path": difference.ingest_path,
-                        "neighbour": difference.neighbour,
-                        "field": difference.field,
-                    }
+                    {name: getattr(difference, name) for name in ("ingest_path", "neighbour", "field")}
                     for difference in report.undeclared
                 ],
             }

@@ -1,4 +1,4 @@
-"""``panstream explain`` and ``panstream check``: what a configuration promises, before a row is read."""
+"""``panstream explain`` and ``panstream check``: claims and errors of a configuration, before a row is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from panstream.cli.hardening import reexec_hardened
 if TYPE_CHECKING:
     from panstream.engine.config.config import Config
 
-_SHOWN = 100  # rows of a report
+_SHOWN = 100  # most rows in a report
 _SHARE = """\
 If `run` reads files, it also publishes the share of rows that could not be used, once: epsilon {:g} on top of the
 totals above ([stream] unusable_epsilon)."""
@@ -101,7 +101,7 @@ def check(
 
 
 def _source_warnings(addresses: list[str] | None) -> list[str]:
-    """Return what the brokers of Kafka topics leave open; raise an error for a topic that ``run`` would refuse."""
+    """Return warnings about gzip in Kafka topics; raise an error for a topic that ``run`` would reject."""
     if not addresses:
         return []
     from panstream.engine.sources.kafka import gzip_warning

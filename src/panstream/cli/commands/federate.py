@@ -1,6 +1,4 @@
-"""``panstream federate``: one network from several holders; ``panstream holder``: one of them, which answers within
-a budget.
-"""
+"""``panstream federate``: learn one network from several holders; ``panstream holder``: serve one holder's table."""
 
 from __future__ import annotations
 
@@ -142,7 +140,7 @@ def _with_method(run_config: RunConfig, name: str | None) -> RunConfig:
 
 @contextmanager
 def _holders(run_config: RunConfig, ledgers: Path | None, report: object) -> Iterator[dict[str, tuple[str, Identity]]]:
-    """Start the holders that have data here; yield every holder's address and the identity to use there."""
+    """Start the holders with local data; yield every holder's address and the identity to connect with."""
     from panstream.primitives.certificates import Authority
 
     with tempfile.TemporaryDirectory(prefix="panstream-federate-") as scratch, ExitStack() as stack:
@@ -150,23 +148,23 @@ def _holders(run_config: RunConfig, ledgers: Path | None, report: object) -> Ite
         authority = Authority(folder / "certificates")
         analyst = authority.issue(_ANALYST)
         addresses: dict[str, tuple[str, Identity]] = {}
-        waiting = []
-        here = [member.name for member in run_config.members if member.url is None]
-        rosters = _rosters(here, folder) if getattr(run_config.method, "secure", False) else {}
+        started = []
+        local = [member.name for member in run_config.members if member.url is None]
+        rosters = _rosters(local, folder) if getattr(run_config.method, "secure", False) else {}
         for member in run_config.members:
             if member.url is not None:
                 assert run_config.identity is not None
                 addresses[member.name] = (member.url, run_config.identity)
                 continue
             file = _holder_file(member, run_config.domain, folder, authority, ledgers, rosters.get(member.name, {}))
-            waiting.append((member, stack.enter_context(_process(file))))
-        for member, process in waiting:
+            started.append((member, stack.enter_context(_process(file))))
+        for member, process in started:
             addresses[member.name] = (_address(member, process), analyst)
         yield addresses
 
 
 def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """Give every holder started here a signing key, and all of them everybody's public key."""
+    """Write a signing key for every local holder; return their settings, with all public keys."""
     from panstream.models.federated.secure_sums import write_signing_key
 
     files = {name: folder / f"signing-{number}.pem" for number, name in enumerate(names)}
@@ -240,14 +238,10 @@ def _network(result: FederatedModel) -> str:
     learned = result.network
     network = learned.nearest_tree() if isinstance(learned, Mixture) else learned
     names = network.domain.names
-    rows = [
-        (
-            names[attribute],
-            ", ".join(names[parent] for parent in network.parents[attribute]) or "-",
-            str(network.domain.sizes[attribute]),
-        )
-        for attribute in network.order
-    ]
+    rows = []
+    for attribute in network.order:
+        parents = ", ".join(names[parent] for parent in network.parents[attribute]) or "-"
+        rows.append((names[attribute], parents, str(network.domain.sizes[attribute])))
     edges = "the strongest dependences" if isinstance(learned, Mixture) else f"{len(network.edges)} edges"
     title = f"{result.method}: {edges}, {result.records:,} records, {result.questions} questions"
     return format_table(title, ("attribute", "depends on", "categories"), rows, right={2})
@@ -257,18 +251,10 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
     from panstream.algorithms.planning.tables import format_table
 
     rows = []
-    for introduction in federation.introductions():
-        limit = "unlimited" if introduction.epsilon is None else f"{introduction.epsilon:g}"
-        rows.append(
-            (
-                introduction.holder,
-                f"{introduction.records:,}",
-                f"{introduction.spent:.4g}",
-                limit,
-                f"{introduction.delta:g}",
-                "took part",
-            )
-        )
+    for info in federation.introductions():
+        limit = "unlimited" if info.epsilon is None else f"{info.epsilon:g}"
+        figures = (f"{info.records:,}", f"{info.spent:.4g}", limit, f"{info.delta:g}")
+        rows.append((info.holder, *figures, "took part"))
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = format_table("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})

@@ -1,4 +1,4 @@
-"""``panstream figures``: the papers' figures, computed and drawn anew."""
+"""``panstream figures``: compute and draw the papers' figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def figures(
     ] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Write data and manifests, draw nothing.")] = False,
 ) -> None:
-    """Compute and draw the papers' figures; what an earlier run with the same settings has finished is kept."""
+    """Compute and draw the papers' figures; points that an earlier run with the same settings finished are reused."""
     with exit_codes(refused=2, interrupted="stopped; run the same command to continue"):
         from panstream.cli.commands._figures_run import make_figures
         from panstream.papers.figures import FigureOptions

@@ -1,4 +1,4 @@
-"""``panstream init``: a commented configuration from the beginning of a sample file. No value of it is written."""
+"""``panstream init``: write a commented configuration from the first rows of a sample, without any of its values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from panstream.engine.sources.schema_guess import InferredSchema
 
 _TIMES = ("timestamp", "date")
-_PROPOSED = 4
-_SIZES = 2  # at which the error of a question is told
+_PROPOSED = 4  # most queries in the file
+_SIZES = 2  # number of sizes for which an error is shown
 
 
 def init(
@@ -63,7 +63,7 @@ def init(
 
 
 def _text_keys(written: Dialect) -> dict[str, Any]:
-    """Return the keys of [stream] about how text is written."""
+    """Return the keys of [stream] for the text style, if it is not the default."""
     formats = written.style.date_formats
     keys: dict[str, Any] = {"decimal": written.style.decimal} if written.style.decimal != "." else {}
     if formats:
@@ -74,7 +74,7 @@ def _text_keys(written: Dialect) -> dict[str, Any]:
 
 
 def _template(name: str, guessed: InferredSchema, written: Dialect, user: str | None, time: str | None) -> str:
-    """Return a configuration with these columns and questions about them, with comments."""
+    """Return a configuration with these columns, queries about them, and comments."""
     columns = guessed.columns
     timed = [column for column, kind in columns.items() if kind in _TIMES]
     time = time or (timed[0] if timed else None)
@@ -103,8 +103,9 @@ def _template(name: str, guessed: InferredSchema, written: Dialect, user: str | 
 def _questions(
     stream: str, columns: Mapping[str, str], user: str | None, time: str | None
 ) -> list[tuple[dict[str, Any], dict[str, str], bool]]:
-    """Return questions as keys of a [[query]], with a comment for some keys, and whether they can be asked as they
-    are: bounds and groups are for people to say.
+    """Return proposed queries: keys of a [[query]], comments by key, and whether it is active.
+
+    Queries with bounds or groups are not, since only a person can declare those.
     """
     rows = f"SELECT COUNT(*) FROM {stream}"
     day = {"window": "1 day"}
@@ -136,7 +137,7 @@ def _questions(
 
 
 def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], is_active: bool) -> str:
-    """Return a [[query]] with its error; as a comment if somebody has to fill something in first."""
+    """Return a [[query]] with its expected error; commented out if it is not active."""
     keys = {**keys, "epsilon": 1.0}
     lines = ["[[query]]"]
     for key, value in keys.items():
@@ -146,7 +147,7 @@ def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, 
 
 
 def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
-    """Return how far off the answer may be, from public parameters alone."""
+    """Return the expected errors of a query, from public parameters only."""
     from panstream.core.estimate import format_number
     from panstream.engine.config.config import read_config
     from panstream.engine.planner.accuracy import expected_errors
@@ -157,7 +158,7 @@ def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
 
 
 def _quoted(name: str) -> str:
-    """Write a column's name as SQL takes it."""
+    """Return a column's name as a SQL identifier, quoted if necessary."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
 
 

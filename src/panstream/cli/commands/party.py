@@ -11,7 +11,7 @@ import typer
 from panstream.cli.common import KeyFile, NoHardening, StopSignal, exit_codes, operator_key
 from panstream.cli.hardening import lock_memory, reexec_hardened
 
-_PATIENCE = 60.0  # seconds that a front end may take between two messages of a step
+_STEP_TIMEOUT = 60.0  # seconds that the dealer may take between two messages of a step
 _LOST = (
     "warning: not hardened. What is lost: messages and shares of earlier steps may stay readable in freed memory, so a "
     "copy of this process counts for earlier epochs too, in which the other machine may have been copied."
@@ -71,12 +71,13 @@ def party(
         stop = StopSignal()
         server.start()
         typer.echo(f"machine {role} of {stream} answers at {server.address}")
-        asked = server.asked
-        quiet = 0.0
+        requests = server.asked
+        idle = 0.0
         while not stop.wait(seconds):
-            quiet = 0.0 if server.asked != asked else quiet + seconds
-            asked = server.asked
-            if role == "a" and quiet >= (_PATIENCE if machine.reserved else seconds):
+            idle = 0.0 if server.asked != requests else idle + seconds
+            requests = server.asked
+            # An epoch ends with a step; without steps, re-randomise, so that later copies are of another epoch.
+            if role == "a" and idle >= (_STEP_TIMEOUT if machine.reserved else seconds):
                 try:
                     server.rerandomize_idle()
                 except PanstreamError as error:

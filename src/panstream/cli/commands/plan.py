@@ -1,4 +1,4 @@
-"""``panstream plan``: what a question costs, before any data is seen."""
+"""``panstream plan``: sizes, errors and budgets of statistics, before any data is seen."""
 
 from __future__ import annotations
 

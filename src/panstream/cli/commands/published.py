@@ -1,4 +1,4 @@
-"""``panstream ask`` and ``merge``: how often one name came, and one list of names, from what stores have published."""
+"""``panstream ask`` and ``merge``: point queries and merged lists of names, from published tables."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def ask(
         from panstream.algorithms.planning.tables import format_table
         from panstream.cli.commands.run import period
         from panstream.core.estimate import format_number
-        from panstream.engine.reporting.point_queries import point_query as asked
+        from panstream.engine.reporting.point_queries import point_query
         from panstream.primitives.escaping import printable
 
-        answers = asked(store, condition, query=query, all_windows=all_windows)
+        answers = point_query(store, condition, query=query, all_windows=all_windows)
         if as_json:
             for row in answers:
                 typer.echo(json.dumps(row, allow_nan=False))
@@ -58,21 +58,17 @@ def merge(
     with exit_codes(refused=2):
         from panstream.algorithms.planning.tables import format_table
         from panstream.core.estimate import format_number
-        from panstream.engine.reporting.merge_lists import merge_lists as merged
+        from panstream.engine.reporting.merge_lists import merge_lists
         from panstream.primitives.escaping import printable
 
-        lists = merged(stores, query=query, all_windows=all_windows)
+        lists = merge_lists(stores, query=query, all_windows=all_windows)
         if as_json:
             typer.echo(json.dumps(lists.to_json(), allow_nan=False))
             return
-        lines = [
-            (
-                printable(str(item["name"])),
-                format_number(item["count"]),
-                " to ".join(map(format_number, item["interval"])),
-            )
-            for item in lists.items[:limit]
-        ]
+        lines = []
+        for item in lists.items[:limit]:
+            interval = " to ".join(map(format_number, item["interval"]))
+            lines.append((printable(str(item["name"])), format_number(item["count"]), interval))
         title = f"{len(lists.parts)} published answers added up; the intervals hold together"
         typer.echo(format_table(title, (lists.key, "estimate", "95% interval"), lines, right={1, 2}))
         note = lists.note(limit)

@@ -1,4 +1,4 @@
-"""``panstream query``: one question about a file, answered privately, without a configuration."""
+"""``panstream query``: answer one query about a file privately, without a configuration."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def query(
 
 
 def _tell(text: str) -> None:
-    """Print a line on standard error; names of files and columns may be anything."""
+    """Print a line on standard error, escaped: names of files and columns may contain control characters."""
     typer.echo(printable(text), err=True)
 
 
@@ -159,7 +159,7 @@ def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parque
 
 
 def parse_column_options(option: str, texts: list[str] | None, read: Any) -> dict[str, Any] | None:
-    """Return what an option says of columns: COLUMN=..."""
+    """Parse the values COLUMN=... of an option; None without any."""
     parsed = {}
     for text in texts or []:
         column, sign, value = text.partition("=")

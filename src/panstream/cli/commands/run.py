@@ -1,4 +1,4 @@
-"""``panstream run``: feed events to the queries of a configuration and show their private answers."""
+"""``panstream run``: apply events to the queries of a configuration and print their private answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from panstream.engine.runtime.engine import Engine
     from panstream.engine.runtime.ingest import IngestResult
 
-_SHOWN = 10  # row numbers of a report
+_SHOWN = 10  # most row numbers in a report
 _HIDDEN_DETAILS_NOTE = "note: rows that cannot be used are left out; run this in a terminal to see which"
 
 
@@ -83,11 +83,11 @@ def run(
             import_optional("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
         sources = inputs or ["-"]
-        # What can be wrong with questions and input shows here, before the engine charges for them.
+        # Errors in queries and inputs are raised here, before the engine charges for them.
         source = source_for(loaded, sources, follow=follow, format=format)
         tell = partial(typer.echo, err=True)
         doubts = [] if follow else check_files(loaded, sources, format=format)
-        for doubt in doubts if _is_interactive() else []:  # a log is told the same whatever rows hold
+        for doubt in doubts if _is_interactive() else []:  # what a log contains must not depend on rows
             tell(f"warning: {doubt}")
         options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
         with contextlib.ExitStack() as stack:
@@ -97,7 +97,7 @@ def run(
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(open_stream(loaded, **options))
                 engine.declare(*ingestion_paths(sources, follow=follow))
-                feed = partial(ingest_all, engine, source, select)
+                work = partial(ingest_all, engine, source, select)
             else:
                 from panstream.distributed.sharded import session
 
@@ -106,28 +106,28 @@ def run(
                 source.close()
                 options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
                 engine = stack.enter_context(stack.enter_context(session.open_engines(loaded, **options))())
-                feed = partial(session.ingest, engine, sources, follow=follow, format=format)
+                work = partial(session.ingest, engine, sources, follow=follow, format=format)
             stack.enter_context(open_sink(engine, tell))
             start_positions = engine.positions()
             start_releases = _release_counts(engine)
-            fed = _with_progress(engine, feed)
-            report(fed)
+            result = _with_progress(engine, work)
+            report(result)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
-            if fed.interrupted:
+            if result.interrupted:
                 with guard.step():
                     engine.commit()
                 raise KeyboardInterrupt
             if not leave_open:
                 with guard.step():
                     engine.finish()
-            if engine.by_clock or fed.rows or engine.positions() != start_positions:
+            if engine.by_clock or result.rows or engine.positions() != start_positions:
                 _print_finished(engine, start_releases)
             _show(engine, as_json, out, plot)
 
 
 def _with_share(config: Config, inputs: list[str], *, follow: bool) -> Config:
-    """Return the configuration with the share of unusable rows, which is published for files."""
+    """Return the configuration with the share of unusable rows, which is published for files only."""
     from panstream.engine.reporting.unusable_share import epsilon_for_files, with_share
 
     live = follow or any(name == "-" or "://" in name for name in inputs)
@@ -136,12 +136,12 @@ def _with_share(config: Config, inputs: list[str], *, follow: bool) -> Config:
 
 
 def _is_interactive() -> bool:
-    """Return whether someone watches: whoever owns the terminal owns the rows."""
+    """Return whether standard error is a terminal, whose user is taken to be the owner of the rows."""
     return sys.stderr.isatty()
 
 
 def _with_progress(engine: Engine, work: Callable[..., IngestResult]) -> IngestResult:
-    """Run with a progress bar where someone watches."""
+    """Run with a progress bar on a terminal."""
     if not _is_interactive():
         return work()
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -165,16 +165,14 @@ def _with_progress(engine: Engine, work: Callable[..., IngestResult]) -> IngestR
         return work(on_batch=tick)
 
 
-def report(fed: IngestResult) -> None:
-    """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they
-    hold.
-    """
+def report(result: IngestResult) -> None:
+    """Print the numbers of skipped and late rows on a terminal; a log gets a line that does not depend on rows."""
     if not _is_interactive():
         typer.echo(_HIDDEN_DETAILS_NOTE, err=True)
         return
     for what, numbers, count in (
-        ("skipped as bad", fed.skipped, fed.skipped_count),
-        ("late and left out of their window", fed.late, fed.late_count),
+        ("skipped as bad", result.skipped, result.skipped_count),
+        ("late and left out of their window", result.late, result.late_count),
     ):
         if count:
             shown = ", ".join(str(number) for number in numbers[:_SHOWN])
@@ -187,16 +185,15 @@ def _release_counts(engine: Engine) -> dict[str, int]:
 
 
 def _print_finished(engine: Engine, previous_releases: dict[str, int]) -> None:
-    """Say of which queries the answers shown are earlier ones, though rows were taken in."""
-    over = [
+    """Print which queries only show earlier answers, though rows were applied."""
+    finished = [
         name
         for name, releases in _release_counts(engine).items()
-        if engine.finished(name) and releases == previous_releases[name]
+        if engine.finished(name) and releases == previous_releases[name] and not engine.config.query(name).of_unusable
     ]
-    over = [name for name in over if not engine.config.query(name).of_unusable]
-    if over:
+    if finished:
         typer.echo(
-            f"note: rows were counted, but {', '.join(over)}: no answers are left, and those shown were published "
+            f"note: rows were counted, but {', '.join(finished)}: no answers are left, and those shown were published "
             "before. For more, ask under a new name with releases =, or every = and horizon = (more answers for the "
             "same epsilon, each less exact), or with window = (epsilon for every window); a new query counts only the "
             "rows that arrive after it was added.",
@@ -265,7 +262,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
 
 
 def _estimate(answer: dict[str, Any]) -> str:
-    """Return the value; of what has none or is an end, the first words of what is said of it."""
+    """Return the value as text; for an interval without a value, or a bound, the start of its description."""
     from panstream.core.estimate import format_number
 
     if answer.get("too_uncertain"):
@@ -277,7 +274,7 @@ def _estimate(answer: dict[str, Any]) -> str:
 
 
 def _covered(intrusions: dict[str, Any]) -> str:
-    """Return how many break-ins the claim covers, in few words; ``panstream explain`` has the rest."""
+    """Return how many intrusions the claim covers, as a short text."""
     many = intrusions["announced"]
     if "machines" in intrusions:
         return "any, one machine at a time"
@@ -285,7 +282,7 @@ def _covered(intrusions: dict[str, Any]) -> str:
 
 
 def period(answer: dict[str, Any]) -> str:
-    """Return what time an answer is about."""
+    """Return the period that an answer is about, as text."""
     since = f"since {_short(answer['since'])}" if "since" in answer else ""
     gaps = [f"without {_short(begin)} to {_short(end)}" for begin, end in answer.get("gaps", ())]
     if "window" in answer:

@@ -1,4 +1,4 @@
-"""``panstream send``: pipe events to a server."""
+"""``panstream send``: send the events of a file or a pipe to a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson"}
 _SENT = (*_TYPES, "arrow", "parquet")
-_USELESS = (401, 403, 404)  # statuses that every further batch would get, too
+_FATAL_STATUSES = (401, 403, 404)  # every further batch would get them, too
 
 
 def send(
@@ -58,20 +58,20 @@ def send(
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
             refused: Counter[str] = Counter()
 
-            def hear(call: Callable[[], Any]) -> Any:
-                """Return what a call returns once it is not interrupted any more by refusals of earlier batches."""
+            def without_rejections(call: Callable[[], Any]) -> Any:
+                """Repeat a call until it is no longer interrupted by rejections of earlier batches; count those."""
                 while True:
                     try:
                         return call()
-                    except RequestRejected as refusal:
-                        if refusal.status in _USELESS:
+                    except RequestRejected as rejection:
+                        if rejection.status in _FATAL_STATUSES:
                             raise
-                        refused[str(refusal)] += 1
+                        refused[str(rejection)] += 1
 
             with sys.stdin.buffer if path is None else _open_input(path) as source:
-                for one in _send_calls(client, source, kind):
-                    hear(one)
-            sent = hear(client.flush)
+                for send_part in _send_calls(client, source, kind):
+                    without_rejections(send_part)
+            sent = without_rejections(client.flush)
         _report(sent, refused)
 
 
@@ -105,7 +105,7 @@ def _report(sent: DeliveryReport, refused: Counter[str]) -> None:
 
 
 def _format(path: Path | None, format: str | None) -> str:
-    """Return the format that was given, or that the name or the first byte tells of."""
+    """Return the given format, or that of the file name or the first byte."""
     from panstream.engine.sources.input_files import format_from_name
 
     format_name = format or (None if path is None else format_from_name(path))
@@ -119,7 +119,7 @@ def _format(path: Path | None, format: str | None) -> str:
 
 
 def _send_calls(client: Client, source: IO[bytes], format: str) -> Iterator[Callable[[], None]]:
-    """Yield calls that each send a part."""
+    """Yield functions that each send a part of the input."""
     if format in _TYPES:
         for block in _csv_blocks(source) if format == "csv" else _line_blocks(source):
             yield partial(client.send_body, block, _TYPES[format])
@@ -148,7 +148,7 @@ def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
 
 
 def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield whole lines, about a block at a time; what has arrived does not wait for more."""
+    """Yield complete lines, about a block at a time, without waiting for a block to fill up."""
     rest = b""
     while data := _read_available(source):
         end = data.rfind(b"\n") + 1
@@ -162,7 +162,7 @@ def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield whole records, each time under the header."""
+    """Yield blocks of complete records, each with the header line in front."""
     from panstream.engine.sources.formats.csv import Dialect, end_of_records
 
     record = Dialect().record
@@ -191,7 +191,7 @@ def _read_available(source: IO[bytes]) -> bytes:
 
 
 def _open_input(path: Path) -> Any:
-    """Open a file, decompressed if need be."""
+    """Open a file, decompressing it if necessary."""
     from panstream.engine.sources.byte_streams import open_decompressed, open_file
 
     raw, codec = translate_errors(lambda: open_file(path), SourceError, lambda error: InvalidParameter(str(error)))

@@ -1,6 +1,4 @@
-"""``panstream serve`` and ``token``: the engine over HTTP, and who may talk to it; ``worker``: a hardened process
-for shards.
-"""
+"""``panstream serve`` and ``token``: the engine over HTTP, and its tokens; ``worker``: a hardened shard process."""
 
 from __future__ import annotations
 

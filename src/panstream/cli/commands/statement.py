@@ -1,4 +1,4 @@
-"""``panstream statement``: what a configuration promises, for people who are not engineers."""
+"""``panstream statement``: the privacy statement of a configuration, for readers who are not engineers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def statement(
         Path, typer.Option("--html", metavar="FILE", help="Where to write the page; - for standard output.")
     ],
 ) -> None:
-    """Write a page in plain words: what is collected, kept and published, what a thief would see, and what is not
-    protected. Print it from a browser for a PDF.
+    """Write a page in plain words: what is collected, stored and published, what a break-in would reveal, and what is
+    not protected. Print it from a browser for a PDF.
     """
     with exit_codes():
         from datetime import UTC, datetime
         from hashlib import sha256
 
-        from panstream.engine.reporting.privacy_statement import statement as stated
+        from panstream.engine.reporting.privacy_statement import statement as privacy_statement
         from panstream.engine.runtime.selector import load_and_check
 
         loaded = load_and_check(config)
         digest = sha256(config.read_bytes()).hexdigest()
-        page = stated(loaded, source=config.name, digest=digest, today=datetime.now(UTC).date())
+        page = privacy_statement(loaded, source=config.name, digest=digest, today=datetime.now(UTC).date())
         if str(html) == "-":
             typer.echo(page, nl=False)
             return

@@ -1,6 +1,6 @@
-"""``panstream inspect``, ``recover`` and ``intrusion announce``: what can be done with a store besides running queries.
+"""``panstream inspect``, ``recover`` and ``intrusion announce``: operations on a store other than running queries.
 
-Public parameters are shown freely, the state itself only as an announced intrusion.
+Public parameters are always shown, the state itself only as an announced intrusion.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def recover(
         with SnapshotStore(path, operator_key=key, accept_previous=True) as store:
             parts = store.load() or {}
             meta = EngineCheckpoint.meta(parts)
-            # The rows that are lost were applied until now at the latest: a copy may have shown them.
+            # The lost rows were applied by now at the latest; a copy made before this moment may contain them.
             meta["applied"] = max(math.ceil(time.time()), meta["applied"] or 0)
             store.commit({**parts, "meta": json.dumps(meta).encode()})
         typer.echo("The previous state was restored.")
@@ -136,8 +136,8 @@ def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:
         if state:
             _check_unseen(meta)
             _confirm(meta, yes)
-            shown = _look(parts, meta)
-            store.commit(parts)  # on record before anything is shown
+            shown = _read_states(parts, meta)
+            store.commit(parts)  # the intrusion is recorded before anything is shown
             typer.echo(json.dumps(shown, indent=2))
             return
     typer.echo(json.dumps(_public(meta), indent=2))
@@ -162,7 +162,7 @@ def _public(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_unseen(meta: dict[str, Any]) -> None:
-    """Refuse a second look at a state that could not be refreshed after the first."""
+    """Raise BudgetExhausted if a state was copied before and not refreshed since."""
     for name, query in meta["queries"].items():
         if query["exposed"]:
             raise BudgetExhausted(
@@ -187,32 +187,32 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
         typer.confirm("Read it?", abort=True, err=True)
 
 
-def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the states as plain values; in ``parts`` they are refreshed and the intrusion is on record."""
+def _read_states(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the states as plain values; refresh them in ``parts``, and record the intrusion there."""
     from panstream.core.monitor import Monitor
+    from panstream.engine.runtime.checkpoint import stored_states
     from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome, intrusion_record, refresh_state
     from panstream.engine.runtime.release_record import iso_timestamp
 
     shown: dict[str, Any] = {}
     states: list[RefreshOutcome] = []
     now = math.ceil(time.time())
-    for label in [label for label in parts if label.startswith("state/")]:
-        monitor = Monitor[Any].from_bytes(parts[label], verify_checksum=False)
+    for label, name, (window, group), data in list(stored_states(parts)):
+        monitor = Monitor[Any].from_bytes(data, verify_checksum=False)
         layout = monitor.algorithm.layout()
-        shown[label[6:]] = {name: _plain(getattr(monitor.state, name), field) for name, field in layout.items()}
-        window, group, name = label[6:].split("/", 2)
+        shown[f"{window}/{group}/{name}"] = {
+            field_name: _plain(getattr(monitor.state, field_name), field) for field_name, field in layout.items()
+        }
         query = meta["queries"][name]
         verdict, exposed = refresh_state(monitor, monitor.claim().intrusions, rows_since_copy=False)
         length = query["declared"].get("window")
-        states.append(
-            RefreshOutcome(query=name, verdict=verdict, window=length and iso_timestamp(int(window) * length))
-        )
+        states.append(RefreshOutcome(query=name, verdict=verdict, window=length and iso_timestamp(window * length)))
         if exposed:
-            query["exposed"] = [*query["exposed"], [int(window), int(group)]]
+            query["exposed"] = [*query["exposed"], [window, group]]
             continue
         refreshed = dict(query["refreshed"])
-        if now not in refreshed.setdefault(int(window), []):  # the groups of a window are refreshed together
-            refreshed[int(window)].append(now)
+        if now not in refreshed.setdefault(window, []):  # the groups of a window are refreshed together
+            refreshed[window].append(now)
         query["refreshed"] = list(refreshed.items())
         parts[label] = monitor.to_bytes(checksum=False)
     meta["intrusions"].append(intrusion_record(now, CopyTime(just_now=True), states))
@@ -221,7 +221,7 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any, field: Any) -> Any:
-    """Return a field of a state as numbers, bits one by one."""
+    """Return a field of a state as plain numbers; packed bits as a list of 0 and 1."""
     if field.kind == "packed":
         from panstream.primitives.packed_bits import unpack_bits
 

@@ -1,4 +1,4 @@
-"""``panstream synth``: a private model of one table, and synthetic rows from it."""
+"""``panstream synth``: fit a private model of a table, and draw synthetic rows from it."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def _evaluate(
 
 
 def _open_bins(domain: Domain) -> list[str]:
-    """Return what should be known about numbers drawn from bins without end."""
+    """Return a note if numbers are drawn from unbounded bins."""
     import numpy as np
 
     names = [
@@ -252,7 +252,7 @@ def _open_bins(domain: Domain) -> list[str]:
 
 
 def _rows_or_labels(path: Path, domain: Any) -> Records:
-    """Read synthetic rows whether bins were written as numbers or as intervals."""
+    """Read synthetic rows whose bins are written as numbers or as intervals."""
     from panstream.models.networks.domain import Domain
     from panstream.models.networks.records import Records
 
@@ -297,7 +297,7 @@ def _write_model(path: Path, learned: LearnedNetwork) -> None:
 
 
 def _read_model(path: Path) -> tuple[BayesianNetwork | Mixture, dict[str, Any]]:
-    """Return a network and the notes written beside it."""
+    """Return a network and its metadata; raise if the file is not a model of ``synth fit``."""
     from panstream.models.networks.serialization import from_json, read_metadata
 
     try:

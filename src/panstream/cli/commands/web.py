@@ -1,4 +1,4 @@
-"""``panstream web``: private analytics of a site: a configuration for its size, what it promises, and the server."""
+"""``panstream web``: private analytics of a website: write a configuration for its size, explain it, and serve it."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def web(
             raise InvalidParameter("--follow waits for lines of an access log: give --logs too")
         host, port = _address(listen)
         file = out or Path(f"{declared.site}.toml")
-        there = str(file) != "-" and file.exists() and file.stat().st_size > 0
-        if out is not None and there and not force:
+        exists = str(file) != "-" and file.exists() and file.stat().st_size > 0
+        if out is not None and exists and not force:
             raise InvalidParameter(f"{file.name} already exists; use --force to overwrite it")
-        if there and not force:
+        if exists and not force:
             from panstream.engine.config.config import load_config
 
             website = load_config(file).web
@@ -118,7 +118,7 @@ def web(
 
 
 def _command(file: Path, logs: Path | None, follow: bool) -> str:
-    """Return what starts a file that was only written."""
+    """Return the command that starts the written configuration."""
     from panstream.engine.sources.input_files import format_from_name
 
     if logs is None:
@@ -135,7 +135,7 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def _machines(path: Path) -> dict[str, Any]:
-    """Return the two machines of a configuration, with files as they are found from here."""
+    """Return the two machines of a configuration, with file paths relative to the current directory."""
     from panstream.primitives.toml_config import load_config_file
 
     document = load_config_file(path)

@@ -45,13 +45,15 @@ class Engine:
     """Run the queries of a configuration. Not thread-safe: one thread owns the engine and its only copy of the state.
 
     Args:
+        config: Stream, queries and store.
         clock: Returns the arrival time in seconds since 1970.
         elapsed: Returns seconds since boot. While ``clock`` is ahead of it by more than ``[stream] max_clock_jump``,
             no release is drawn by arrival time.
         accept_time: Trust ``clock`` at the start, however far it is ahead of the last commit.
         operator_key: Key that seals the store, 32 bytes.
         publish: Called with every release once it is durable and in the log.
-        rng: Noise for tests. With it, or with ``zero_noise``, every claim says that there is no privacy.
+        rng: Noise for tests; every claim then says that there is no privacy.
+        zero_noise: No noise at all, for tests; the claims say so.
         backend: Holds the states; in this process by default.
 
     A row whose event time is ahead of the clock by more than ``[stream] max_ahead`` is a bad row and does not advance
