@@ -8,6 +8,7 @@ from typing import Any
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.sinks.sink import open_sink
+from tests.browser.serving import serving
 
 CONFIG = """
 [stream]
@@ -34,7 +35,27 @@ directory = "state"
 [sink]
 url = "{url}"
 """
+SERVED = """
+[stream]
+name = "clinic"
+columns = {{ user = "string" }}
+user = "user"
+[[query]]
+name = "visits"
+sql = "SELECT COUNT(*) FROM clinic"
+epsilon = 1.0
+every = "1 second"
+horizon = 3600
+[store]
+directory = "state"
+[sink]
+url = "{url}"
+"""
 READ = "SELECT query, group_key, number, value, low, high, epsilon, unit, claim FROM panstream_answers"
+
+
+class Crash(BaseException):
+    """As if the process were gone: nothing handles it."""
 
 
 def write(folder: Path, url: str) -> Path:
@@ -72,3 +93,18 @@ def logged(folder: Path) -> list[tuple[Any, ...]]:
 
 def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(((*row[:-1], json.loads(row[-1])) for row in rows), key=str)
+
+
+def serve_and_kill(folder: Path, url: str) -> None:
+    """Kill -9 a server three times while answers are drawn every second and copied."""
+    with serving(folder, config=SERVED.format(url=url)) as server:
+
+        def wait_for_releases(count: int) -> None:
+            while len(server.ask("GET", "/v1/releases")["releases"]) < count:
+                pass
+
+        for count in (2, 4, 6):
+            wait_for_releases(count)
+            server.kill()
+            server.start()
+        wait_for_releases(7)

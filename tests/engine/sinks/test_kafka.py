@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from panstream.engine.config.config import read_config
 from panstream.engine.sinks.kafka import KafkaDestination
-from panstream.errors import ConfigError, SinkError
-from tests.browser.serving import serving
-from tests.engine.sinks.sinks import answer, copy, logged, write
+from panstream.errors import SinkError
+from tests.engine.sinks.sinks import Crash, answer, copy, logged, serve_and_kill, write
 from tests.engine.sources.kafka_broker import Broker
 
 
@@ -45,10 +43,6 @@ def test_every_answer_is_there_once(tmp_path: Path, broker: Broker) -> None:
     copy(path)
     assert rows(broker, topic) == logged(tmp_path)
     assert len(logged(tmp_path)) == 15
-
-
-class Crash(BaseException):
-    """As if the process were gone: nothing handles it."""
 
 
 def test_a_crash_between_sending_and_noting_doubles_nothing(
@@ -121,54 +115,9 @@ def test_other_messages_of_the_topic_are_none_of_ours(tmp_path: Path, broker: Br
     assert len(broker.everything(topic)) == len(other) + 3
 
 
-SERVED = """
-[stream]
-name = "clinic"
-columns = {{ user = "string" }}
-user = "user"
-[[query]]
-name = "visits"
-sql = "SELECT COUNT(*) FROM clinic"
-epsilon = 1.0
-every = "1 second"
-horizon = 3600
-[store]
-directory = "state"
-[sink]
-url = "{url}"
-"""
-
-
 @pytest.mark.slow
 def test_a_server_that_is_killed_again_and_again(tmp_path: Path, broker: Broker) -> None:
-    """Kill -9 while answers are drawn every second and copied; afterwards the topic is the log."""
+    """Afterwards the topic is the log."""
     topic = broker.topic()
-
-    def published(server: Any) -> Iterator[int]:
-        while True:
-            yield len(server.ask("GET", "/v1/releases")["releases"])
-
-    with serving(tmp_path, config=SERVED.format(url=broker.url(topic))) as server:
-        for most in (2, 4, 6):
-            next(count for count in published(server) if count >= most)
-            server.kill()
-            server.start()
-        next(count for count in published(server) if count >= 7)
+    serve_and_kill(tmp_path, broker.url(topic))
     assert rows(broker, topic) == logged(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"url": "kafka://host"}, r"\[sink\] url: a Kafka topic is given as kafka://host:port/topic"),
-        ({"url": "kafka://me:secret@host/t"}, r"\[sink\] url: credentials for Kafka go into the file"),
-        ({"url": "kafka://host/t", "table": "a"}, r"\[sink\] table, group and begin mean nothing"),
-        ({"url": "kafka://host/t?group=a"}, r"\[sink\] table, group and begin mean nothing"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, str], said: str) -> None:
-    stream = {"name": "s", "columns": {"user": "int"}, "user": "user"}
-    query = {"name": "q", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0}
-    with pytest.raises(ConfigError, match=said) as caught:
-        read_config({"stream": stream, "query": [query], "sink": settings, "store": {"directory": "x"}})
-    assert "secret" not in str(caught.value)

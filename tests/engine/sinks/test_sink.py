@@ -4,7 +4,6 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.sinks import sink
 from panstream.errors import ConfigError, SinkError
 from panstream.server.service import metrics
-from tests.browser.serving import serving
-from tests.engine.sinks.sinks import READ, answer, copy, logged, plain, write
+from tests.engine.sinks.sinks import READ, Crash, answer, copy, logged, plain, serve_and_kill, write
 
 
 def rows(folder: Path, kind: str = "sqlite") -> list[tuple[Any, ...]]:
@@ -36,10 +34,6 @@ def test_every_answer_is_there_once(tmp_path: Path, kind: str) -> None:
     copy(path)
     assert rows(tmp_path, kind) == logged(tmp_path)
     assert len(logged(tmp_path)) == 15
-
-
-class Crash(BaseException):
-    """As if the process were gone: nothing handles it."""
 
 
 class Crashing:
@@ -162,38 +156,10 @@ def test_names_are_rows_too(tmp_path: Path) -> None:
     assert found['{"page": "/apples"}'] == pytest.approx(900, abs=100)
 
 
-SERVED = """
-[stream]
-name = "clinic"
-columns = { user = "string" }
-user = "user"
-[[query]]
-name = "visits"
-sql = "SELECT COUNT(*) FROM clinic"
-epsilon = 1.0
-every = "1 second"
-horizon = 3600
-[store]
-directory = "state"
-[sink]
-url = "sqlite:answers.db"
-"""
-
-
 @pytest.mark.slow
 def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    """Kill -9 while answers are drawn every second and copied; afterwards the table is the log."""
-
-    def published(server: Any) -> Iterator[int]:
-        while True:
-            yield len(server.ask("GET", "/v1/releases")["releases"])
-
-    with serving(tmp_path, config=SERVED) as server:
-        for most in (2, 4, 6):
-            next(count for count in published(server) if count >= most)
-            server.kill()
-            server.start()
-        next(count for count in published(server) if count >= 7)
+    """Afterwards the table is the log."""
+    serve_and_kill(tmp_path, "sqlite:answers.db")
     assert rows(tmp_path) == logged(tmp_path)
     assert [row[2] for row in sorted(rows(tmp_path), key=lambda row: row[2])] == list(range(1, len(rows(tmp_path)) + 1))
 
@@ -206,17 +172,18 @@ def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
         ({"url": "sqlite:a.db", "table": "a; drop"}, r"\[sink\] table must be a name of small letters"),
         ({"url": "sqlite:a.db", "tabel": "a"}, r"\[sink\]: unknown key 'tabel', did you mean 'table'\?"),
         ({}, r"\[sink\]: url is missing"),
+        ({"url": "kafka://host"}, r"\[sink\] url: a Kafka topic is given as kafka://host:port/topic"),
+        ({"url": "kafka://me:secret@host/t"}, r"\[sink\] url: credentials for Kafka go into the file"),
+        ({"url": "kafka://host/t", "table": "a"}, r"\[sink\] table, group and begin mean nothing"),
+        ({"url": "kafka://host/t?group=a"}, r"\[sink\] table, group and begin mean nothing"),
+        ({"url": "sqlite:a.db", "directory": None}, r"\[sink\] needs \[store\] directory"),  # a log that lasts
     ],
 )
-def test_settings_are_checked(settings: dict[str, str], said: str) -> None:
+def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
     stream = {"name": "s", "columns": {"user": "int"}, "user": "user"}
     query = {"name": "q", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0}
-    with pytest.raises(ConfigError, match=said):
-        read_config({"stream": stream, "query": [query], "sink": settings, "store": {"directory": "x"}})
-
-
-def test_a_sink_needs_a_log_that_lasts() -> None:
-    stream = {"name": "s", "columns": {"user": "int"}, "user": "user"}
-    query = {"name": "q", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0}
-    with pytest.raises(ConfigError, match=r"\[sink\] needs \[store\] directory"):
-        read_config({"stream": stream, "query": [query], "sink": {"url": "sqlite:a.db"}})
+    store = {} if "directory" in settings else {"directory": "x"}
+    settings = {key: value for key, value in settings.items() if value is not None}
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_config({"stream": stream, "query": [query], "sink": settings, "store": store})
+    assert "secret" not in str(caught.value)
