@@ -10,12 +10,13 @@ import numpy as np
 from panstream.engine.arrow import arrow_mask
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
+from panstream.engine.runtime.engine import Engine
 
 COLUMNS = {"user": "int", "name": "string", "value": "double", "region": "string", "w": "int", "at": "timestamp"}
 
 
 def config(*queries: dict[str, Any], directory: Path | None = None, **settings: Any) -> Config:
-    """Return a configuration; ``settings`` of [store] and [stream] are told apart by name."""
+    """Return a configuration; ``settings`` belong to [store] or [stream] by their names."""
     store = {
         key: settings.pop(key) for key in ("durability", "interval", "batch_rows", "commit_rows") if key in settings
     }
@@ -33,6 +34,21 @@ def question(name: str, sql: str, **settings: Any) -> dict[str, Any]:
 DISTINCT = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=1000)
 SUM = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=8)
 COUNT = question("count", "SELECT COUNT(*) FROM s")
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def answers(engine: Engine, name: str | None = None) -> list[float]:
+    """Return the published values of one query, or of all."""
+    return [release.record["value"] for release in engine.log.history(name)]
 
 
 def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: Any = None, **more: Any) -> RowBatch:

@@ -1,5 +1,6 @@
 """Announced intrusions through the engine: which copies are covered, what is refreshed, and what is recorded."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime, describe_record
 from panstream.errors import InvalidParameter
-from tests.engine.runtime.streams import COUNT, config, question, rows
+from tests.engine.runtime.streams import COUNT, Clock, config, question, rows
 
 START = 1_000_000.0
 JUST_NOW = CopyTime(just_now=True)
@@ -20,17 +21,9 @@ ONE_COPY = "it counts as the one unannounced copy that the claim covers, and ano
 BROKEN = "the claim no longer holds"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(START)
 
 
 def at(seconds: float) -> CopyTime:
@@ -130,12 +123,23 @@ def test_windows_that_began_after_the_copy_were_not_copied(clock: Clock) -> None
         assert engine._queries["daily"].exposed == {(10_000, 0)}
 
 
+@pytest.mark.parametrize(
+    ("restarted", "copy", "verdict"),
+    [
+        (False, at(101), "not covered: rows were applied since"),
+        (False, JUST_NOW, "covered"),
+        (True, at(102), "not covered: rows were applied since"),
+        (True, at(103), "covered"),
+    ],
+)
 @pytest.mark.parametrize("came", [True, False], ids=["rows came", "no rows came"])
-def test_steps_of_a_live_stream_count_as_if_they_had_rows(came: bool, clock: Clock, tmp_path: Path) -> None:
+def test_steps_of_a_live_stream_count_as_if_they_had_rows(
+    came: bool, restarted: bool, copy: CopyTime, verdict: str, clock: Clock, tmp_path: Path
+) -> None:
     """The verdict would otherwise tell whether anybody's row came between the copy and the announcement."""
     settings = config(BITS, directory=tmp_path)
-
-    def live(engine: Engine) -> None:
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(Engine(settings, clock=clock))
         engine.declare("http")
         clock.now += 50
         if came:
@@ -146,31 +150,13 @@ def test_steps_of_a_live_stream_count_as_if_they_had_rows(came: bool, clock: Clo
         if came:
             engine.apply(rows(["bits"], np.arange(3)), commit=False)
         clock.now += 1
-
-    with Engine(settings, clock=clock) as engine:
-        live(engine)
-        assert verdicts(engine, at(101))["bits"].startswith("not covered: rows were applied since")
-    settings = config(BITS, directory=tmp_path / "other")
-    clock.now = START
-    with Engine(settings, clock=clock) as engine:
-        live(engine)
-        assert verdicts(engine, JUST_NOW) == {"bits": "covered"}
-    settings = config(BITS, directory=tmp_path / "stopped")
-    clock.now = START
-    with Engine(settings, clock=clock) as engine:
-        live(engine)
-        engine.step()
-    clock.now += 100
-    with Engine(settings, clock=clock) as engine:
-        assert verdicts(engine, at(102))["bits"].startswith("not covered: rows were applied since")
-    clock.now = START
-    settings = config(BITS, directory=tmp_path / "again")
-    with Engine(settings, clock=clock) as engine:
-        live(engine)
-        engine.step()
-    clock.now += 100
-    with Engine(settings, clock=clock) as engine:
-        assert verdicts(engine, at(103)) == {"bits": "covered"}
+        if restarted:
+            engine.step()
+            stack.close()
+            clock.now += 100
+            engine = stack.enter_context(Engine(settings, clock=clock))
+        found = verdicts(engine, copy)["bits"]
+        assert found == verdict if verdict == "covered" else found.startswith(verdict)
 
 
 def test_rows_that_an_answer_made_durable_count_as_applied_then(clock: Clock, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from panstream.engine.runtime.clocks import _JumpGuardedClock, _since_boot
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
 from panstream.errors import ClockJumped
-from tests.engine.runtime.streams import config, question, rows
+from tests.engine.runtime.streams import answers, config, question, rows
 
 DAY = 86400.0
 TICKING = question("t", "SELECT COUNT(*) FROM s", every="1 hour", horizon=1000)
@@ -38,10 +38,6 @@ class Machine:
             elapsed=lambda: self.passed,
             accept_time=accept_time,
         )
-
-
-def answers(engine: Engine, name: str) -> list[float]:
-    return [release.record["value"] for release in engine.log.history(name)]
 
 
 def test_a_jump_of_thirty_days_draws_nothing(caplog: pytest.LogCaptureFixture) -> None:
