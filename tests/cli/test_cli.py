@@ -8,26 +8,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from panstream import __version__
-from panstream.cli import app as app_module
 from panstream.errors import MissingExtra
+from tests.cli.running import run
 
-RUNNER = CliRunner()
 PLAN = ["plan", "density", "--epsilon", "1", "--alpha", ".05", "--beta", ".05", "--universe", "100000"]
 
 
 def test_version_and_help() -> None:
-    assert RUNNER.invoke(app_module.app, ["--version"]).output.strip() == f"panstream {__version__}"
+    assert run("--version").output.strip() == f"panstream {__version__}"
     for command in ([], ["plan"], ["plan", "density"]):
-        result = RUNNER.invoke(app_module.app, [*command, "--help"])
-        assert result.exit_code == 0
+        result = run(*command, "--help")
         assert "Usage" in result.output
 
 
 def test_no_line_of_help_is_cut() -> None:
-    assert "..." not in RUNNER.invoke(app_module.app, ["--help"], env={"COLUMNS": "80"}).output.replace("[ARGS]...", "")
+    assert "..." not in run("--help", env={"COLUMNS": "80"}).output.replace("[ARGS]...", "")
 
 
 def test_completion_answers() -> None:
@@ -78,8 +75,7 @@ def test_what_is_missing_is_told_before_anything_is_done(
     (tmp_path / "rows.csv").write_text("n\n1\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
-    done = RUNNER.invoke(app_module.app, words)
-    assert done.exit_code == 2
+    done = run(*words, code=2)
     assert f"{sys.executable} -m pip install '" in done.stderr
     assert module in done.stderr
     assert not (tmp_path / "state").exists()
@@ -89,7 +85,7 @@ def test_a_query_over_the_declared_budget_ends_with_3(tmp_path: Path) -> None:
     config = tmp_path / "over.toml"
     stream = '[stream]\nname = "s"\ncolumns = { n = "int" }\nbudget = { event = 1.0 }\n'
     config.write_text(stream + '[[query]]\nname = "q"\nsql = "SELECT COUNT(*) FROM s"\nepsilon = 2.0\n')
-    assert RUNNER.invoke(app_module.app, ["check", str(config)]).exit_code == 3
+    run("check", str(config), code=3)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +104,7 @@ def test_windows_by_event_time_without_lateness_are_warned_about(
     config = tmp_path / "windows.toml"
     columns = f'[stream]\nname = "s"\ncolumns = {{ at = "timestamp" }}\n{stream}\n'
     config.write_text(f'{columns}[[query]]\nname = "q"\nsql = "SELECT COUNT(*) FROM s"\nepsilon = 1.0\n{query}\n')
-    checked = RUNNER.invoke(app_module.app, ["check", str(config)])
-    assert checked.exit_code == 0
+    checked = run("check", str(config))
     assert ("[stream] lateness is 0" in checked.stderr) is warned
 
 
@@ -126,11 +121,10 @@ def test_help_needs_no_compiler() -> None:
 
 @pytest.mark.slow
 def test_plan_density_as_table_and_json() -> None:
-    table = RUNNER.invoke(app_module.app, PLAN)
-    assert table.exit_code == 0
+    table = run(*PLAN)
     for words in ("panstream", "OptBern m*", "Roth's m", "PPDS", "true loss"):
         assert words in table.output
-    plan = json.loads(RUNNER.invoke(app_module.app, [*PLAN, "--json"]).output)
+    plan = json.loads(run(*PLAN, "--json").output)
     assert plan["rows"][0]["name"] == "panstream"
     assert plan["rows"][0]["true_loss"] == 1.0
 
@@ -139,8 +133,7 @@ def test_plan_density_as_table_and_json() -> None:
 def test_bad_options_are_named(option: str) -> None:
     arguments = [*PLAN]
     arguments[arguments.index(option) + 1] = "-1"
-    result = RUNNER.invoke(app_module.app, arguments)
-    assert result.exit_code == 2
+    result = run(*arguments, code=2)
     assert option.strip("-") in result.output
     assert "Traceback" not in result.output
 
@@ -155,34 +148,29 @@ def test_a_missing_extra_prints_its_pip_command() -> None:
 
 
 def test_plan_distinct_says_which_and_why() -> None:
-    open_universe = RUNNER.invoke(app_module.app, ["plan", "distinct", "--epsilon", "1", "--expected", "20000"])
-    assert open_universe.exit_code == 0
+    open_universe = run("plan", "distinct", "--epsilon", "1", "--expected", "20000")
     assert "bitmap" in open_universe.output
     assert "relative" in open_universe.output
     known = ["plan", "distinct", "--epsilon", "1", "--universe", "50000"]
-    plan = json.loads(RUNNER.invoke(app_module.app, [*known, "--json"]).output)
+    plan = json.loads(run(*known, "--json").output)
     assert plan["algorithm"] == "OptBern"
     assert plan["relative_error"]["10000"] < 0.05
-    bad = RUNNER.invoke(app_module.app, ["plan", "distinct", "--epsilon", "0"])
-    assert bad.exit_code == 2
+    bad = run("plan", "distinct", "--epsilon", "0", code=2)
     assert "epsilon" in bad.output
 
 
 def test_plan_names_says_from_how_many_events_on() -> None:
     ask = ["plan", "names", "--epsilon", "1", "--delta", "1e-6"]
-    assert "at least 234.2 events" in RUNNER.invoke(app_module.app, ask).output
-    plan = json.loads(RUNNER.invoke(app_module.app, [*ask, "--max-item-bytes", "8", "--json"]).output)
+    assert "at least 234.2 events" in run(*ask).output
+    plan = json.loads(run(*ask, "--max-item-bytes", "8", "--json").output)
     assert 80 < plan["listing_threshold"] < 90 and plan["claim"]["delta"] == 1e-6
-    assert RUNNER.invoke(app_module.app, [*ask, "--memory", "1"]).exit_code == 2
+    run(*ask, "--memory", "1", code=2)
 
 
 def test_plan_turnstile_compares_counters() -> None:
     ask = ["plan", "turnstile", "cropped-sum", "--epsilon", "1", "--users", "20000", "--universe", "20000"]
-    plan = RUNNER.invoke(app_module.app, [*ask, "--crop", "16", "--largest", "160"])
-    assert plan.exit_code == 0
+    plan = run(*ask, "--crop", "16", "--largest", "160")
     assert "BlockCounter" in plan.output
-    missing = RUNNER.invoke(app_module.app, ask)
-    assert missing.exit_code == 2
+    missing = run(*ask, code=2)
     assert "crop must be given" in missing.output
-    unknown = RUNNER.invoke(app_module.app, ["plan", "turnstile", "nonsense", "--epsilon", "1", "--users", "5"])
-    assert unknown.exit_code == 2
+    run("plan", "turnstile", "nonsense", "--epsilon", "1", "--users", "5", code=2)

@@ -7,9 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from panstream.cli.app import app
 from panstream.cli.commands.federate import _with_method
 from panstream.errors import InvalidParameter
 from panstream.models.federated import Federation, Holder
@@ -17,8 +15,10 @@ from panstream.models.federated.config import METHODS, HolderConfig, RunConfig
 from panstream.models.federated.secure_sums import read_signing_key
 from panstream.models.networks import Domain, Records
 from panstream.models.networks.serialization import load, read_metadata
+from tests.cli.running import run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
+TEXT = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
 
 
 @pytest.mark.slow
@@ -26,11 +26,9 @@ def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
     out = tmp_path / "network.json"
     ledgers = tmp_path / "ledgers"
     config = tmp_path / "run.toml"
-    text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
-    config.write_text(text.replace("epsilon = 2.0", "epsilon = 1.2"))
+    config.write_text(TEXT.replace("epsilon = 2.0", "epsilon = 1.2"))
     command = ["federate", str(config), "--out", str(out), "--ledgers", str(ledgers)]
-    first = CliRunner().invoke(app, command)
-    assert first.exit_code == 0, first.output
+    first = run(*command)
     for name, records in (("north", "4,000"), ("south", "2,500"), ("west", "1,500")):
         assert re.search(rf"^{name} +{records} +1 +1.2 +1e-06  took part$", first.stdout, re.MULTILINE), first.stdout
     bits = float(re.search(r"cross entropy on the test table: ([\d.]+) bits", first.stdout)[1])  # type: ignore[index]
@@ -40,19 +38,16 @@ def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
     with sqlite3.connect(ledgers / "north.sqlite") as ledger:
         assert ledger.execute("SELECT COUNT(*) FROM answers").fetchone() == (3,)
     ledger.close()
-    again = CliRunner().invoke(app, command)  # another run, and the ledgers were kept
-    assert again.exit_code == 1
+    again = run(*command, code=1)
     assert "it refused (budget)" in again.stderr
     assert "at least 2 are needed" in again.stderr
 
 
 @pytest.mark.slow
 def test_secure_sums_between_three_processes(tmp_path: Path) -> None:
-    text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
     config = tmp_path / "run.toml"
-    config.write_text(re.sub(r'method = "\w+"', 'method = "pairs"\nsecure = true', text))
-    result = CliRunner().invoke(app, ["federate", str(config), "--ledgers", str(tmp_path)])
-    assert result.exit_code == 0, result.output
+    config.write_text(re.sub(r'method = "\w+"', 'method = "pairs"\nsecure = true', TEXT))
+    result = run("federate", str(config), "--ledgers", str(tmp_path))
     assert "all pairs, secure sums: the strongest dependences" in result.stdout
     assert "up to 1 of 3 holders" in result.stdout
     with sqlite3.connect(tmp_path / "north.sqlite") as ledger:
@@ -63,23 +58,20 @@ def test_secure_sums_between_three_processes(tmp_path: Path) -> None:
 
 def test_a_signing_key_is_private_and_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "north.pem"
-    result = CliRunner().invoke(app, ["holder-key", str(path)])
+    result = run("holder-key", str(path))
     assert re.fullmatch(r"[0-9a-f]{64}\n", result.stdout)
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_signing_key(path).public_key().public_bytes_raw().hex() == result.stdout.strip()
-    again = CliRunner().invoke(app, ["holder-key", str(path)])
-    assert again.exit_code == 2
+    again = run("holder-key", str(path), code=2)
     assert "already exists" in again.stderr
 
 
 @pytest.mark.slow
 def test_a_hospital_that_cannot_start_says_why(tmp_path: Path) -> None:
-    text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
     (tmp_path / "bad.csv").write_text("race,gender\nmartian,Female\n")
     config = tmp_path / "run.toml"
-    config.write_text(text.replace(f"{EXAMPLE.parent}/data/hospitals/west.csv.gz", "bad.csv"))
-    result = CliRunner().invoke(app, ["federate", str(config), "--quiet"])
-    assert result.exit_code == 1
+    config.write_text(TEXT.replace(f"{EXAMPLE.parent}/data/hospitals/west.csv.gz", "bad.csv"))
+    result = run("federate", str(config), "--quiet", code=1)
     assert "west did not start" in result.stderr
     assert "martian" not in result.output
 
@@ -104,16 +96,15 @@ def test_mistakes_in_a_run_are_named(tmp_path: Path, change: tuple[str, str], co
     assert change[0] in text
     config = tmp_path / "run.toml"
     config.write_text(text.replace(*change))
-    result = CliRunner().invoke(app, ["federate", str(config)])
-    assert result.exit_code == 2
+    result = run("federate", str(config), code=2)
     assert re.search(complaint, result.stderr), result.stderr
 
 
 @pytest.fixture(scope="module")
 def hospitals() -> dict[str, Records]:
-    run = RunConfig.read(EXAMPLE)
-    domain = Domain.load(run.domain)
-    return {member.name: Records.load(member.data, domain) for member in run.members if member.data}
+    example = RunConfig.read(EXAMPLE)
+    domain = Domain.load(example.domain)
+    return {member.name: Records.load(member.data, domain) for member in example.members if member.data}
 
 
 @pytest.mark.parametrize(
@@ -121,19 +112,19 @@ def hospitals() -> dict[str, Records]:
 )
 def test_the_example_runs_with_every_method(hospitals: dict[str, Records], name: str) -> None:
     """The hospitals are in this process, with the budgets of the example; none of them refuses."""
-    run = RunConfig.read(EXAMPLE)
+    example = RunConfig.read(EXAMPLE)
     holders = [
         Holder(member.name, hospitals[member.name], epsilon=member.epsilon, delta=member.delta)
-        for member in run.members
+        for member in example.members
     ]
-    federation = Federation(Domain.load(run.domain), holders, minimum=3)
-    result = _with_method(run, name).method.run(federation)
+    federation = Federation(Domain.load(example.domain), holders, minimum=3)
+    result = _with_method(example, name).method.run(federation)
     assert result.claim.epsilon == 1.0
     assert all(0.0 < holder.ledger.epsilon <= 1.0 + 1e-9 for holder in holders)
 
 
 def test_help_lists_the_methods() -> None:
-    shown = CliRunner().invoke(app, ["federate", "--help"]).stdout
+    shown = run("federate", "--help").stdout
     text = " ".join(shown.split()).replace("- ", "-")  # lines also end at hyphens
     assert f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}." in text
     assert f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}" in EXAMPLE.read_text()
@@ -161,12 +152,12 @@ def test_the_holder_of_the_tutorial_is_read(tmp_path: Path) -> None:
     config.write_text(re.search(r"```toml\n(\[holder\].*?)```", page, re.DOTALL)[1])  # type: ignore[index]
     found = HolderConfig.read(config)
     assert (found.name, found.epsilon, found.port, found.analysts) == ("north", 2.0, 8443, ("analyst",))
-    assert CliRunner().invoke(app, ["holder", str(config)]).exit_code == 2  # its files are not here
+    run("holder", str(config), code=2)  # its files are not here
 
 
 def test_the_example_is_read_and_its_tables_fit_the_domain() -> None:
-    run = RunConfig.read(EXAMPLE)
-    domain = Domain.from_json(run.domain.read_text())
-    sizes = [len(Records.load(member.data, domain)) for member in run.members if member.data]
+    example = RunConfig.read(EXAMPLE)
+    domain = Domain.from_json(example.domain.read_text())
+    sizes = [len(Records.load(member.data, domain)) for member in example.members if member.data]
     assert sizes == [4000, 2500, 1500]
-    assert run.test is not None and len(Records.load(run.test, domain)) == 2000
+    assert example.test is not None and len(Records.load(example.test, domain)) == 2000

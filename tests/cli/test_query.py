@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 from click.testing import Result
 from pyarrow import csv, parquet
-from typer.testing import CliRunner
 
 import panstream
-from panstream.cli.app import app
+from tests.cli.running import run
 
-RUNNER = CliRunner()
 ROWS = "host;n\n" + "".join(f"h{i % 5};{i}\n" for i in range(40))
 SQL = "SELECT COUNT(*) FROM 'visits.csv'"
 
@@ -29,27 +27,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_table_and_what_it_cost() -> None:
-    first = RUNNER.invoke(app, ["query", "SELECT COUNT(DISTINCT host) FROM 'visits.csv'", "--user=host", "--epsilon=1"])
-    assert first.exit_code == 0
+    first = run("query", "SELECT COUNT(DISTINCT host) FROM 'visits.csv'", "--user=host", "--epsilon=1")
     assert first.stdout.split()[:2] == ["estimate", "95%"]
     assert "visits.csv: text separated by a semicolon, with a header line: host string, n int (guessed" in first.stderr
     spent = "So far: epsilon 1 for one user, counting all answers about visits.csv (visits.csv.ledger)."
     assert f"This answer: epsilon 1 for one user. {spent}" in first.stderr
-    none = RUNNER.invoke(app, ["query", SQL, "--epsilon=1", "--no-ledger"])
+    none = run("query", SQL, "--epsilon=1", "--no-ledger")
     assert "repeated answers add up unseen" in none.stderr
 
 
 def test_users_of_several_files_lose_what_all_of_them_were_charged(folder: Path) -> None:
     (folder / "others.csv").write_text(ROWS)
 
-    def ask(files: str, *options: str) -> Result:
+    def ask(files: str, *options: str, code: int = 0) -> Result:
         sql = f"SELECT COUNT(DISTINCT host) FROM '{files}'"
-        return RUNNER.invoke(app, ["query", sql, "--user=host", "--epsilon=1", *options])
+        return run("query", sql, "--user=host", "--epsilon=1", *options, code=code)
 
-    assert ask("visits.csv", "--budget=2").exit_code == 0
-    assert ask("others.csv", "--budget=2").exit_code == 0
-    refused = ask("*.csv")
-    assert refused.exit_code == 3
+    ask("visits.csv", "--budget=2")
+    ask("others.csv", "--budget=2")
+    refused = ask("*.csv", code=3)
     assert "would make 3 of 2" in refused.stderr
     allowed = ask("*.csv", "--budget=3")
     assert (
@@ -63,50 +59,46 @@ def test_users_of_several_files_lose_what_all_of_them_were_charged(folder: Path)
 
 def test_groups_share_epsilon_and_rows_of_users_are_warned_of() -> None:
     sql = "SELECT n, COUNT(DISTINCT host) FROM 'visits.csv' GROUP BY n"
-    shared = RUNNER.invoke(app, ["query", sql, "--user=host", "--epsilon=1", "--groups=n=1,2,3,4", "--budget=1"])
-    assert shared.exit_code == 0
+    shared = run("query", sql, "--user=host", "--epsilon=1", "--groups=n=1,2,3,4", "--budget=1")
     assert "This answer: epsilon 1 for one user, 0.25 in each of 4 groups." in shared.stderr
-    rows = RUNNER.invoke(app, ["query", SQL, "--user=host", "--epsilon=1", "--no-ledger"])
+    rows = run("query", SQL, "--user=host", "--epsilon=1", "--no-ledger")
     assert "warning: one row is protected, not all rows of one host" in rows.stderr
     for form in ("--csv", "--markdown"):
-        bounded = RUNNER.invoke(
-            app, ["query", SQL, "--user=host", "--contributions=10", "--epsilon=1", "--no-ledger", form]
-        )
+        bounded = run("query", SQL, "--user=host", "--contributions=10", "--epsilon=1", "--no-ledger", form)
         assert "warning" not in bounded.stderr
         assert "note: counting at most 10 rows per user" in bounded.stderr
 
 
 def test_every_form_goes_to_standard_output(folder: Path) -> None:
     command = ["query", SQL, "--epsilon=1", "--ledger=spent"]
-    assert RUNNER.invoke(app, [*command, "--markdown"]).stdout.startswith("| estimate |")
-    read = csv.read_csv(io.BytesIO(RUNNER.invoke(app, [*command, "--csv"]).stdout_bytes))
+    assert run(*command, "--markdown").stdout.startswith("| estimate |")
+    read = csv.read_csv(io.BytesIO(run(*command, "--csv").stdout_bytes))
     assert read.column_names == ["estimate", "low", "high", "standard_error", "unclipped"]
-    told = json.loads(RUNNER.invoke(app, [*command, "--json"]).stdout)
+    told = json.loads(run(*command, "--json").stdout)
     assert told["guessed"]["delimiter"] == ";"
     assert told["spent"][0]["epsilon"] == 3.0
-    RUNNER.invoke(app, [*command, "--parquet=answer.parquet"])
-    streamed = RUNNER.invoke(app, [*command, "--parquet=-"]).stdout_bytes
+    run(*command, "--parquet=answer.parquet")
+    streamed = run(*command, "--parquet=-").stdout_bytes
     for written in (folder / "answer.parquet", pa.BufferReader(streamed)):
         assert parquet.read_table(written).num_rows == 1
     assert not (folder / "visits.csv.ledger").exists()
 
 
 def test_exit_codes() -> None:
-    assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", "--budget=1"]).exit_code == 0
-    spent = RUNNER.invoke(app, ["query", SQL, "--epsilon=1"])
-    assert (spent.exit_code, spent.stdout) == (3, "")
+    run("query", SQL, "--epsilon=1", "--budget=1")
+    spent = run("query", SQL, "--epsilon=1", code=3)
+    assert spent.stdout == ""
     assert "1.95 of 1" in spent.stderr
-    assert RUNNER.invoke(app, ["query", "SELECT COUNT(*) FROM 'none.csv'", "--epsilon=1"]).exit_code == 1
+    run("query", "SELECT COUNT(*) FROM 'none.csv'", "--epsilon=1", code=1)
     for wrong in (["--groups=x"], ["--csv", "--json"], ["--ledger=a", "--no-ledger"], ["--type=n=number"]):
-        assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", *wrong]).exit_code == 2
+        run("query", SQL, "--epsilon=1", *wrong, code=2)
 
 
 def test_names_of_columns_and_files_do_nothing_to_a_terminal(folder: Path) -> None:
     name = "a\x1b[2J.csv"
     (folder / name).write_text("=h\x1b]0;\u202e,n\n" + "x,1\n" * 9)
-    done = RUNNER.invoke(app, ["query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1"])
-    wrong = RUNNER.invoke(app, ["query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1", "--user=nobody"])
-    assert (done.exit_code, wrong.exit_code) == (0, 2)
+    done = run("query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1")
+    wrong = run("query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1", "--user=nobody", code=2)
     for text in (done.stdout, done.stderr, wrong.stderr):
         assert text.replace("\n", "").isprintable()
     assert r"a\x1b[2J.csv: text separated by a comma, with a header line: =h\x1b]0;\u202e string" in done.stderr
@@ -131,8 +123,8 @@ def test_sql_that_cannot_be_read_is_refused_before_standard_input(
         raise AssertionError("standard input was opened")
 
     monkeypatch.setattr("panstream.engine.sources.schema_guess.PipeBytes", unexpected)
-    done = RUNNER.invoke(app, ["query", sql, "--epsilon=1"])
-    assert (done.exit_code, done.stdout) == (2, "")
+    done = run("query", sql, "--epsilon=1", code=2)
+    assert done.stdout == ""
     assert message in done.stderr
     with pytest.raises(panstream.PanstreamError):
         panstream.query("-", sql, epsilon=1.0)
@@ -155,10 +147,10 @@ def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPa
     command += ["--type=n=int", "--csv"]
     for text, told in (("1\n" * 40, False), ("1\n" * 39 + "x\n", True)):
         (folder / "bad.csv").write_text(f"n\n{text}")
-        assert note in RUNNER.invoke(app, command).stderr
+        assert note in run(*command).stderr
         with monkeypatch.context() as patch:
             patch.setattr("panstream.cli.commands.run._is_interactive", lambda: True)
-            shown = RUNNER.invoke(app, command).stderr
+            shown = run(*command).stderr
         assert note not in shown
         assert ("1 row skipped as bad: 40" in shown) == told
 
@@ -166,14 +158,14 @@ def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_wrong_types_and_encodings_are_refused_with_the_option(folder: Path) -> None:
     (folder / "sales.csv").write_bytes("Preis (€);Käufer\n".encode("cp1252") + "1447,53;Müller\n".encode("cp1252") * 40)
     command = ["query", "SELECT SUM(\"Preis (€)\") FROM 'sales.csv'", "--epsilon=1", "--lower=0", "--upper=2000"]
-    refused = RUNNER.invoke(app, command)
-    assert (refused.exit_code, refused.stdout) == (1, "")
+    refused = run(*command, code=1)
+    assert refused.stdout == ""
     assert "looks like Windows-1252 (--encoding windows-1252)" in refused.stderr
     command.append("--encoding=windows-1252")
-    refused = RUNNER.invoke(app, [*command, "--type=Preis (€)=double"])
-    assert (refused.exit_code, refused.stdout) == (1, "")
+    refused = run(*command, "--type=Preis (€)=double", code=1)
+    assert refused.stdout == ""
     message = "none of the first 40 rows has a number in 'Preis (€)'; is the decimal mark a comma? (--decimal ,)"
     assert message in refused.stderr
     assert not (folder / "sales.csv.ledger").exists()
-    answered = RUNNER.invoke(app, [*command, "--decimal=,", "--json"])
+    answered = run(*command, "--decimal=,", "--json")
     assert json.loads(answered.stdout)["answers"][0]["estimate"] == pytest.approx(57901.2, rel=0.5)
