@@ -53,8 +53,8 @@ class TestOnLinux:
         assert tell(tmp_path) == ["0", "0", "1", "True"]
 
     def test_a_program_that_is_not_the_command_is_left_alone(self, tmp_path: Path) -> None:
-        told = tell(tmp_path, name="other.py")
-        assert (told[0], told[2:]) == ("1", ["None", "False"])
+        reported = tell(tmp_path, name="other.py")
+        assert (reported[0], reported[2:]) == ("1", ["None", "False"])
 
     def test_a_command_starts_again_before_it_has_loaded_anything(self, tmp_path: Path) -> None:
         program = tmp_path / "panstream.py"

@@ -68,8 +68,8 @@ def test_exit_code_is_128_and_the_signal(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "panstream.toml").write_text(CONFIG)
     (tmp_path / "visits.csv").write_text("host\n" + "a\n" * 100)
-    options, place, name = COMMANDS[command]
-    target = sys.modules[place] if isinstance(place, str) else place
+    options, owner, name = COMMANDS[command]
+    target = sys.modules[owner] if isinstance(owner, str) else owner
     real = getattr(target, name)
     monkeypatch.setattr(target, name, signalling(real, number))
     monkeypatch.setattr(sys.modules[main.__module__], "import_without_gc", lambda *modules: None)

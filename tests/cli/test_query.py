@@ -74,9 +74,9 @@ def test_every_form_goes_to_standard_output(folder: Path) -> None:
     assert run(*command, "--markdown").stdout.startswith("| estimate |")
     read = csv.read_csv(io.BytesIO(run(*command, "--csv").stdout_bytes))
     assert read.column_names == ["estimate", "low", "high", "standard_error", "unclipped"]
-    told = json.loads(run(*command, "--json").stdout)
-    assert told["guessed"]["delimiter"] == ";"
-    assert told["spent"][0]["epsilon"] == 3.0
+    reported = json.loads(run(*command, "--json").stdout)
+    assert reported["guessed"]["delimiter"] == ";"
+    assert reported["spent"][0]["epsilon"] == 3.0
     run(*command, "--parquet=answer.parquet")
     streamed = run(*command, "--parquet=-").stdout_bytes
     for written in (folder / "answer.parquet", pa.BufferReader(streamed)):
@@ -145,14 +145,14 @@ def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPa
     note = "note: rows that cannot be used are left out"
     command = ["query", "SELECT SUM(n) FROM 'bad.csv'", "--epsilon=1", "--lower=0", "--upper=9", "--no-ledger"]
     command += ["--type=n=int", "--csv"]
-    for text, told in (("1\n" * 40, False), ("1\n" * 39 + "x\n", True)):
+    for text, reported in (("1\n" * 40, False), ("1\n" * 39 + "x\n", True)):
         (folder / "bad.csv").write_text(f"n\n{text}")
         assert note in run(*command).stderr
         with monkeypatch.context() as patch:
             patch.setattr("panstream.cli.commands.run._is_interactive", lambda: True)
             shown = run(*command).stderr
         assert note not in shown
-        assert ("1 row skipped as bad: 40" in shown) == told
+        assert ("1 row skipped as bad: 40" in shown) == reported
 
 
 def test_wrong_types_and_encodings_are_refused_with_the_option(folder: Path) -> None:

@@ -20,7 +20,7 @@ from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidParameter
 from tests.cli.running import run as run_command
 
-UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
+HIDDEN_DETAILS_NOTE = "note: rows that cannot be used are left out; run this in a terminal to see which"
 CONFIG = """
 [stream]
 name = "visits"
@@ -136,8 +136,8 @@ def test_an_interrupt_before_the_first_step_is_noticed(
     here: Path, monkeypatch: pytest.MonkeyPatch, moment: str, number: int, swallowed: bool
 ) -> None:
     """The signal's exit code and no row taken, wherever it finds the command, and whoever swallows what is raised."""
-    place, name = moment.rsplit(".", 1)
-    target: Any = pkgutil.resolve_name(place)
+    owner, name = moment.rsplit(".", 1)
+    target: Any = pkgutil.resolve_name(owner)
     real = getattr(target, name)
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
@@ -226,8 +226,8 @@ def test_stop_at_a_bad_row(here: Path) -> None:
 def test_stopping_at_a_bad_row_has_no_claim(here: Path) -> None:
     """One row decides whether 6,000 others count, so there is no finite loss to print."""
     write_config(here, stream='on_bad_row = "stop"')
-    told = run("explain", "panstream.toml").stdout
-    assert "lets one row decide" in told
+    reported = run("explain", "panstream.toml").stdout
+    assert "lets one row decide" in reported
     for line in run("run", "panstream.toml", "visits.csv", "--json").stdout.splitlines():
         assert json.loads(line)["epsilon"] == "inf"
     from panstream.engine.config.config import load_config
@@ -255,11 +255,11 @@ def test_check_rows_tells_what_is_bad_and_makes_nothing(here: Path) -> None:
     with open("visits.csv", "a") as file:
         file.write("2026-03-01 05:00:00,secret-one,/news,long\n2099-03-01 05:00:00,secret-two,/,1\n2026-03-01,,/,1\n")
     result = run("check", "panstream.toml", "--rows", "visits.csv", code=1)
-    told = [line for line in result.stdout.splitlines() if ", row " in line]
-    assert [line.split(":")[0] for line in told] == [f"visits.csv, row {number}" for number in (6001, 6002, 6003)]
-    assert "seconds" in told[0]
-    assert "the time is in the future" in told[1]
-    assert "visitor" in told[2]
+    reported = [line for line in result.stdout.splitlines() if ", row " in line]
+    assert [line.split(":")[0] for line in reported] == [f"visits.csv, row {number}" for number in (6001, 6002, 6003)]
+    assert "seconds" in reported[0]
+    assert "the time is in the future" in reported[1]
+    assert "visitor" in reported[2]
     assert "2099" not in result.stdout + result.stderr
     assert sorted(Path().iterdir()) == before, "no store, no ledger"
 
@@ -310,7 +310,7 @@ def test_standard_input_and_the_hardened_environment(here: Path) -> None:
     with open("visits.csv") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[1])["value"] == pytest.approx(6000, abs=300)
-    assert done.stderr == f"{UNTOLD}\n"
+    assert done.stderr == f"{HIDDEN_DETAILS_NOTE}\n"
     public = json.loads(run("inspect", "state").stdout)
     assert public["producers"] == 0  # the next pipe is another stream
 
@@ -558,8 +558,8 @@ def test_init_finds_the_separator_and_the_time_and_proposes_questions(here: Path
     assert 'delimiter = ";"' in text
     assert text.count("[[query]]") == 4
     assert text.count("error, 95%") >= 4
-    told = run("run", "new.toml", "orders.csv").stdout
-    assert "users per day" in told
+    reported = run("run", "new.toml", "orders.csv").stdout
+    assert "users per day" in reported
     Path("plain.csv").write_text(rows)
     plain = run("init", "plain.csv", "--out", "-").stdout
     assert "header = false" in plain

@@ -260,8 +260,8 @@ def test_an_answer_goes_wherever_people_want_it() -> None:
     answer = query(TABLE, sql, epsilon=1.0, groups={"ok": [True, False]})
     assert list(answer.to_pandas().columns) == list(answer.to_polars().columns) == list(answer.columns)
     assert answer.to_pandas()["estimate"].tolist() == answer.to_polars()["estimate"].to_list()
-    told = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
-    assert told["claims"][0]["epsilon"] == 1.0
+    reported = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
+    assert reported["claims"][0]["epsilon"] == 1.0
     assert answer.to_csv().splitlines()[0] == ",".join(answer.columns)
     assert answer.to_markdown().count("\n") == 4
     assert "<caption>" in answer._repr_html_()

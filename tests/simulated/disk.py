@@ -40,14 +40,14 @@ class _File:
     sectors: dict[int, list[bytes]] = field(default_factory=dict)  # what a changed sector may hold then
     stuck: set[int] = field(default_factory=set)  # sectors that the system believes to be written
 
-    def change(self, place: int, data: bytes) -> None:
-        end = place + len(data)
-        for number in range(place // SECTOR, -(-end // SECTOR)):
+    def change(self, offset: int, data: bytes) -> None:
+        end = offset + len(data)
+        for number in range(offset // SECTOR, -(-end // SECTOR)):
             self.sectors.setdefault(number, [self.sector(number)])
         if end > len(self.data):
             self.grow(end)
-        self.data[place:end] = data
-        for number in range(place // SECTOR, -(-end // SECTOR)):
+        self.data[offset:end] = data
+        for number in range(offset // SECTOR, -(-end // SECTOR)):
             self.sectors[number].append(self.sector(number))
             self.stuck.discard(number)
 
@@ -174,22 +174,22 @@ class SimulatedDisk:
         """Return the size of a file."""
         return len(self._open[file][1].data)
 
-    def read(self, file: int, size: int, place: int) -> bytes:
+    def read(self, file: int, size: int, offset: int) -> bytes:
         """Return so many bytes, fewer only at the end of the file."""
         if self.stopped:
             raise Stopped
-        return bytes(self._open[file][1].data[place : place + size])
+        return bytes(self._open[file][1].data[offset : offset + size])
 
-    def write(self, file: int, data: bytes | memoryview, place: int) -> None:
+    def write(self, file: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of the data into the cache; a part of it if the process ends there."""
         try:
             self.moment("write")
         except BaseException:
             some = bytes(data)[: self._choose(len(data) + 1) // SECTOR * SECTOR]
             if some:
-                self._open[file][1].change(place, some)
+                self._open[file][1].change(offset, some)
             raise
-        self._open[file][1].change(place, bytes(data))
+        self._open[file][1].change(offset, bytes(data))
 
     def reserve(self, file: int, size: int) -> None:
         """Make a file at least so long."""
@@ -225,8 +225,8 @@ class SimulatedDisk:
         """Put the names in a directory on the disk."""
         self.moment("sync directory")
         if not self.unsynced("sync directory"):
-            for place, change in self._changes:
-                if place == path:
+            for changed_path, change in self._changes:
+                if changed_path == path:
                     change(self._durable)
             self._changes = [each for each in self._changes if each[0] != path]
 

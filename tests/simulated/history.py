@@ -65,7 +65,7 @@ class History:
         self.acknowledged = dict.fromkeys(PRODUCERS, -1)
         self.seen: dict[tuple[str, int], Any] = {}  # published values
         self.answered: dict[str, int] = {}  # the number of the answer about each window, by its beginning
-        self.told: list[str] = []
+        self.happened: list[str] = []
         self.backup: tuple[dict[Path, bytes], dict[str, int]] | None = None
 
     # The world.
@@ -84,7 +84,7 @@ class History:
                 self.wrong(f"the window from {start} was over, and was answered again")
 
     def wrong(self, what: str) -> None:
-        raise Wrong(f"seed {self.seed}: {what}; {', '.join(self.told)}")
+        raise Wrong(f"seed {self.seed}: {what}; {', '.join(self.happened)}")
 
     def settings(self) -> Config:
         return config(ASKED, TICKS, WINDOWS, directory=self.root / "state")
@@ -124,7 +124,7 @@ class History:
                 self.disk.fail_in = None
                 self.disk.stopped = False
                 self.let_go()
-        return self.told
+        return self.happened
 
     @contextlib.contextmanager
     def _simulated(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class History:
             self.disk.refusals = self.random.choice((1, 1, 2, 3))
         kinds = {"send": 8, "again": 2, "ask": 3, "wait": 4, "reopen": 1, "roll back": 1, "set back": 2}
         kind = self.random.choices(list(kinds), list(kinds.values()))[0]
-        self.told.append(kind)
+        self.happened.append(kind)
         self.disk.refused = False
         try:
             getattr(self, f"_{kind.replace(' ', '_')}")()
@@ -156,13 +156,13 @@ class History:
 
     def _ended(self) -> None:
         """The process ended, by itself or with the whole machine."""
-        self.told.append(self.disk.ending)
+        self.happened.append(self.disk.ending)
         self.let_go()
         self.disk.restart()
 
     def _refused(self) -> None:
         """A step was refused: the process ends as after an error, and the disk works again."""
-        self.told.append("refused")
+        self.happened.append("refused")
         self.let_go()
         self.disk.fail_in = None
         self.disk.ending = "kill"
@@ -249,7 +249,7 @@ class History:
         try:
             self.opened().close()
         except (StoreError, TwoPartyError):
-            self.told.append("noticed")
+            self.happened.append("noticed")
         else:
             self.wrong("a state that was rolled back was opened")
         self.disk.put_back(current)

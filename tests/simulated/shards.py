@@ -76,7 +76,7 @@ class SimulatedLink(ShardTransport):
 
     def _ended(self, number: int) -> None:
         disk = self._history.disks[number]
-        self._history.told.append(f"shard {number}: {disk.ending}")
+        self._history.happened.append(f"shard {number}: {disk.ending}")
         disk.stopped = True
         shard = self._open.pop(number, None)
         if shard is not None:
@@ -118,7 +118,7 @@ class Shards(History):
         gone = self.lose_in < 0
         if gone:
             self.lose_in = None
-            self.told.append("lost")
+            self.happened.append("lost")
         return gone
 
     def _batch(self, producer: str, sequence: int) -> RowBatch:
@@ -157,7 +157,7 @@ class Shards(History):
         try:
             self._running()
         except StoreError:
-            self.told.append("noticed")
+            self.happened.append("noticed")
         else:
             self.wrong("a shard that was rolled back was taken for good")
         self.let_go()

@@ -23,9 +23,9 @@ KINDS: dict[type[History], int] = {History: 150, TwoMachines: 50, Shards: 50, Re
 
 
 def live(kind: type[History], seed: int, root: Path, **options: Any) -> History:
-    place = root / f"{kind.__name__}-{seed}-{len(list(root.iterdir()))}"
-    place.mkdir()
-    history = kind(seed, place, **options)
+    folder = root / f"{kind.__name__}-{seed}-{len(list(root.iterdir()))}"
+    folder.mkdir()
+    history = kind(seed, folder, **options)
     history.run()
     return history
 
@@ -33,17 +33,17 @@ def live(kind: type[History], seed: int, root: Path, **options: Any) -> History:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_nothing_is_lost_doubled_or_drawn_twice(kind: type[History], tmp_path: Path) -> None:
-    told: list[str] = []
+    happened: list[str] = []
     for seed in range(KINDS[kind]):
-        told += live(kind, seed, tmp_path).told
-    assert {"kill", "power", "refused", "noticed", "send", "again", "ask", "wait", "set back"} <= set(told)
+        happened += live(kind, seed, tmp_path).happened
+    assert {"kill", "power", "refused", "noticed", "send", "again", "ask", "wait", "set back"} <= set(happened)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_seed_replays_its_history(kind: type[History], tmp_path: Path) -> None:
     first, second, other = (live(kind, seed, tmp_path) for seed in (4, 4, 6))
-    assert (first.told, first.disk.calls, first.seen) == (second.told, second.disk.calls, second.seen)
-    assert first.told != other.told
+    assert (first.happened, first.disk.calls, first.seen) == (second.happened, second.disk.calls, second.seen)
+    assert first.happened != other.happened
 
 
 def caught(kind: type[History], root: Path, most: int, words: str, first: int = 0) -> None:
@@ -72,28 +72,20 @@ def test_a_stream_that_forgets_what_it_has_seen_is_caught(
     caught(kind, tmp_path, 60, "rows were counted|rows instead of|were late")
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "words"),
+    [("_ahead", "rows were counted"), ("_answers", "the machines gave answer")],  # which cannot be had again
+)
 def test_a_front_end_that_forgets_what_the_machines_have_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str, words: str
 ) -> None:
     def forgetful(self: TwoPartyBackend) -> None:
         real(self)
-        self._ahead.clear()
+        getattr(self, forgotten).clear()
 
     real = TwoPartyBackend._join
     monkeypatch.setattr(TwoPartyBackend, "_join", forgetful)
-    caught(TwoMachines, tmp_path, 200, "rows were counted")
-
-
-def test_a_front_end_that_asks_again_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that the machines have given and the front end forgot cannot be had again."""
-
-    def forgetful(self: TwoPartyBackend) -> None:
-        real(self)
-        self._answers.clear()
-
-    real = TwoPartyBackend._join
-    monkeypatch.setattr(TwoPartyBackend, "_join", forgetful)
-    caught(TwoMachines, tmp_path, 200, "the machines gave answer")
+    caught(TwoMachines, tmp_path, 200, words)
 
 
 def test_machines_that_open_an_answer_before_they_commit_are_caught(tmp_path: Path) -> None:
@@ -137,6 +129,6 @@ def test_an_engine_that_opens_windows_by_a_clock_that_went_back_is_caught(
 
 def test_a_server_that_applies_batches_as_they_come_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReorderBuffer, "arrange", lambda self, jobs, engine: list(jobs))
-    monkeypatch.setattr(BatchApplier, "_last", lambda self, place: 1 << 62)  # whose batches are never early
+    monkeypatch.setattr(BatchApplier, "_last", lambda self, position_key: 1 << 62)  # whose batches are never early
     monkeypatch.setattr(BatchApplier, "_joined", lambda self, work: False)
     caught(Reordered, tmp_path, 60, "were late|has .* rows instead of|are there|rows were counted of")

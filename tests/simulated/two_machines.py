@@ -62,7 +62,7 @@ class TwoMachines(History):
         try:
             found = self._machine(first).answer(message)
         except Stopped:
-            self.told.append(f"{'a' if first else 'b'}: {self.disks[first].ending}")
+            self.happened.append(f"{'a' if first else 'b'}: {self.disks[first].ending}")
             self._stop(first)
             raise TwoPartyError("it cannot be reached") from None
         if first:
@@ -84,7 +84,7 @@ class TwoMachines(History):
             if self.lose_in < 0:
                 self.lose_in = None
                 self.failed = True
-                self.told.append("lost")
+                self.happened.append("lost")
                 raise TwoPartyError("it cannot be reached")
 
     def _machine(self, first: bool) -> Participant:
@@ -138,7 +138,7 @@ class TwoMachines(History):
 
     def _idle(self) -> None:
         """The first machine blinds the shares by itself."""
-        self.told.append("idle")
+        self.happened.append("idle")
         try:
             self.machines[True].idle()
         except Stopped:
@@ -175,7 +175,7 @@ class TwoMachines(History):
             self._running()
             self._take_step()
         except (StoreError, TwoPartyError):
-            self.told.append("noticed")
+            self.happened.append("noticed")
         else:
             self.wrong("a machine that was rolled back was taken for good")
         self.let_go()

@@ -1,4 +1,4 @@
-"""panstream.toml: read, or refused by place and rule."""
+"""panstream.toml: read, or rejected with section and rule."""
 
 from pathlib import Path
 from typing import Any

@@ -147,10 +147,10 @@ def test_an_answer_is_judged_by_what_was_released() -> None:
     assert too_uncertain(plan, answer(14_261, 0, math.inf), plan.outputs[0])
     assert not too_uncertain(plan, answer(14_261, 9_000, 20_000), plan.outputs[0])
     assert not too_uncertain(plan, answer(0, 0, 9), plan.outputs[0])  # nobody, or next to nobody
-    told = plan_of("COUNT(DISTINCT user)", expected=100_000)
-    assert not too_uncertain(told, answer(14_261, 0, 119_676), told.outputs[0])  # few of those expected
+    reported = plan_of("COUNT(DISTINCT user)", expected=100_000)
+    assert not too_uncertain(reported, answer(14_261, 0, 119_676), reported.outputs[0])  # few of those expected
     assert "expected =" in improvement_hint(plan)
-    assert "expected =" not in improvement_hint(told)
+    assert "expected =" not in improvement_hint(reported)
     empty = Estimate(value=math.nan, standard_error=math.inf, claim=plan.claim, support=(0, 9))
     assert not too_uncertain(plan_of("AVG(value)", **BOUNDS), empty, plan_of("AVG(value)", **BOUNDS).outputs[0])
 
@@ -177,8 +177,8 @@ def test_check_explain_and_answers_say_so(tmp_path: Path) -> None:
     assert checked.exit_code == 0
     assert "warning: [[query]] visitors: with 200 users the 95% error is" in checked.stderr
     assert "What would help: a larger epsilon" in checked.stderr
-    told = json.loads(runner.invoke(app, ["explain", str(file), "--json"]).stdout)
-    assert len(told["warnings"]) == 1
+    reported = json.loads(runner.invoke(app, ["explain", str(file), "--json"]).stdout)
+    assert len(reported["warnings"]) == 1
     assert "  warning     with 200 users" in explain(load_config(file)).text()
     (tmp_path / "rows.csv").write_text("user\n" + "\n".join(map(str, range(50))) + "\n")
     with Engine(load_config(file), rng=SeededSource(3)) as engine:

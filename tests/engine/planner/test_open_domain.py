@@ -178,9 +178,9 @@ def test_over_http_a_list_has_what_the_statement_shows() -> None:
         run(engine, visits(a=900, b=3000, c=2000))
         last = engine.log.last("top")
         assert last is not None and {item["name"] for item in last.record["items"]} >= {"/a", "/b", "/c"}
-        told = release_json(last, loaded)
-        assert [item["name"] for item in told["items"]] == ["/b", "/c"] and told["key"] == "page"
-        json.dumps(told, allow_nan=False)
+        reported = release_json(last, loaded)
+        assert [item["name"] for item in reported["items"]] == ["/b", "/c"] and reported["key"] == "page"
+        json.dumps(reported, allow_nan=False)
 
 
 def test_whole_numbers_are_numbers_and_missing_ones_are_nobodys() -> None:
@@ -256,9 +256,9 @@ def test_a_user_of_several_rows_is_protected_where_that_is_declared() -> None:
 def test_explain_tells_from_where_names_are_listed_and_what_listing_would_give() -> None:
     pure = config(delta=0.0, epsilon=1.0, max_item_bytes=64, memory=1 << 25)
     text = explain(pure).text()
-    told = explain(pure).to_json()
+    reported = explain(pure).to_json()
     (plan,) = plan_all(pure)
-    assert told["queries"][0]["listing_threshold"] == plan.algorithm.listing_threshold
+    assert reported["queries"][0]["listing_threshold"] == plan.algorithm.listing_threshold
     assert f"those with at least {int(plan.algorithm.listing_threshold) + 1:,} events are listed with 95%" in text
     assert "with delta = 1e-06, those with at least 2" in text
     assert "with groups = { page = [...] } every listed key is answered, and off by up to 4.45" in text

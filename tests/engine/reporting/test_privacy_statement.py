@@ -174,12 +174,12 @@ def test_a_delta_is_told_with_the_chance_that_the_bounds_hold() -> None:
     text = words(page_of(config)).replace("\N{NO-BREAK SPACE}", " ")
     chance = plan.loss_exceeds()
     assert 1e-5 < chance < 4e-5
-    told = re.search(r"hold with a probability of 1 - ([0-9.e-]+), over the noise", text)
-    assert told is not None and chance <= float(told[1]) < 1.01 * chance
+    reported = re.search(r"hold with a probability of 1 - ([0-9.e-]+), over the noise", text)
+    assert reported is not None and chance <= float(reported[1]) < 1.01 * chance
     twice = re.search(r"twice the ε with 1 - ([0-9.e-]+)\.", text)
     assert twice is not None and float(twice[1]) < 1e-10
     assert "only with the probability that is given below" in text
-    assert f"but for a chance of at most {told[1]}" in text
+    assert f"but for a chance of at most {reported[1]}" in text
     assert text.count("δ = 1e-06") == 3  # of the question, of the total, and in words
     assert text.count("depend on earlier answers") == 3  # in words, in the claim's note, and where the proofs are
     pure = words(page_of(small(names)))

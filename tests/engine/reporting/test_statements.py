@@ -65,11 +65,11 @@ def test_a_changed_meaning_needs_a_new_name(tmp_path: Path) -> None:
     table.write_text("page,topic\na,one\nb,one\n")
     with pytest.raises(ConfigError, match="meaning was changed"):
         Engine(config(joined, tmp_path, lookup=lookup, store=store))
-    place = {"directory": "other"}
-    with Engine(config(derived, tmp_path, stream={"derived": {"part": "left(page, 1)"}}, store=place)):
+    store = {"directory": "other"}
+    with Engine(config(derived, tmp_path, stream={"derived": {"part": "left(page, 1)"}}, store=store)):
         pass
     with pytest.raises(ConfigError, match="meaning was changed"):
-        Engine(config(derived, tmp_path, stream={"derived": {"part": "right(page, 1)"}}, store=place))
+        Engine(config(derived, tmp_path, stream={"derived": {"part": "right(page, 1)"}}, store=store))
 
 
 @pytest.mark.parametrize(

@@ -165,13 +165,13 @@ def attempt(step, call):
     else:
         print(step, "done", flush=True)
 
-place = Path(sys.argv[1])
-mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)]
+folder = Path(sys.argv[1])
+mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
 subprocess.run(mount, check=True)  # seen by this process and its children alone
-settings = config(COUNT, directory=place / "state")
+settings = config(COUNT, directory=folder / "state")
 with Engine(settings, zero_noise=True) as engine:
     attempt("first", lambda: engine.apply(rows(["count"], count=5, producer="p", sequence=1)))
-    with (place / "filler").open("wb", buffering=0) as filler:
+    with (folder / "filler").open("wb", buffering=0) as filler:
         try:
             while filler.write(bytes(4096)):
                 pass
@@ -179,10 +179,10 @@ with Engine(settings, zero_noise=True) as engine:
             pass
     attempt("in-place", lambda: engine.apply(rows(["count"], count=7, producer="p", sequence=2)))
     attempt("full", lambda: engine.apply(rows(["count"], count=9, producer="q" * 60_000, sequence=1)))
-subprocess.run(["mount", "-o", "remount,ro,size=200k", "tmpfs", str(place)], check=True)
+subprocess.run(["mount", "-o", "remount,ro,size=200k", "tmpfs", str(folder)], check=True)
 attempt("read-only", lambda: Engine(settings, zero_noise=True))
-subprocess.run(["mount", "-o", "remount,rw,size=200k", "tmpfs", str(place)], check=True)
-(place / "filler").unlink()
+subprocess.run(["mount", "-o", "remount,rw,size=200k", "tmpfs", str(folder)], check=True)
+(folder / "filler").unlink()
 with Engine(settings, zero_noise=True) as engine:
     attempt("two", lambda: Engine(settings, zero_noise=True))
     engine.finish()

@@ -153,15 +153,15 @@ def test_windows_against_brute_force(batches: list[list[int]], lateness: int) ->
                 late.append(number)
             number += 1
     with exact(window, **settings_) as engine:
-        told = []
+        reported = []
         start = 0
         for batch in batches:
-            told += engine.apply(rows(["w"], count=len(batch), times=batch, first_row=start)).late.tolist()
+            reported += engine.apply(rows(["w"], count=len(batch), times=batch, first_row=start)).late.tolist()
             start += len(batch)
         engine.finish()
         found = {release.record["window"][0]: release.record["value"] for release in engine.log.history()}
         assert not engine._queries["w"].monitors
-    assert told == late
+    assert reported == late
     assert {int(stamp[17:19]) // 10 + 6 * int(stamp[14:16]): n for stamp, n in found.items()} == expected
 
 

@@ -24,9 +24,9 @@ class Table:
     positions: dict[str, int] = field(default_factory=dict)
 
     def take(self, sender: Sender, sequence: int) -> bool:
-        place = self.producers.position_key(sender)
-        last = self.positions.get(place, 0)
-        self.positions[place] = max(last, sequence)
+        key = self.producers.position_key(sender)
+        last = self.positions.get(key, 0)
+        self.positions[key] = max(last, sequence)
         return sequence > last
 
     def take_or_refuse(self, sender: Sender, sequence: int) -> bool | str:
@@ -35,9 +35,9 @@ class Table:
         except ProducerFenced as refused:
             return refused.code
 
-    def forget(self, places: list[str]) -> None:
-        for place in places:
-            self.positions.pop(place, None)
+    def forget(self, keys: list[str]) -> None:
+        for key in keys:
+            self.positions.pop(key, None)
 
 
 class Senders(RuleBasedStateMachine):
@@ -77,7 +77,7 @@ class Senders(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        """Whatever was taken once is told to be old, or refused: never taken again."""
+        """Whatever was taken once is reported to be old, or refused: never taken again."""
         if self.sent:
             sender, number = data.draw(st.sampled_from(self.sent))
             assert self.table.take_or_refuse(sender, number) in (False, "unknown_producer")

@@ -180,7 +180,7 @@ def test_an_odd_row_changes_no_release(
 
 @pytest.mark.slow
 def test_a_row_without_a_time_moves_nothing(tmp_path: Path) -> None:
-    """Whatever else it has; and so does a line of which no time can be told."""
+    """Whatever else it has; and so does a line of which no time can be reported."""
     without = tmp_path / "without.csv"
     write_csv([row for n, row in enumerate(rows({})) if n != 4], without)
     expected = schedule(without)

@@ -27,9 +27,9 @@ class Postgres:
         self._programs = programs[-1]
         self._user = None if os.getuid() else pwd.getpwnam("postgres").pw_name
         if self._user:
-            for place in (folder, *folder.parents):
-                if place.stat().st_uid == os.getuid() and not place.stat().st_mode & 0o001:
-                    place.chmod(place.stat().st_mode | 0o011)  # the way to it
+            for directory in (folder, *folder.parents):
+                if directory.stat().st_uid == os.getuid() and not directory.stat().st_mode & 0o001:
+                    directory.chmod(directory.stat().st_mode | 0o011)  # the way to it
             shutil.chown(folder, self._user)
         self._run("initdb", "--auth=trust", "--username=sink", "--no-sync", "-D", str(folder / "data"))
         self.start()

@@ -61,9 +61,9 @@ def test_a_crash_before_any_statement_loses_and_doubles_nothing(
     left = [10**9]
     crashes = 0
 
-    def connect(place: Any, **options: Any) -> Any:
-        opened = real(place, **options)
-        return Crashing(opened, left) if Path(str(place)).name == "answers.db" else opened
+    def connect(database: Any, **options: Any) -> Any:
+        opened = real(database, **options)
+        return Crashing(opened, left) if Path(str(database)).name == "answers.db" else opened
 
     with Engine(load_config(path)) as engine:
         for _ in range(3):
